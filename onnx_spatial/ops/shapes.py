@@ -1,0 +1,50 @@
+"""Dimensions that may be unknown, and the checks that every operator shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.errors import OperatorError
+
+#: A dimension: its size, the name that a model gives it (the same name is the same size), or None.
+Dim = int | str | None
+
+INT64_MAX = 2**63 - 1
+
+
+def show(shape: Sequence[Dim]) -> str:
+    """Shapes in messages: [2, H, ?, 3]."""
+    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def check_element_count(name: str, shape: Sequence[Dim]) -> None:
+    """Refuse by arithmetic what no runtime could hold, before anything is allocated."""
+    if all(isinstance(d, int) for d in shape):
+        if any(isinstance(d, int) and d > INT64_MAX for d in shape):
+            raise OperatorError(f"{name}: output dimension overflows int64 in {show(shape)}")
+        if math.prod(d for d in shape if isinstance(d, int)) > INT64_MAX:
+            raise OperatorError(f"{name}: the element count of {show(shape)} overflows int64")
+
+
+def integers(name: str, values: object) -> tuple[int, ...]:
+    """`values` as Python integers; anything that is not a whole number is refused."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise OperatorError(f"{name} must be a list of integers, not {values!r}")
+    return tuple(int(v) for v in array)
+
+
+def zeros(
+    shape: Sequence[int], dtype: npt.DTypeLike, pad_value: object = None
+) -> npt.NDArray[np.generic]:
+    """An array filled with the pad value of `dtype`: 0, False, or the empty string."""
+    dtype = np.dtype(dtype)
+    if pad_value is None and dtype.kind != "O":
+        return np.zeros(shape, dtype)
+    return np.full(shape, "" if pad_value is None else pad_value, dtype)
