@@ -1,0 +1,120 @@
+"""Write an edited onnx_ir model as a patch of the message that it was read from.
+
+A round trip through onnx_ir is close to lossless but not quite: sparse initializers, training info,
+quantization annotations, unknown fields and more come back changed. So every message that the edit
+left alone is kept as it was, and only new nodes and initializers are serialized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.graph import walk
+
+IrGraph = ir.Graph | ir.Function
+
+
+class Patch:
+    """Pairs a model's nodes with its messages; `apply` carries later edits over.
+
+    Make it before the first edit. Nodes that stay are taken over as they were: an edit replaces
+    nodes, it never changes one.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+        self._proto = proto
+        self._model = model
+        self._index: dict[ir.Node, int] = {}
+        self._remember(model.graph)
+        for function in model.functions.values():
+            self._remember(function)
+
+    def _remember(self, graph: IrGraph) -> None:
+        for index, node in enumerate(graph):
+            self._index[node] = index
+            for _, inner in walk.ir_subgraphs(node):
+                self._remember(inner)
+
+    def apply(self) -> onnx.ModelProto:
+        """A copy of the message with the edits in it."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self._proto)
+        self._graph(copy.graph, self._model.graph)
+        for message, function in zip(copy.functions, self._model.functions.values(), strict=True):
+            self._graph(message, function)
+        return copy
+
+    def _graph(self, message: walk.GraphLike, graph: IrGraph) -> None:
+        nodes, edited = [], len(message.node) != len(graph)
+        for node in graph:
+            index = self._index.get(node)
+            if index is None:
+                nodes.append(ir.to_proto(node))
+                edited = True
+                continue
+            kept = message.node[index]
+            for (_, inner_message), (_, inner) in zip(
+                walk.subgraphs(kept), walk.ir_subgraphs(node), strict=True
+            ):
+                self._graph(inner_message, inner)
+            nodes.append(kept)
+        if edited:
+            del message.node[:]
+            message.node.extend(nodes)
+        if isinstance(message, onnx.GraphProto) and isinstance(graph, ir.Graph):
+            known = {t.name for t in message.initializer}
+            for name, value in graph.initializers.items():
+                if name not in known and value.const_value is not None:
+                    tensor = ir.to_proto(value.const_value)
+                    tensor.name = name
+                    message.initializer.append(tensor)
+
+
+def adjust_imports(proto: onnx.ModelProto, converted: Iterable[str], opset: int) -> list[str]:
+    """Drop imports of `converted` domains that no node needs any more; import "" where it is needed.
+
+    Returns:
+        The domains that the model no longer imports.
+    """
+    candidates = set(converted) - {"", "ai.onnx"}
+    everywhere: set[str] = set()
+    for function in proto.functions:
+        place = walk.Place((function.domain, function.name, function.overload))
+        used = {n.domain for _, _, n in walk.graph_nodes(place, function)}
+        _adjust(function.opset_import, candidates - used, "" in used, opset)
+        everywhere |= used | {function.domain}
+    everywhere |= {n.domain for _, _, n in walk.graph_nodes(walk.Place(), proto.graph)}
+    return _adjust(proto.opset_import, candidates - everywhere, "" in everywhere, opset)
+
+
+def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int) -> list[str]:
+    dropped = []
+    for index in reversed(range(len(imports))):  # type: ignore[arg-type]
+        domain = imports[index].domain  # type: ignore[index]
+        if domain in dead:
+            dropped.append(domain)
+            del imports[index]  # type: ignore[attr-defined]
+    domains = {o.domain for o in imports}  # type: ignore[attr-defined]
+    if needs_default and not domains & {"", "ai.onnx"}:
+        imports.append(onnx.helper.make_opsetid("", opset))  # type: ignore[attr-defined]
+    return dropped[::-1]
+
+
+def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
+    """A copy with symbolic dims replaced by sizes, and the names that were nowhere to be found."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    found: set[str] = set()
+    for _, graph in walk.graphs(copy):
+        infos = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            infos += [*graph.input, *graph.output]
+        for info in infos:
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param in sizes:
+                    found.add(dim.dim_param)
+                    dim.dim_value = sizes[dim.dim_param]
+    return copy, sizes.keys() - found

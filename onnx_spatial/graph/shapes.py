@@ -1,0 +1,151 @@
+"""Shapes and types of every value, with a rule of the caller's for the nodes that onnx cannot know.
+
+The nodes in question carry the operator type `PROBE` in a domain of our own, registered with onnx
+once; onnx's C++ inference then calls back for each of them in the middle of its own pass, so that
+shapes flow through standard operators, subgraphs and probes in one go.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx.defs
+import onnx.shape_inference
+
+from onnx_spatial.graph import walk
+
+DOMAIN = "onnx_spatial.probe"
+PROBE = "Probe"
+#: INT attribute that tells probes apart.
+NUMBER = "onnx_spatial_probe"
+
+logger = logging.getLogger(__name__)
+
+#: (probe number, type of each input or None) -> type of its output, or None if unknown.
+Rule = Callable[[int, list[onnx.TypeProto | None]], onnx.TypeProto | None]
+
+_current = threading.local()
+_registration = threading.Lock()
+
+
+def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
+    rule: Rule | None = getattr(_current, "rule", None)
+    if rule is None:
+        return
+    known = [
+        context.get_input_type(i) if context.has_input(i) else None
+        for i in range(context.get_num_inputs())
+    ]
+    result = rule(context.get_attribute(NUMBER).i, known)
+    if result is not None:
+        context.set_output_type(0, result)
+
+
+def _register() -> None:
+    with _registration:
+        if onnx.defs.has(PROBE, DOMAIN):
+            return
+        parameter = onnx.defs.OpSchema.FormalParameter
+        option = onnx.defs.OpSchema.FormalParameterOption
+        identity = onnx.defs.get_schema("Identity").type_constraints[0].allowed_type_strs
+        types = sorted(t for t in identity if t.startswith("tensor("))
+        schema = onnx.defs.OpSchema(
+            PROBE,
+            DOMAIN,
+            1,
+            inputs=[parameter("inputs", "T", param_option=option.Variadic, is_homogeneous=False)],
+            outputs=[parameter("output", "T")],
+            type_constraints=[("T", types, "any tensor")],
+        )
+        schema.set_type_and_shape_inference_function(_infer_probe)
+        onnx.defs.register_schema(schema)
+        # onnx 1.19 deadlocks at exit if a Python function outlives the interpreter.
+        atexit.register(onnx.defs.deregister_schema, PROBE, 1, DOMAIN)
+
+
+@contextmanager
+def _rule(rule: Rule) -> Iterator[None]:
+    _current.rule = rule
+    try:
+        yield
+    finally:
+        _current.rule = None
+
+
+def infer(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
+    """A copy of `model` with everything in value_info that can be known.
+
+    `model` should be a skeleton without weights. Where onnx gives up on a model as a whole, the
+    copy is returned as it was: less is then known, and more is left to the run.
+    """
+    _register()
+    if all(o.domain != DOMAIN for o in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    try:
+        with _rule(rule):
+            return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:  # onnx raises a dozen types; none may stop a conversion
+        logger.info("onnx shape inference gave up: %s", error)
+        return model
+
+
+def element_type(known: onnx.TypeProto | None) -> int | None:
+    """The ONNX element type of a dense tensor type, if there is one."""
+    if known is None or not known.HasField("tensor_type"):
+        return None
+    return known.tensor_type.elem_type or None
+
+
+def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
+    """The dims of a dense tensor type; None if not even the rank is known."""
+    if known is None or not known.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
+        for d in known.tensor_type.shape.dim
+    )
+
+
+def symbols(model: onnx.ModelProto) -> set[str]:
+    """Names of symbolic dims that a model declares."""
+    return {
+        dim.dim_param
+        for _, graph in walk.graphs(model)
+        if isinstance(graph, onnx.GraphProto)
+        for info in (*graph.input, *graph.output, *graph.value_info)
+        for dim in info.type.tensor_type.shape.dim
+        if dim.dim_param
+    }
+
+
+def downstream(graph: walk.GraphLike, starts: set[str]) -> set[str]:
+    """Names in one graph, and in the graphs inside it, whose shape may follow from `starts`."""
+    reached = set(starts)
+    _reach(graph, reached)
+    return reached
+
+
+def _reach(graph: walk.GraphLike, reached: set[str]) -> None:
+    for node in graph.node:
+        inner = [g for _, g in walk.subgraphs(node)]
+        if any(name in reached for name in _used(node)):
+            # What enters the body of a loop comes round again: all of the body follows.
+            for body in inner:
+                reached.update(v.name for v in body.input)
+                for _, _, n in walk.graph_nodes(walk.Place(), body):
+                    reached.update(n.output)
+            reached.update(node.output)
+    reached.discard("")
+
+
+def _used(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for _, body in walk.subgraphs(node):
+        yield from (v.name for v in body.output)
+        for _, _, inner in walk.graph_nodes(walk.Place(), body):
+            yield from inner.input

@@ -1,0 +1,107 @@
+"""A model without its weights: small enough to hand to onnx's inliner and shape inference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import onnx
+
+from onnx_spatial.graph import walk
+
+#: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
+SMALL = 4096
+
+
+def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of `model` whose large tensors have a type and a shape but no values.
+
+    Opset imports that nodes use but the model does not declare are added, because shape inference
+    stops at the first one that is missing.
+    """
+    copy = onnx.ModelProto(ir_version=model.ir_version)
+    copy.opset_import.extend(model.opset_import)
+    _copy_graph(model.graph, copy.graph)
+    for function in model.functions:
+        _copy_function(function, copy.functions.add())
+    _declare(
+        copy.opset_import, (n.domain for _, _, n in walk.graph_nodes(walk.Place(), copy.graph))
+    )
+    for function in copy.functions:
+        used = (n.domain for _, _, n in walk.graph_nodes(walk.Place(), function))
+        _declare(function.opset_import, used)
+        _declare(copy.opset_import, (o.domain for o in function.opset_import))
+    return copy
+
+
+def _declare(imports: object, domains: Iterable[str]) -> None:
+    declared = {_canonical(o.domain) for o in imports}  # type: ignore[attr-defined]
+    for domain in dict.fromkeys(map(_canonical, domains)):
+        if domain not in declared:
+            version = min(onnx.defs.onnx_opset_version(), 17) if not domain else 1
+            imports.append(onnx.helper.make_opsetid(domain, version))  # type: ignore[attr-defined]
+            declared.add(domain)
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
+    copy.name = graph.name
+    copy.input.extend(graph.input)
+    copy.output.extend(graph.output)
+    copy.value_info.extend(graph.value_info)
+    for tensor in graph.initializer:
+        _copy_tensor(tensor, copy.initializer.add())
+    for sparse in graph.sparse_initializer:
+        target = copy.sparse_initializer.add(dims=sparse.dims)
+        _copy_tensor(sparse.values, target.values)
+        _copy_tensor(sparse.indices, target.indices)
+    for node in graph.node:
+        _copy_node(node, copy.node.add())
+
+
+def _copy_function(function: onnx.FunctionProto, copy: onnx.FunctionProto) -> None:
+    for field, value in function.ListFields():
+        if field.name != "node":
+            if hasattr(value, "extend"):
+                getattr(copy, field.name).extend(value)
+            else:
+                setattr(copy, field.name, value)
+    for node in function.node:
+        _copy_node(node, copy.node.add())
+
+
+def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
+    copy.op_type, copy.domain, copy.name, copy.overload = (
+        node.op_type,
+        node.domain,
+        node.name,
+        node.overload,
+    )
+    copy.input.extend(node.input)
+    copy.output.extend(node.output)
+    for attribute in node.attribute:
+        target = copy.attribute.add()
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            target.name, target.type = attribute.name, attribute.type
+            _copy_graph(attribute.g, target.g)
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            target.name, target.type = attribute.name, attribute.type
+            for graph in attribute.graphs:
+                _copy_graph(graph, target.graphs.add())
+        elif attribute.type == onnx.AttributeProto.TENSOR and attribute.HasField("t"):
+            target.name, target.type = attribute.name, attribute.type
+            _copy_tensor(attribute.t, target.t)
+        else:
+            target.CopyFrom(attribute)
+
+
+def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto) -> None:
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if math.prod(tensor.dims) <= SMALL and not external:
+        copy.CopyFrom(tensor)
+    else:
+        copy.name, copy.data_type = tensor.name, tensor.data_type
+        copy.dims.extend(tensor.dims)

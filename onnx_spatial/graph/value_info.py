@@ -1,0 +1,137 @@
+"""Renew the declared types of values behind converted nodes.
+
+Files with unknown operators declare nothing, or guesses, behind them; onnxruntime believes a wrong
+static shape and folds it into constants. So what follows from a converted node is inferred anew:
+dims that the inference finds win, dims that it does not find stay as they were declared.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from onnx_spatial.graph import shapes, walk
+from onnx_spatial.graph.skeleton import skeleton
+
+
+def renew(
+    model: onnx.ModelProto, known: dict[walk.Place, dict[str, onnx.TypeProto]], names: set[str]
+) -> list[str]:
+    """Renew value_info in the main graph and its subgraphs, in place.
+
+    Args:
+        model: the converted model.
+        known: types of the values that converted nodes gave, by the graph that holds them.
+        names: values to speak of, namely those that the original had.
+
+    Returns:
+        Names whose declared type is new or changed.
+    """
+    starts = {name for types in known.values() for name in types}
+    starts |= _calls(model, {place.function for place in known if place.function is not None})
+    behind = shapes.downstream(model.graph, starts)
+    symbols = shapes.symbols(model)
+    copy = skeleton(model)
+    _forget(copy, behind, starts)
+    for place, graph in walk.graphs(copy):
+        outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()
+        for name, known_type in known.get(place, {}).items():
+            if place.function is None and name not in outputs and known_type.WhichOneof("value"):
+                graph.value_info.add(name=name).type.CopyFrom(known_type)
+    inferred = shapes.infer(copy, lambda number, types: None)
+    changed: list[str] = []
+    for (_, graph), (_, result) in zip(walk.graphs(model), walk.graphs(inferred), strict=False):
+        if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
+            found = {v.name: v.type for v in result.value_info if v.name in behind & names}
+            changed += _declare(graph, found, symbols)
+    return changed + _drop_in_functions(model, known)
+
+
+def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
+    """Outputs of the nodes that call one of `functions`, or a function that does."""
+    callees = {(domain, name) for domain, name, _ in functions}
+    outputs: set[str] = set()
+    grown = True
+    while grown:
+        grown = False
+        for place, _, node in walk.nodes(model):
+            if (node.domain, node.op_type) in callees:
+                outputs.update(node.output)
+                caller = place.function
+                if caller is not None and caller[:2] not in callees:
+                    callees.add(caller[:2])
+                    grown = True
+    return outputs - {""}
+
+
+def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> None:
+    """Take the declared shapes in `behind` out, but for what only their owners could know."""
+    local = {(f.domain, f.name) for f in copy.functions}
+    opaque = {
+        name
+        for _, _, node in walk.graph_nodes(walk.Place(), copy.graph)
+        if node.domain not in ("", "ai.onnx", "ai.onnx.ml")
+        and (node.domain, node.op_type) not in local
+        for name in node.output
+    }
+    doubtful = (behind - opaque) | starts
+    for _, graph in walk.graphs(copy):
+        if isinstance(graph, onnx.GraphProto):
+            kept = [v for v in graph.value_info if v.name not in doubtful]
+            del graph.value_info[:]
+            graph.value_info.extend(kept)
+            for output in graph.output:
+                if output.name in doubtful and output.type.HasField("tensor_type"):
+                    output.type.tensor_type.ClearField("shape")
+
+
+def _drop_in_functions(
+    model: onnx.ModelProto, known: dict[walk.Place, dict[str, onnx.TypeProto]]
+) -> list[str]:
+    """Drop what functions (IR 10) declare behind converted nodes: it may differ from call to call."""
+    dropped: list[str] = []
+    for function in model.functions:
+        identity = (function.domain, function.name, function.overload)
+        starts = {n for place, types in known.items() if place.function == identity for n in types}
+        behind = shapes.downstream(function, starts)
+        for index in reversed(range(len(function.value_info))):
+            if function.value_info[index].name in behind:
+                dropped.append(function.value_info[index].name)
+                del function.value_info[index]
+    return dropped
+
+
+def _declare(
+    graph: onnx.GraphProto, found: dict[str, onnx.TypeProto], symbols: set[str]
+) -> list[str]:
+    changed = []
+    declared = {v.name: v for v in graph.value_info}
+    fixed = {v.name for v in (*graph.output, *graph.input)}
+    for name, new in found.items():
+        if name in fixed or not new.tensor_type.HasField("shape"):
+            continue
+        for dim in new.tensor_type.shape.dim:  # names that the inference made up mean nothing
+            if dim.dim_param and dim.dim_param not in symbols:
+                dim.ClearField("dim_param")
+        if name not in declared:
+            graph.value_info.add(name=name).type.CopyFrom(new)
+            changed.append(name)
+            continue
+        merged = _merge(declared[name].type, new)
+        if merged != declared[name].type:
+            declared[name].type.CopyFrom(merged)
+            changed.append(name)
+    return changed
+
+
+def _merge(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
+    merged = onnx.TypeProto()
+    merged.CopyFrom(new)
+    merged.denotation = old.denotation
+    before, after = old.tensor_type.shape.dim, merged.tensor_type.shape.dim
+    if old.tensor_type.elem_type != new.tensor_type.elem_type or len(before) != len(after):
+        return merged
+    for was, now in zip(before, after, strict=True):
+        now.denotation = was.denotation
+        if not now.HasField("dim_value") and was.WhichOneof("value"):
+            now.CopyFrom(was)
+    return merged

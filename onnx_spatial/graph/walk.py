@@ -1,0 +1,116 @@
+"""Walk the nodes of a model in one fixed order, as protobuf messages or as onnx_ir objects.
+
+Order: the main graph, then each function; in a graph each node before the graphs in its attributes.
+Both walks visit the same nodes in the same order, which is how messages and objects are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+GraphLike = onnx.GraphProto | onnx.FunctionProto
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands, in words: "main graph", "main graph > Loop loop_out.body", ..."""
+
+    function: tuple[str, str, str] | None = None  # domain, name, overload
+    steps: tuple[str, ...] = ()
+
+    def inside(self, step: str) -> Place:
+        """The place of a graph that a node here holds."""
+        return Place(self.function, (*self.steps, step))
+
+    def __str__(self) -> str:
+        if self.function is None:
+            root = "main graph"
+        else:
+            domain, name, overload = self.function
+            root = f"function {domain}:{name}" + (f":{overload}" if overload else "")
+        return " > ".join((root, *self.steps))
+
+
+def label(node: onnx.NodeProto | ir.Node) -> str:
+    """A node in messages: its name, else its first named output."""
+    if node.name:
+        return str(node.name)
+    names = [v.name for v in node.outputs] if isinstance(node, ir.Node) else list(node.output)
+    return next((f"<{n}>" for n in names if n), "<unnamed>")
+
+
+def _step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
+    # Output names are unique in their scope; node names need not be there at all.
+    return f"{op_type} {next((o for o in outputs if o), '?')}.{attribute}"
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """(attribute name, graph) for each graph that a node message holds."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.name, attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            for index, graph in enumerate(attribute.graphs):
+                yield f"{attribute.name}[{index}]", graph
+
+
+def ir_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """(attribute name, graph) for each graph that an onnx_ir node holds."""
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for index, graph in enumerate(attribute.as_graphs()):
+                yield f"{attribute.name}[{index}]", graph
+
+
+def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
+    """Every graph and function body of a model, outer before inner."""
+    yield from _graphs(Place(), model.graph)
+    for function in model.functions:
+        yield from _graphs(Place((function.domain, function.name, function.overload)), function)
+
+
+def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
+    yield place, graph
+    for node in graph.node:
+        for name, inner in subgraphs(node):
+            yield from _graphs(place.inside(_step(node.op_type, node.output, name)), inner)
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
+    """Every node message of a model with the place and graph that hold it."""
+    yield from graph_nodes(Place(), model.graph)
+    for function in model.functions:
+        place = Place((function.domain, function.name, function.overload))
+        yield from graph_nodes(place, function)
+
+
+def graph_nodes(
+    place: Place, graph: GraphLike
+) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
+    """Every node message of one graph and of the graphs inside it."""
+    for node in graph.node:
+        yield place, graph, node
+        for name, inner in subgraphs(node):
+            yield from graph_nodes(place.inside(_step(node.op_type, node.output, name)), inner)
+
+
+def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Every node object of a model, in the order of `nodes`."""
+    yield from _ir_graph_nodes(model.graph)
+    for function in model.functions.values():
+        yield from _ir_graph_nodes(function)
+
+
+def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    for node in graph:
+        yield node
+        for _, inner in ir_subgraphs(node):
+            yield from _ir_graph_nodes(inner)
