@@ -1,0 +1,11 @@
+"""Operators to standard nodes: one strategy per module, `choose.lower` picks.
+
+Every strategy is exact, bit for bit, for every request that it accepts. To add one, write a module
+with a class like `request.Strategy` and list it in `choose.STRATEGIES`.
+"""
+
+from onnx_spatial.lowering.choose import MIN_OPSET, STRATEGIES, Lowered, lower
+from onnx_spatial.lowering.emit import Emitter
+from onnx_spatial.lowering.request import Request, Strategy
+
+__all__ = ["MIN_OPSET", "STRATEGIES", "Emitter", "Lowered", "Request", "Strategy", "lower"]

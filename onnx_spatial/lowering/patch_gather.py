@@ -1,0 +1,173 @@
+"""ExtractPatches one spatial axis at a time: a Gather with a [windows, kernel] index for each.
+
+    Pad -> Gather(axis 1) -> Gather(axis 3) -> Transpose -> Reshape
+    [N,H,W,C] -> [N,o1,k1,W,C] -> [N,o1,k1,o2,k2,C] -> [N,o1,o2,k1,k2,C] -> [N,o1,o2,k1*k2*C]
+
+An axis with a kernel of 1 needs no Gather: a strided Slice takes its samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.dialects import PatchCall
+from onnx_spatial.lowering.block_transpose import permute
+from onnx_spatial.lowering.emit import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.padding import pad, passes
+from onnx_spatial.lowering.request import Request
+from onnx_spatial.ops import ExtractPatches
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One spatial axis: how many windows, and the zeros around it (negative: elements cut off)."""
+
+    count: Size
+    begin: Size
+    end: Size
+
+
+def sampled(emit: Emitter, op: ExtractPatches, x: Tensor) -> list[Sampling]:
+    """How each spatial axis is sampled; what depends on unknown sizes is computed at run time."""
+    found = []
+    for number, axis in enumerate(op.spatial_axes):
+        size = x.dims[axis]
+        if same(size, 0):  # nothing to sample, and nothing to cut off
+            found.append(Sampling(op.output_size(number, 0), 0, 0))
+        elif isinstance(size, int):
+            found.append(Sampling(op.output_size(number, size), *op.padding(number, size)))
+        else:
+            found.append(_sampled_at_run_time(emit, op, number, size))
+    return found
+
+
+def _sampled_at_run_time(emit: Emitter, op: ExtractPatches, number: int, size: Size) -> Sampling:
+    stride, extent = op.strides[number], op.extent(number)
+    if op.auto_pad == "valid":
+        count = emit.div(emit.add(size, stride - extent), stride)
+        if op.clamp_negative and extent > stride:
+            count = emit.max(count, 0)
+        return Sampling(count, 0, 0)
+    count = emit.div(emit.add(size, stride - 1), stride)
+    if stride == 1:  # total = extent - 1, whatever the size
+        total: Size = extent - 1
+    else:
+        total = emit.sub(emit.add(emit.mul(count, stride), extent - stride), size)
+        if op.auto_pad != "same_unclamped":
+            total = emit.max(total, 0)
+        elif stride > extent:  # an empty axis has nothing to cut off
+            total = emit.max(total, emit.sub(0, size))
+    before = emit.add(total, 1) if op.auto_pad == "same_lower" else total
+    begin = emit.div(before, 2)
+    return Sampling(count, begin, emit.sub(total, begin))
+
+
+def trimmed(
+    emit: Emitter,
+    op: ExtractPatches,
+    x: Tensor,
+    axes: Sequence[Sampling],
+    element_types: frozenset[int],
+) -> Tensor:
+    """Pad or cut every spatial axis to exactly count * kernel elements (stride = kernel)."""
+    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
+    cut, ends = [], []
+    dims = list(x.dims)
+    for axis, k, sample in zip(op.spatial_axes, op.kernel, axes, strict=True):
+        around[axis] = (sample.begin, sample.end)
+        if op.auto_pad == "valid" and k > 1 and not same(dims[axis], emit.mul(sample.count, k)):
+            cut.append(axis)
+            ends.append(emit.mul(sample.count, k))
+            dims[axis] = ends[-1]
+    x = pad(emit, x, around, element_types, signed=op.auto_pad == "same_unclamped")
+    return emit.slice(x, cut, [0] * len(cut), ends, dims) if cut else x
+
+
+class PatchGather:
+    """One Gather per spatial axis."""
+
+    name = "separable-gather"
+
+    def refuse(self, request: Request) -> str | None:
+        """Only patches, and no strings: onnxruntime's Gather takes one string of each slice."""
+        if not isinstance(request.call, PatchCall):
+            return "not a patch operator"
+        if TensorProto.STRING in request.element_types:
+            return "onnxruntime's Gather is wrong for strings"
+        return None
+
+    def cost(self, request: Request) -> float:
+        """A pass for each axis, one for the Transpose and what padding costs."""
+        assert isinstance(request.call, PatchCall)
+        op = request.call.operator
+        padded = 0 if op.auto_pad == "valid" else len(op.kernel)
+        gathers = 0.6 * sum(1 for k in op.kernel if k > 1)
+        return 1 + gathers + passes(padded, request.element_types, request.opset)
+
+    def build(self, request: Request, emit: Emitter) -> ir.Value:
+        """Write it."""
+        assert isinstance(request.call, PatchCall)
+        x = request.data(emit)
+        return move(request.call.operator, emit, x, request.element_types).value
+
+
+def move(
+    op: ExtractPatches,
+    emit: Emitter,
+    x: Tensor,
+    element_types: frozenset[int],
+    index_pad: npt.NDArray[np.generic] | None = None,
+) -> Tensor:
+    """Run the operator on `x`. With `index_pad`, x holds int64 row numbers padded with that value."""
+    types = element_types if index_pad is None else frozenset({TensorProto.INT64})
+    axes = sampled(emit, op, x)
+    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
+    for axis, sample in zip(op.spatial_axes, axes, strict=True):
+        around[axis] = (sample.begin, sample.end)
+    channels = x.dims[op.channel_axis]
+    batch = x.dims[0]
+    signed = op.auto_pad == "same_unclamped"
+    x = pad(emit, x, around, types, index_pad, signed)
+    for number in reversed(range(len(axes))):
+        x = _windows(emit, op, x, number, axes[number].count)
+    counts = [sample.count for sample in axes]
+    windows, inside, axis = [], [], op.spatial_axes.start
+    for kernel in op.kernel:
+        windows.append(axis)
+        inside += [axis + 1] if kernel > 1 else []
+        axis += 2 if kernel > 1 else 1
+    positions = emit.product([*op.kernel, channels])
+    if op.layout == "channels_last":
+        perm = [0, *windows, *inside, x.rank - 1]
+        out = [batch, *counts, positions]
+    else:
+        perm = [0, *inside, 1, *windows]
+        out = [batch, positions, *counts]
+    return permute(emit, x, x.dims, perm, out)
+
+
+def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: Size) -> Tensor:
+    """Spatial axis number `number` becomes [windows, kernel]; just [windows] for a kernel of 1."""
+    axis = op.spatial_axes[number]
+    kernel, stride, rate = op.kernel[number], op.strides[number], op.rates[number]
+    if kernel == 1:
+        if stride == 1:
+            return x
+        # Nothing lies behind the last window: the axis has (count - 1) * stride + 1 elements or
+        # fewer than stride more.
+        dims = (*x.dims[:axis], count, *x.dims[axis + 1 :])
+        return emit.slice(x, [axis], [0], [INT64_MAX], dims, [stride])
+    samples = np.arange(kernel, dtype=np.int64) * rate
+    if isinstance(count, int):
+        starts = np.arange(count, dtype=np.int64) * stride
+        index = emit.constant(starts[:, None] + samples, "index")
+    else:
+        column = emit.op("Reshape", emit.range(count, stride), emit.ints([-1, 1], "column"))
+        index = emit.op("Add", column, emit.constant(samples[None], "samples"))
+    return emit.gather(x, index, (count, kernel), axis)
