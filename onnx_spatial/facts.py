@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -95,16 +96,26 @@ class _Occurrence:
         base = self.finding.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
+    def element_types(self) -> list[int]:
+        """ONNX element types of the data input that were seen, or at least declared."""
+        seen = [types[0] for types in self.types if types]
+        if not seen and self.scope is not None and self.node.input:
+            seen = [self.scope.type(self.node.input[0])]
+        return [t for t in map(shapes.element_type, seen) if t is not None]
 
-def find(model: onnx.ModelProto, domains: Iterable[str] = ()) -> list[Finding]:
+
+def find(
+    model: onnx.ModelProto, domains: Iterable[str] = (), folder: Path | None = None
+) -> list[Finding]:
     """The operator nodes of `model`, in walking order.
 
     Args:
         model: a parsed model; it is not changed.
         domains: operator domains of the user's own, beside `dialects.DOMAINS`.
+        folder: where external data lies; parameters are read from there.
     """
     accepted = DOMAINS | set(domains)
-    copy = skeleton(model)
+    copy = skeleton(model, folder)
     findings = []
     for index, ((place, _, node), (_, _, probe)) in enumerate(
         zip(walk.nodes(model), walk.nodes(copy), strict=True)
@@ -303,12 +314,7 @@ def _conclude(finding: Finding, occurrences: Sequence[_Occurrence], symbols: set
         _join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
     )
     finding.facts = replace(finding.facts, inputs=inputs, attributes=_join_attributes(each))
-    finding.element_types = frozenset(
-        t
-        for o in occurrences
-        for types in o.types
-        if types and (t := shapes.element_type(types[0])) is not None
-    )
+    finding.element_types = frozenset(t for o in occurrences for t in o.element_types())
     try:
         for facts in each:
             read(facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -88,6 +89,7 @@ def make_plan(
     domains: Iterable[str] = (),
     max_rank: int | None = None,
     strategy: str | None = None,
+    folder: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Lower the operators of `proto`, which stays as it is.
@@ -97,9 +99,27 @@ def make_plan(
         domains: operator domains of the user's own.
         max_rank: largest rank of any new tensor.
         strategy: force this lowering wherever it applies.
+        folder: where external data lies.
         progress: called with a line of text now and then.
+
+    Raises:
+        ModelFileError: the graph contradicts itself.
     """
-    findings = facts.find(proto, domains)
+    try:
+        return _make_plan(proto, domains, max_rank, strategy, folder, progress or (lambda _: None))
+    except UnicodeDecodeError:
+        raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
+
+
+def _make_plan(
+    proto: onnx.ModelProto,
+    domains: Iterable[str],
+    max_rank: int | None,
+    strategy: str | None,
+    folder: Path | None,
+    progress: Callable[[str], None],
+) -> Plan:
+    findings = facts.find(proto, domains, folder)
     if not any(f.known_domain for f in findings):
         return Plan([_site(f) for f in findings])
     model = _deserialize(proto)
@@ -109,15 +129,17 @@ def make_plan(
     opset = _default_opset(proto)
     sites = []
     for count, finding in enumerate(findings, start=1):
-        if progress is not None:
-            progress(f"lowering {count}/{len(findings)}: {walk.label(finding.node)}")
+        progress(f"lowering {count}/{len(findings)}: {walk.label(finding.node)}")
         sites.append(
             _lower(finding, paired[finding.index], names, proto, opset, max_rank, strategy)
         )
     plan = Plan(sites)
     if not any(s.action == "lower" for s in sites):
         return plan
-    plan.model = changes.apply()
+    try:
+        plan.model = changes.apply()
+    except ir.serde.SerdeError as error:
+        raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
     lowered = [f for f, s in zip(findings, sites, strict=True) if s.action == "lower"]
     dropped = patch.adjust_imports(plan.model, {f.node.domain for f in lowered}, opset)
     plan.touched = _touched(proto, plan.model, lowered, dropped)
@@ -128,10 +150,14 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
         return ir.from_proto(proto)
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise ModelFileError(f"the graph cannot be read: {cause}".splitlines()[0]) from None
+        raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the innermost message; the outer ones quote whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _default_opset(proto: onnx.ModelProto) -> int:

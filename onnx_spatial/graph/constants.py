@@ -160,7 +160,7 @@ def _array(tensor: onnx.TensorProto) -> Array | None:
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, RuntimeError):  # too few bytes, an unknown type
+    except (ValueError, TypeError, KeyError, RuntimeError):  # too few bytes, an unknown type
         return None
 
 
@@ -181,14 +181,16 @@ def _constant(node: onnx.NodeProto) -> Array | None:
 def _run(
     node: onnx.NodeProto, feeds: dict[str, Array], name: str, opsets: dict[str, int]
 ) -> Array | None:
-    version = opsets.get("", 1)
+    # Of a lone node the evaluator would take the newest version, of a graph the one it is told.
+    inputs = [onnx.ValueInfoProto(name=source) for source in feeds]
+    graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=name)])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = ReferenceEvaluator(node, opsets={"": version}).run(None, feeds)
+            version = opsets.get("", opsets.get("ai.onnx", 1))
+            (result,) = ReferenceEvaluator(graph, opsets={"": version}).run(None, feeds)
     except Exception:  # whatever the evaluator stumbles over, the value is simply not known
         return None
-    result: object = dict(zip(node.output, results, strict=False)).get(name)
     return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
 
 

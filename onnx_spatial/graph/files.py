@@ -74,8 +74,12 @@ def read(model: Model) -> Source:
         raise UsageError(
             f"a model is a path, bytes, onnx.ModelProto or onnx_ir.Model, not {type(model).__name__}"
         )
-    _check_functions(source)
-    _check_external_data(source)
+    try:
+        _check_functions(source)
+        _check_external_data(source)
+        _check_inputs(source)
+    except UnicodeDecodeError:
+        raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
     return source
 
 
@@ -108,6 +112,44 @@ def _check_functions(source: Source) -> None:
         raise ModelFileError(
             f"{source.name}: functions call each other in a ring: {', '.join(sorted(ring))}"
         )
+
+
+def _check_inputs(source: Source) -> None:
+    """Every node must read what something gives; this also reads every name once."""
+    for function in source.proto.functions:
+        _check_graph(source, function, frozenset(), _place_of(function))
+    _check_graph(source, source.proto.graph, frozenset(), walk.Place())
+
+
+def _check_graph(
+    source: Source, graph: walk.GraphLike, outer: frozenset[str], place: walk.Place
+) -> None:
+    given = {name for node in graph.node for name in node.output}
+    if isinstance(graph, onnx.GraphProto):
+        given.update(v.name for v in graph.input)
+        given.update(t.name for t in graph.initializer)
+        given.update(t.values.name for t in graph.sparse_initializer)
+        results = [v.name for v in graph.output]
+    else:
+        given.update(graph.input)
+        results = list(graph.output)
+    visible = outer | given
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in visible:
+                raise ModelFileError(
+                    f"{source.name}: {node.op_type} {walk.label(node)!r} in {place} reads "
+                    f"{name!r}, which nothing gives"
+                )
+        for step, inner in walk.subgraphs(node):
+            _check_graph(source, inner, visible, place.inside(f"{node.op_type}.{step}"))
+    for name in results:
+        if name not in visible:
+            raise ModelFileError(f"{source.name}: {place} returns {name!r}, which nothing gives")
+
+
+def _place_of(function: onnx.FunctionProto) -> walk.Place:
+    return walk.Place((function.domain, function.name, function.overload))
 
 
 def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

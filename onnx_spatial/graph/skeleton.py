@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 import onnx
 
@@ -13,17 +14,18 @@ from onnx_spatial.graph import walk
 SMALL = 4096
 
 
-def skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+def skeleton(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
     """A copy of `model` whose large tensors have a type and a shape but no values.
 
-    Opset imports that nodes use but the model does not declare are added, because shape inference
+    Small tensors whose data lies in another file are read from `folder`, if it is given. Opset
+    imports that nodes use but the model does not declare are added, because shape inference
     stops at the first one that is missing.
     """
     copy = onnx.ModelProto(ir_version=model.ir_version)
     copy.opset_import.extend(model.opset_import)
-    _copy_graph(model.graph, copy.graph)
+    _copy_graph(model.graph, copy.graph, folder)
     for function in model.functions:
-        _copy_function(function, copy.functions.add())
+        _copy_function(function, copy.functions.add(), folder)
     _declare(
         copy.opset_import, (n.domain for _, _, n in walk.graph_nodes(walk.Place(), copy.graph))
     )
@@ -47,22 +49,24 @@ def _canonical(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
+def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto, folder: Path | None) -> None:
     copy.name = graph.name
     copy.input.extend(graph.input)
     copy.output.extend(graph.output)
     copy.value_info.extend(graph.value_info)
     for tensor in graph.initializer:
-        _copy_tensor(tensor, copy.initializer.add())
+        _copy_tensor(tensor, copy.initializer.add(), folder)
     for sparse in graph.sparse_initializer:
         target = copy.sparse_initializer.add(dims=sparse.dims)
-        _copy_tensor(sparse.values, target.values)
-        _copy_tensor(sparse.indices, target.indices)
+        _copy_tensor(sparse.values, target.values, folder)
+        _copy_tensor(sparse.indices, target.indices, folder)
     for node in graph.node:
-        _copy_node(node, copy.node.add())
+        _copy_node(node, copy.node.add(), folder)
 
 
-def _copy_function(function: onnx.FunctionProto, copy: onnx.FunctionProto) -> None:
+def _copy_function(
+    function: onnx.FunctionProto, copy: onnx.FunctionProto, folder: Path | None
+) -> None:
     for field, value in function.ListFields():
         if field.name != "node":
             if hasattr(value, "extend"):
@@ -70,10 +74,10 @@ def _copy_function(function: onnx.FunctionProto, copy: onnx.FunctionProto) -> No
             else:
                 setattr(copy, field.name, value)
     for node in function.node:
-        _copy_node(node, copy.node.add())
+        _copy_node(node, copy.node.add(), folder)
 
 
-def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
+def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto, folder: Path | None) -> None:
     copy.op_type, copy.domain, copy.name, copy.overload = (
         node.op_type,
         node.domain,
@@ -86,22 +90,37 @@ def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto) -> None:
         target = copy.attribute.add()
         if attribute.type == onnx.AttributeProto.GRAPH:
             target.name, target.type = attribute.name, attribute.type
-            _copy_graph(attribute.g, target.g)
+            _copy_graph(attribute.g, target.g, folder)
         elif attribute.type == onnx.AttributeProto.GRAPHS:
             target.name, target.type = attribute.name, attribute.type
             for graph in attribute.graphs:
-                _copy_graph(graph, target.graphs.add())
+                _copy_graph(graph, target.graphs.add(), folder)
         elif attribute.type == onnx.AttributeProto.TENSOR and attribute.HasField("t"):
             target.name, target.type = attribute.name, attribute.type
-            _copy_tensor(attribute.t, target.t)
+            _copy_tensor(attribute.t, target.t, folder)
         else:
             target.CopyFrom(attribute)
 
 
-def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto) -> None:
+def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto, folder: Path | None) -> None:
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if math.prod(tensor.dims) <= SMALL and not external:
+    small = math.prod(tensor.dims) <= SMALL
+    if small and not external:
         copy.CopyFrom(tensor)
-    else:
-        copy.name, copy.data_type = tensor.name, tensor.data_type
-        copy.dims.extend(tensor.dims)
+        return
+    copy.name, copy.data_type = tensor.name, tensor.data_type
+    copy.dims.extend(tensor.dims)
+    if small and folder is not None:
+        copy.raw_data = _external_bytes(tensor, folder)
+
+
+def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
+    """The bytes of a small tensor; empty where they cannot be read, which leaves it unknown."""
+    entry = {e.key: e.value for e in tensor.external_data}
+    try:
+        size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        with (folder / entry["location"]).open("rb") as file:
+            file.seek(int(entry.get("offset", "0")))
+            return file.read(math.prod(tensor.dims) * size)
+    except (OSError, ValueError, KeyError):
+        return b""

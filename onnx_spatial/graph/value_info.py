@@ -39,9 +39,10 @@ def renew(
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
     inferred = shapes.infer(copy, lambda number, types: None)
     changed: list[str] = []
+    spoken_of = behind & names
     for (_, graph), (_, result) in zip(walk.graphs(model), walk.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
-            found = {v.name: v.type for v in result.value_info if v.name in behind & names}
+            found = {v.name: v.type for v in result.value_info if v.name in spoken_of}
             changed += _declare(graph, found, symbols)
     return changed + _drop_in_functions(model, known)
 
