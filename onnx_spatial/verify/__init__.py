@@ -1,0 +1,23 @@
+"""Prove with numbers that a converted model is the original.
+
+`verify` runs the original through the numpy kernels of `onnx_spatial.ops` and the converted model in
+onnxruntime. Spatial operators are pure data movement and are compared by bit pattern, each on its
+own and in place; the outputs of the whole are compared bit for bit, or with a stated tolerance where
+floating-point arithmetic leads to them. Nothing is printed: a `Verification` holds what was found.
+"""
+
+from onnx_spatial.verify.check import Model, verify
+from onnx_spatial.verify.compare import RTOL, OutputResult
+from onnx_spatial.verify.report import Check, Difference, Run, SiteResult, Verification
+
+__all__ = [
+    "RTOL",
+    "Check",
+    "Difference",
+    "Model",
+    "OutputResult",
+    "Run",
+    "SiteResult",
+    "Verification",
+    "verify",
+]

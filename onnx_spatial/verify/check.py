@@ -1,0 +1,180 @@
+"""Prove that a converted model is the original: site by site, then end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import onnx
+
+from onnx_spatial import facts
+from onnx_spatial.errors import ModelFileError, OperatorError, UsageError
+from onnx_spatial.facts import Finding
+from onnx_spatial.graph import files, walk
+from onnx_spatial.verify import end_to_end, interface
+from onnx_spatial.verify.end_to_end import EndToEnd
+from onnx_spatial.verify.inputs import graph_inputs, named_dims
+from onnx_spatial.verify.report import Status, Verification
+from onnx_spatial.verify.sites import InPlace, Site, check_isolated
+from onnx_spatial.verify.slices import Converted
+from onnx_spatial.verify.trials import Request
+from onnx_spatial.verify.values import Array
+
+Model = files.Model | files.Source
+
+
+def verify(
+    original: Model,
+    converted: Model,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    domains: Iterable[str] = (),
+    progress: Callable[[str], None] | None = None,
+) -> Verification:
+    """Compare a converted model with its original, and say what differs first.
+
+    Every operator node of the original is compared bit for bit with what stands for it in the
+    converted model, on its own and inside the model. Then both models run on the same data, the
+    original by the numpy kernels, the converted one in onnxruntime with optimisations off and on.
+
+    Args:
+        original: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before. Not changed.
+        converted: likewise.
+        inputs: data to run both models with, by input name, instead of made-up data.
+        seed: of the made-up data, 0 or more.
+        shapes: sizes of inputs, by input name, where the model leaves them open.
+        domains: operator domains of the user's own that hold spatial operators.
+        progress: called with a line of text now and then.
+
+    Raises:
+        UsageError: `inputs` or `shapes` do not fit the model.
+        ModelFileError: a model cannot be read.
+        OperatorError: an operator of the original breaks its own rules, whatever it is fed.
+    """
+    if seed < 0:
+        raise UsageError(f"seed must be 0 or more, not {seed}")
+    if inputs is not None and shapes:
+        raise UsageError("give either inputs or shapes; the data has its own shapes")
+    before = original if isinstance(original, files.Source) else files.read(original)
+    after = _read_converted(converted, before)
+    request = Request(inputs, shapes or {}, seed, progress or (lambda _: None))
+    return _verify(before, after, request, domains)
+
+
+def _read_converted(converted: Model, original: files.Source) -> files.Source:
+    if isinstance(converted, files.Source):
+        return converted
+    try:
+        return files.read(converted)
+    except ModelFileError:
+        # A model in memory whose weights still lie beside the file that it was made from.
+        if isinstance(converted, onnx.ModelProto) and original.path is not None:
+            return files.Source(converted, original.path)
+        raise
+
+
+def _verify(
+    before: files.Source, after: files.Source, request: Request, domains: Iterable[str]
+) -> Verification:
+    inputs = graph_inputs(before.proto)
+    findings = _findings(before.proto, named_dims(before.proto, inputs), domains)
+    sites = [Site.of(f) for f in findings]
+    known = [f for f in findings if f.known_domain]
+    model = Converted(after.proto)
+    for number, site in enumerate(sites, start=1):
+        request.progress(f"operator {number}/{len(sites)}: {site.result.node}")
+        check_isolated(site, model, after.folder or before.folder, request.seed)
+    failures = interface.differences(before.proto, after.proto)
+    if failures:
+        whole = EndToEnd(failures=failures)
+    else:
+        in_place = InPlace(sites, model)
+        whole = end_to_end.run(before, after, inputs, known, in_place, request)
+    _check_rules(known, whole)
+    return _conclude(sites, whole)
+
+
+def _findings(
+    model: onnx.ModelProto, named: onnx.ModelProto, domains: Iterable[str]
+) -> list[Finding]:
+    """The operator nodes of the original; those that a function of the model defines are not ours."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    found = []
+    for finding in facts.find(named, domains):
+        node = finding.node
+        if (node.domain, node.op_type) not in functions:
+            found.append(finding)
+    return found
+
+
+def _check_rules(findings: Sequence[Finding], whole: EndToEnd) -> None:
+    """An operator that seems to break a rule and has not run: there is nothing to compare with.
+
+    Raises:
+        OperatorError: there is one.
+    """
+    for finding in findings:
+        if finding.error is not None and finding.index not in whole.executed:
+            where = f"{finding.node.op_type} node {walk.label(finding.node)!r} ({finding.place})"
+            raise OperatorError(f"{where}: {finding.error}")
+
+
+def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
+    compared = bool(whole.outputs) and not whole.failures
+    for site in sites:
+        site.result.end_to_end = compared and site.finding.index in whole.executed
+    broken = [s for s in sites if s.difference is not None]
+    unproven = [s.result for s in sites if not s.result.checks and not s.result.end_to_end]
+    failures = [s.difference.message for s in broken if s.difference is not None] + whole.failures
+    gaps = [
+        *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
+        *whole.gaps,
+        *(
+            f"{r.op_type} node {r.node!r} ({r.graph}): {r.reason or 'not compared'}"
+            for r in unproven
+        ),
+    ]
+    status: Status = "failed" if failures else "unverified" if gaps else "passed"
+    result = Verification(
+        status,
+        _message(status, failures or gaps, sites, whole),
+        failures + gaps,
+        whole.outputs,
+        [s.result for s in sites],
+        whole.runs,
+        whole.forced,
+        broken[0].difference if broken else whole.difference,
+    )
+    ours = [s for s in sites if s.finding.known_domain]
+    proven = all(s.result.passed for s in ours)
+    result.sites_only = status == "unverified" and proven and not whole.gaps
+    return result
+
+
+def _message(
+    status: Status, problems: Sequence[str], sites: Sequence[Site], whole: EndToEnd
+) -> str:
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return f"{status}: {problems[0]}{more}"
+    names = dict.fromkeys(o.name for o in whole.outputs)
+    alone = sum(1 for s in sites if s.result.checks)
+    text = (
+        f"passed: {alone} of {_count(len(sites), 'operator')} bit for bit on their own, "
+        f"{_count(len(names), 'output')} in {_count(len(whole.runs), 'run')} with optimisations "
+        "off and on"
+    )
+    errors = [o.max_relative_error for o in whole.outputs if o.max_relative_error is not None]
+    if all(o.equal_bits for o in whole.outputs):
+        text += ", equal in every bit"
+    elif errors:
+        text += f", at most {max(errors):.1e} of the largest value apart"
+    if whole.forced:
+        sizes = ", ".join(f"{n} = {s}" for n, s in whole.forced.items())
+        text += f"; only one size found for {sizes}"
+    return text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,59 @@
+"""What can be told apart without a run: names, order and element types of inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnx_spatial.graph import shapes
+
+
+def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[str]:
+    """One line for each way in which the converted model is used differently."""
+    found = []
+    for what, before, after in (
+        ("input", _required(original), _required(converted)),
+        ("output", list(original.graph.output), list(converted.graph.output)),
+    ):
+        found += _compare(what, before, after)
+    fed = {v.name for v in converted.graph.input}
+    for value in _overridable(original):
+        if value.name not in fed:
+            found.append(f"initializer {value.name!r} can no longer be overridden")
+    return found
+
+
+def _compare(
+    what: str, before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
+) -> list[str]:
+    old, new = [v.name for v in before], [v.name for v in after]
+    found = [f"{what} {n!r} is missing in the converted model" for n in old if n not in new]
+    found += [
+        f"{what} {n!r} of the converted model is not in the original" for n in _extra(old, new)
+    ]
+    if not found and old != new:
+        found.append(f"the {what}s are in another order: {', '.join(new)}, not {', '.join(old)}")
+    types = {v.name: v.type for v in after}
+    for value in before:
+        a, b = (shapes.element_type(t) for t in (value.type, types.get(value.name)))
+        if a is not None and b is not None and a != b:
+            names = (onnx.TensorProto.DataType.Name(t).lower() for t in (b, a))
+            found.append("{} {!r} is declared as {}, not {}".format(what, value.name, *names))
+    return found
+
+
+def _extra(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    return [n for n in new if n not in old]
+
+
+def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    stored = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.name not in stored]
+
+
+def _overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    if model.ir_version < 4:  # every initializer was listed as an input, and none could be fed
+        return []
+    stored = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.name in stored]

@@ -1,0 +1,36 @@
+"""Run a spatial node on arrays by the one definition of what it means, `onnx_spatial.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import onnx
+
+from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.facts import attributes
+from onnx_spatial.verify.values import Array
+
+
+def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
+    """The output of a spatial node; a missing optional input is None.
+
+    Raises:
+        OperatorError: the node breaks a rule on this data.
+    """
+    return run_facts(NodeFacts(node.op_type, node.domain, (), attributes(node)), arrays)
+
+
+def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
+    """The output of a node whose attributes are those of `facts`.
+
+    Raises:
+        OperatorError: the node breaks a rule on this data.
+    """
+    inputs = tuple(InputFacts.of(a) if a is not None else None for a in arrays)
+    call = read(replace(facts, inputs=inputs))
+    if not arrays or arrays[0] is None:
+        raise OperatorError("the data input is missing")
+    result: Array = call.bind(arrays)(arrays[0])
+    return result

@@ -1,0 +1,121 @@
+"""Run the original: our operators by their numpy kernels, everything between them in onnxruntime.
+
+    nodes, S2B, nodes, B2S, nodes  ->  [session] kernel [session] kernel [session]
+
+Functions are inlined first. Runs of other nodes become sub-models that onnxruntime executes without
+optimisations, by the very kernels that the converted model uses, so that what differs is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx.inliner
+
+from onnx_spatial.graph import shapes, walk
+from onnx_spatial.verify.cut import Imports
+from onnx_spatial.verify.sessions import RunFailure, first_line
+from onnx_spatial.verify.steps import GraphProgram
+from onnx_spatial.verify.values import Array
+
+
+class Program:
+    """A model with operators that no runtime knows, ready to run.
+
+    Args:
+        model: the original.
+        sites: positions of the operator nodes in the order of `walk.nodes`.
+        folder: where its external data lies.
+
+    Attributes:
+        flat: the model with its functions inlined.
+        imports: its opsets and functions.
+        folder: as given.
+        executed: which sites took part in the last run.
+        substitutes: why parts ran in onnx's reference evaluator instead of onnxruntime, if any did.
+
+    Raises:
+        RunFailure: it cannot be taken apart.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, sites: Collection[int], folder: Path | None = None
+    ) -> None:
+        self.executed: set[int] = set()
+        self.substitutes: list[str] = []
+        self.folder = folder
+        # Keeping the node objects keeps their ids, by which they are recognised.
+        self._nodes = list(walk.nodes(model))
+        self._sites = {id(self._nodes[i][2]): i for i in sites}
+        self.flat = self._inline(model, set(sites)) if model.functions else model
+        self.imports = Imports.of(self.flat)
+        self._graph = GraphProgram(self.flat.graph, self, None)
+
+    def _inline(self, model: onnx.ModelProto, sites: set[int]) -> onnx.ModelProto:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        for index, (_, _, node) in enumerate(walk.nodes(copy)):
+            if index in sites:  # its inlined copies can then still be told
+                node.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, index))
+        try:
+            flat = onnx.inliner.inline_local_functions(copy)
+            if flat.functions:  # those that import another opset than the model stay
+                flat = onnx.inliner.inline_local_functions(copy, convert_version=True)
+        except Exception as error:  # of the C++ side, without a type of its own
+            reason = f"its functions cannot be inlined: {first_line(error)}"
+            raise RunFailure(reason, "load") from None
+        for place, _, node in walk.nodes(flat):
+            if place.function is not None and self.site_of(node) is not None:
+                raise RunFailure(f"{place} holds spatial operators and cannot be inlined", "load")
+        return flat
+
+    def site_of(self, node: onnx.NodeProto) -> int | None:
+        """Which site a node is, as its position in the walk over the model; None: not ours."""
+        if id(node) in self._sites:
+            return self._sites[id(node)]
+        return next((a.i for a in node.attribute if a.name == shapes.NUMBER), None)
+
+    def label(self, site: int) -> str:
+        """A site in messages."""
+        place, _, node = self._nodes[site]
+        where = f" in {place}" if place.function is not None or place.steps else ""
+        return f"{node.op_type} node {walk.label(node)!r}{where}"
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """The outputs by name; sequences are lists.
+
+        Raises:
+            RunFailure: it cannot be run, or not on this data.
+        """
+        self.executed = set()
+        return self._graph.run(feeds, None)
+
+    def foreign(self) -> list[str]:
+        """Operators that neither we nor onnxruntime know, as domain:op_type."""
+        functions = {(f.domain, f.name) for f in self.flat.functions}
+        found = []
+        for _, _, node in walk.nodes(self.flat):
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            known = (domain, node.op_type) in functions or _is_known(domain, node.op_type)
+            if self.site_of(node) is None and not known:
+                found.append(f"{domain or 'ai.onnx'}:{node.op_type}")
+        return list(dict.fromkeys(found))
+
+
+def _is_known(domain: str, op_type: str) -> bool:
+    return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
+
+
+@cache
+def _onnxruntime_operators() -> frozenset[tuple[str, str]]:
+    try:
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+        return frozenset((s.domain, s.name) for s in state.get_all_operator_schema())
+    except (ImportError, AttributeError):  # builds without it: loading the model will tell
+        return frozenset()

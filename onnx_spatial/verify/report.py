@@ -1,0 +1,207 @@
+"""What verification found, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onnx_spatial.verify.compare import OutputResult
+from onnx_spatial.verify.values import Array
+
+Status = Literal["passed", "failed", "unverified"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a site with the numpy kernel, bit for bit.
+
+    Attributes:
+        how: "isolated": the nodes that stand for it, cut out and fed with data of their own;
+            "in place": its own inputs and output in a run of the converted model.
+        optimised: with onnxruntime's optimisations, or without any.
+        dtype, shape: of the site's data.
+        elements: of its output.
+        mismatches: elements whose bits differ.
+        reason: why it failed; None if it passed.
+    """
+
+    how: Literal["isolated", "in place"]
+    optimised: bool
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    mismatches: int = 0
+    reason: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no bit differs."""
+        return self.reason is None
+
+
+@dataclass
+class SiteResult:
+    """What is proven of one operator node of the original.
+
+    Attributes:
+        node: its name, or <its output> if it has none.
+        graph: graph that holds it, in words.
+        op_type, domain: as in the original.
+        checks: comparisons made.
+        reason: why it failed, or why it could not be compared on its own.
+        end_to_end: whether it took part in a run of the whole model that was compared.
+    """
+
+    node: str
+    graph: str
+    op_type: str
+    domain: str
+    checks: list[Check] = field(default_factory=list)
+    reason: str | None = None
+    end_to_end: bool = False
+
+    @property
+    def how(self) -> list[str]:
+        """In which ways it was compared: "isolated", "in place", "end to end"."""
+        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks))
+        return [*ways, "end to end"] if self.end_to_end else ways
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every comparison agreed bit for bit; None if none could be made on its own."""
+        return all(c.passed for c in self.checks) if self.checks else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of both models.
+
+    Attributes:
+        seed: of the data.
+        shapes: of the inputs fed.
+        dtypes: of the inputs fed.
+        overridden: initializers that were fed something else than their default.
+    """
+
+    seed: int
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    overridden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing that differs, with what is needed to see it again.
+
+    Attributes:
+        kind: "site", "output", or "model" where the converted model does not run at all.
+        name: label of the site's node, name of the output, or "".
+        graph: where the site is; None for the others.
+        message: what differs.
+        inputs: what the site, or the whole model, was fed.
+    """
+
+    kind: Literal["site", "output", "model"]
+    name: str
+    graph: str | None
+    message: str
+    inputs: dict[str, Array] = field(repr=False)
+
+
+@dataclass
+class Verification:
+    """Whether two models are the same, and the figures. True only if everything that had to be
+    compared was compared and agreed.
+
+    Attributes:
+        status: "passed", "failed", or "unverified": nothing differs, but the whole could not be
+            compared.
+        message: the result in one line.
+        problems: everything that is wrong or missing, one line each.
+        outputs: each output in each run.
+        sites: each operator node of the original.
+        runs: sizes and seeds.
+        forced: input dims of which only one size runs, with that size.
+        first_difference: the first site (in the order of the file), else output, that differs.
+        sites_only: unverified because of what else is in the model (an operator that nothing here
+            can run, random numbers); every site was proven on its own.
+    """
+
+    status: Status
+    message: str
+    problems: list[str] = field(default_factory=list)
+    outputs: list[OutputResult] = field(default_factory=list)
+    sites: list[SiteResult] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    forced: dict[str, int] = field(default_factory=dict)
+    first_difference: Difference | None = None
+    sites_only: bool = False
+
+    def __bool__(self) -> bool:
+        return self.status == "passed"
+
+    def to_dict(self) -> dict[str, object]:
+        """Version 1, ready for JSON; infinities and NaN are None.
+
+        version, status, message, problems, sites_only, forced: as the attributes.
+        runs: seed, inputs (name -> dtype, shape), overridden.
+        outputs: name, run, optimised, dtype, shape, elements, equal_bits, max_abs_error,
+            max_relative_error, tolerance, mismatches, passed, reason.
+        sites: node, graph, op_type, domain, how, passed, reason, checks (how, optimised, dtype,
+            shape, elements, mismatches, passed, reason).
+        first_difference: kind, name, graph, message, inputs (name -> dtype, shape); or None.
+        """
+        return {
+            "version": 1,
+            "status": self.status,
+            "message": self.message,
+            "problems": list(self.problems),
+            "sites_only": self.sites_only,
+            "runs": [_run(r) for r in self.runs],
+            "forced": dict(self.forced),
+            "outputs": [_plain(vars(o)) for o in self.outputs],
+            "sites": [_site(s) for s in self.sites],
+            "first_difference": _difference(self.first_difference),
+        }
+
+
+def _run(run: Run) -> dict[str, object]:
+    inputs = {n: {"dtype": run.dtypes[n], "shape": list(s)} for n, s in run.shapes.items()}
+    return {"seed": run.seed, "inputs": inputs, "overridden": list(run.overridden)}
+
+
+def _site(site: SiteResult) -> dict[str, object]:
+    return {
+        "node": site.node,
+        "graph": site.graph,
+        "op_type": site.op_type,
+        "domain": site.domain,
+        "how": site.how,
+        "passed": site.passed,
+        "reason": site.reason,
+        "checks": [_plain({**vars(c), "passed": c.passed}) for c in site.checks],
+    }
+
+
+def _difference(found: Difference | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    inputs = {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in found.inputs.items()}
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "graph": found.graph,
+        "message": found.message,
+        "inputs": inputs,
+    }
+
+
+def _plain(values: dict[str, object]) -> dict[str, object]:
+    plain: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            plain[key] = None
+        else:
+            plain[key] = list(value) if isinstance(value, tuple) else value
+    return plain

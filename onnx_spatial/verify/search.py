@@ -1,0 +1,335 @@
+"""Find legal sizes for the unknown input dims of a model, at least two for each where it allows.
+
+What the sites demand of a dim is known and excludes sizes at once. What the rest of the model
+forces (a Reshape to a fixed size, a MatMul, a Concat) is found by running the original: how far a
+run got says whether a size was a step in the right direction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from onnx_spatial.verify.candidates import Candidates
+from onnx_spatial.verify.inputs import Assignment, GraphInput, feeds
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.sessions import RunFailure
+from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array
+
+#: Bounds of one search: runs of the original, seconds, elements of one input.
+MAX_TRIES = 400
+MAX_SECONDS = 20.0
+MAX_ELEMENTS = 2**20
+
+#: How many likely combinations are tried before dims are varied one by one.
+_COMBINATIONS = 8
+#: How many sets of run-time parameters are tried.
+_PARAMETER_SETS = 4
+#: How many other sizes are tried for a dim before it counts as forced.
+_OTHERS = 12
+_PAIRS = 200
+#: How many sizes are tried for one dim before another dim has its turn.
+_WIDTHS = (8, 32, None)
+
+
+@dataclass
+class Trial:
+    """A run of the original that went through."""
+
+    assignment: Assignment
+    feeds: dict[str, Array]
+    outputs: dict[str, Any]
+    executed: set[int]
+
+
+#: Sizes for each group of symbols, a way to fill integers, how many combinations.
+_Round = tuple[list[list[int]], str, int | None]
+
+
+class _Spent(Exception):
+    """The bounds of the search are reached."""
+
+
+class Search:
+    """Runs of the original on sizes that it accepts.
+
+    Args:
+        program: the original.
+        inputs: its inputs.
+        fixed: symbols whose size the user gave.
+        candidates: sizes worth trying.
+        seed: of the data.
+
+    Attributes:
+        last_failure: why the most promising sizes were refused.
+        forced: symbols of which only one size was found, with that size.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[GraphInput],
+        fixed: Mapping[str, int],
+        candidates: Candidates,
+        seed: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._program = program
+        self._inputs = inputs
+        self._fixed = dict(fixed)
+        self._candidates = candidates
+        self._seed = seed
+        self._progress = progress
+        self._groups = [
+            group for g in candidates.groups() if (group := [s for s in g if s not in fixed])
+        ]
+        self._sizes = [candidates.sizes(group) for group in self._groups]
+        integers = any(i.default is None and i.element_type in INTEGERS for i in inputs)
+        self._modes = INTEGER_MODES if integers else INTEGER_MODES[:1]
+        self._tried: set[object] = set()
+        self._best: tuple[int, Assignment | None] = (-1, None)
+        self._tries, self._deadline = 0, 0.0
+        self.last_failure: RunFailure | None = None
+        self.forced: dict[str, int] = {}
+
+    def first(self) -> Trial | None:
+        """The first run that goes through, or None.
+
+        Raises:
+            RunFailure: the model cannot be run whatever the sizes.
+        """
+        self._reset()
+        try:
+            return self._likely() or self._climb() or self._try_pairs()
+        except _Spent:
+            return None
+
+    def _likely(self) -> Trial | None:
+        """Likely sizes with each way to fill integers, then more of them, then small ones."""
+        small = [sorted(known) for known in self._sizes]
+        rounds: list[_Round] = [(self._sizes, mode, 4) for mode in self._modes]
+        rounds += [(lists, self._modes[0], None) for lists in (self._sizes, small)]
+        for lists, mode, count in rounds:
+            for start in self._starts(override=False):
+                proposals = self._proposals(replace(start, mode=mode), lists)
+                for proposal in itertools.islice(proposals, count):
+                    if trial := self._try(proposal):
+                        return trial
+        return None
+
+    def others(self, first: Trial) -> list[Trial]:
+        """More runs, so that every symbol that can has another size than in the first."""
+        if not self._groups and not self._candidates.parameter_names():
+            return []
+        self._reset()
+        try:
+            return self._others(first)
+        except (_Spent, RunFailure):
+            sizes = first.assignment.sizes
+            self.forced = {s: sizes[s] for group in self._groups for s in group}
+            return []
+
+    def again(self, trial: Trial, values: Mapping[str, Array]) -> Trial | None:
+        """The sizes of a trial with other data: other seeds, and other values where given."""
+        self._reset()
+        known = {**trial.assignment.values, **values}
+        number = trial.assignment.number + 1
+        try:
+            return self._try(replace(trial.assignment, values=known, number=number))
+        except RunFailure:
+            return None
+
+    def _reset(self) -> None:
+        self._tries, self._deadline = 0, time.monotonic() + MAX_SECONDS
+        self._tried.clear()
+
+    def _starts(self, *, override: bool) -> Iterator[Assignment]:
+        """Run-time parameters with the sizes that go with them; nothing where there are none."""
+        if not self._candidates.parameter_names():
+            yield Assignment(self._fixed, number=int(override))
+            return
+        for number in range(_PARAMETER_SETS):
+            rng = np.random.default_rng([self._seed, number, int(override)])
+            sizes, values = self._candidates.parameters(
+                self._fixed, number + int(override), rng, override
+            )
+            yield Assignment(sizes, values, number=int(override))
+
+    def _proposals(self, start: Assignment, lists: Sequence[Sequence[int]]) -> Iterator[Assignment]:
+        """Likely sizes, given a list for each group: each dim another one, then all the same."""
+        batch = [self._candidates.is_batch(g) for g in self._groups]
+        spatial = [known for known, b in zip(lists, batch, strict=True) if not b]
+        common = [s for s in (spatial[0] if spatial else ()) if all(s in k for k in spatial)]
+        for turn in range(_COMBINATIONS):
+            sizes: dict[str, int] = {}
+            at = turn
+            for b, group, known in zip(batch, self._groups, lists, strict=True):
+                if known:
+                    sizes.update(dict.fromkeys(group, known[(turn // 2 if b else at) % len(known)]))
+                at += 0 if b else 2  # another size, and in most lists again odd, or even
+            yield self._with(start, sizes)
+            if len(spatial) > 1 and common:
+                for b, group in zip(batch, self._groups, strict=True):
+                    if not b:
+                        sizes.update(dict.fromkeys(group, common[turn % len(common)]))
+                yield self._with(start, sizes)
+
+    def _with(self, start: Assignment, sizes: Mapping[str, int]) -> Assignment:
+        return replace(start, sizes={**sizes, **start.sizes})
+
+    def _try(self, assignment: Assignment) -> Trial | None:
+        key = (
+            tuple(sorted(assignment.sizes.items())),
+            tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
+            (assignment.mode, assignment.number),
+        )
+        if key in self._tried or not self._is_small(assignment):
+            return None
+        if self._tries >= MAX_TRIES or time.monotonic() > self._deadline:
+            raise _Spent
+        self._tried.add(key)
+        self._tries += 1
+        if self._tries % 10 == 0:
+            self._progress(f"looking for legal input sizes, try {self._tries}")
+        arrays = feeds(self._inputs, assignment, self._seed)
+        try:
+            outputs = self._program.run(arrays)
+            return Trial(assignment, arrays, outputs, self._program.executed)
+        except RunFailure as failure:
+            if failure.stage == "load":
+                raise
+            if failure.progress > self._best[0]:
+                self._best = (failure.progress, assignment)
+                self.last_failure = failure
+            return None
+
+    def _is_small(self, assignment: Assignment) -> bool:
+        for wanted in self._inputs:
+            if wanted.default is None and wanted.name not in assignment.values:
+                size = float(np.prod([float(d) for d in assignment.shape(wanted)]))
+                known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
+                if size > MAX_ELEMENTS and not known and self._groups:
+                    return False
+        return True
+
+    def _climb(self) -> Trial | None:
+        """Change one thing at a time, and keep it if the run gets further."""
+        for width in _WIDTHS:
+            moved = True
+            while moved and self._best[1] is not None:
+                moved = False
+                for change in self._changes():
+                    reached, current = self._best
+                    assert current is not None
+                    for assignment in itertools.islice(change(current), width):
+                        if trial := self._try(assignment):
+                            return trial
+                        if self._best[0] > reached:
+                            moved = True
+                            break
+        return None
+
+    def _changes(self) -> Iterator[Callable[[Assignment], Iterator[Assignment]]]:
+        yield lambda a: (replace(a, mode=m) for m in self._modes)
+        singles = [[s] for g in self._groups if len(g) > 1 for s in g]
+        batch_last = sorted(self._groups, key=self._candidates.is_batch)
+        for unit in (*batch_last, *singles):
+            yield lambda a, u=unit: self._resized(a, u)  # type: ignore[misc]
+
+    def _resized(self, assignment: Assignment, unit: Sequence[str]) -> Iterator[Assignment]:
+        hinted = self._candidates.hinted(str(self.last_failure))
+        allowed = [s for s in hinted if self._candidates.allows(unit, s)]
+        for size in (*allowed, *self._candidates.sizes(unit)):
+            yield replace(assignment, sizes={**assignment.sizes, **dict.fromkeys(unit, size)})
+
+    def _try_pairs(self) -> Trial | None:
+        """Two dims of which the model forces the product."""
+        current = self._best[1]
+        spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
+        if current is None or len(spatial) != 2:
+            return None
+        fitting = (
+            sizes
+            for pair in self._candidates.pairs(str(self.last_failure))
+            for sizes in (pair, pair[::-1])
+            if all(map(self._candidates.allows, spatial, sizes))
+        )
+        for sizes in itertools.islice(fitting, _PAIRS):
+            if trial := self._try(self._paired(current, spatial, sizes)):
+                return trial
+        return None
+
+    def _paired(
+        self, current: Assignment, groups: Sequence[Sequence[str]], sizes: Sequence[int]
+    ) -> Assignment:
+        changed = {s: n for g, n in zip(groups, sizes, strict=True) for s in g}
+        return replace(current, sizes={**current.sizes, **changed})
+
+    def _others(self, first: Trial) -> list[Trial]:
+        old = first.assignment
+        symbols = [s for g in self._groups for s in g]
+        pairs = zip(self._groups, self._sizes, strict=True)
+        lists = [_unlike(known, old.sizes[group[0]]) for group, known in pairs]
+        for start in self._starts(override=True):
+            for proposal in self._proposals(replace(start, mode=old.mode), lists):
+                new = all(proposal.sizes.get(s, old.sizes[s]) != old.sizes[s] for s in symbols)
+                if new and (trial := self._try(proposal)):
+                    return [trial]
+        return self._one_by_one(first)
+
+    def _one_by_one(self, first: Trial) -> list[Trial]:
+        old = replace(first.assignment, number=1)
+        found: list[Trial] = []
+        varied: dict[str, int] = {}
+        for unit in self._groups:
+            changed = self._vary(old, unit)
+            if changed is None:
+                self.forced.update((s, old.sizes[s]) for s in unit)
+            else:
+                found.append(changed)
+                varied.update((s, changed.assignment.sizes[s]) for s in unit)
+        if len(found) > 1:
+            joint = self._try(replace(old, sizes={**old.sizes, **varied}))
+            found = [joint] if joint is not None else found
+        swapped = self._swapped(old) if len(self.forced) > 1 else None
+        if swapped is not None:
+            found.append(swapped)
+            changed_sizes = swapped.assignment.sizes
+            self.forced = {s: n for s, n in self.forced.items() if changed_sizes[s] == n}
+        return found
+
+    def _vary(self, old: Assignment, unit: Sequence[str]) -> Trial | None:
+        size = old.sizes[unit[0]]
+        likely = _unlike(self._candidates.sizes(unit), size)[:_OTHERS]
+        # What the strides of a net divide, they divide twice as well.
+        doubled = [s for s in (2 * size, size + 32) if self._candidates.allows(unit, s)]
+        for size in (*likely, *doubled):
+            changed = {**old.sizes, **dict.fromkeys(unit, size)}
+            if trial := self._try(replace(old, sizes=changed)):
+                return trial
+        return None
+
+    def _swapped(self, old: Assignment) -> Trial | None:
+        """Both dims of a forced product the other way round."""
+        spatial = [
+            g for g in self._groups if g[0] in self.forced and not self._candidates.is_batch(g)
+        ]
+        if len(spatial) != 2:
+            return None
+        sizes = (old.sizes[spatial[1][0]], old.sizes[spatial[0][0]])
+        if sizes[0] == sizes[1]:
+            return None
+        return self._try(self._paired(old, spatial, sizes))
+
+
+def _unlike(sizes: Sequence[int], old: int) -> list[int]:
+    """The sizes that differ from an old one, in turn odd where that was even and like it."""
+    other = [s for s in sizes if s % 2 != old % 2]
+    like = [s for s in sizes if s % 2 == old % 2 and s != old]
+    pairs = itertools.zip_longest(other, like)
+    return [s for pair in pairs for s in pair if s is not None]

@@ -1,0 +1,141 @@
+"""Nodes of the original that are none of ours, run together by onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from onnx_spatial.graph import walk
+from onnx_spatial.verify import cut
+from onnx_spatial.verify.scope import Scope
+from onnx_spatial.verify.sessions import RunFailure, Session, first_line
+from onnx_spatial.verify.values import element_type_of
+
+if TYPE_CHECKING:
+    from onnx_spatial.verify.program import Program
+
+
+class Step:
+    """Part of a plan: some nodes that run together."""
+
+    nodes: list[onnx.NodeProto]
+
+    def run(self, scope: Scope) -> None:
+        """Put what the nodes compute into the scope."""
+        raise NotImplementedError
+
+
+@dataclass
+class Segment(Step):
+    """Nodes that are none of ours, as a model in onnxruntime."""
+
+    program: Program
+    nodes: list[onnx.NodeProto]
+    outputs: list[str] = field(default_factory=list)
+    _sessions: dict[object, Session | _Reference] = field(default_factory=dict)
+    _exact: bool = False
+
+    def __post_init__(self) -> None:
+        produced = {name for node in self.nodes for name in node.output}
+        self._inputs = sorted(set().union(*map(cut.needs, self.nodes)) - produced)
+
+    def run(self, scope: Scope) -> None:
+        """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""
+        if not self.outputs:
+            return None
+        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        key = tuple((n, t.SerializeToString()) for n, t in types.items())
+        if key not in self._sessions:
+            session = self._load(self._model(scope, types))
+            if session is None:
+                self._exact = True  # some operators want to see shapes
+                return self.run(scope)
+            self._sessions[key] = session
+        try:
+            scope.values.update(self._sessions[key].run(fed, self.outputs))
+        except RunFailure as failure:
+            failure.progress += self._position(failure.node)
+            if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
+                raise
+            self._sessions[key] = self._substitute(self._model(scope, types), failure)
+            scope.values.update(self._sessions[key].run(fed, self.outputs))
+        return None
+
+    def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
+        """A session, or what stands in for one; None to try again with all shapes declared."""
+        try:
+            return Session(model.SerializeToString(), folder=self.program.folder)
+        except RunFailure as failure:
+            failure.progress += self._position(failure.node)
+            if failure.lacks_kernel:
+                return self._substitute(model, failure)
+            if self._exact:
+                failure.stage = "run"  # other sizes may fit
+                raise
+            return None
+
+    def _model(self, scope: Scope, types: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
+        stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
+        return cut.model_of(
+            self.program.imports,
+            [*(s for s in stored if isinstance(s, onnx.NodeProto)), *self.nodes],
+            types,
+            self.outputs,
+            [s for s in stored if isinstance(s, onnx.TensorProto)],
+            [s for s in stored if isinstance(s, onnx.SparseTensorProto)],
+        )
+
+    def _substitute(self, model: onnx.ModelProto, failure: RunFailure) -> _Reference:
+        try:
+            substitute = _Reference(model, str(self.program.folder or ""))
+        except Exception:  # neither runs it: onnxruntime's reason is the one to tell
+            raise failure from None
+        self.program.substitutes.append(str(failure))
+        return substitute
+
+    def _position(self, name: str) -> int:
+        labels = [walk.label(node) for node in self.nodes]
+        return labels.index(name) if name in labels else 0
+
+
+class _Reference:
+    """onnx's reference evaluator in the place of a session."""
+
+    def __init__(self, model: onnx.ModelProto, folder: str) -> None:
+        if folder:
+            onnx.load_external_data_for_model(model, folder)
+        self._evaluator = ReferenceEvaluator(model)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Iterable[str]) -> dict[str, Any]:
+        names = list(outputs)
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return dict(zip(names, self._evaluator.run(names, dict(feeds)), strict=True))
+        except NotImplementedError as error:
+            raise RunFailure(first_line(error), "load") from None
+        except Exception as error:  # whatever numpy says to such data
+            raise RunFailure(first_line(error), "run") from None
+
+
+def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
+    """The type to declare, without sizes so that a session serves them all.
+
+    Vectors of integers keep theirs: they are shapes, and onnxruntime infers ranks from their size.
+    """
+    if isinstance(value, np.ndarray):
+        vector = value.ndim == 1 and value.dtype.kind in "iu"
+        dims = list(value.shape) if exact or vector else [None] * value.ndim
+        return onnx.helper.make_tensor_type_proto(element_type_of(value), dims)
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        element = onnx.helper.make_tensor_type_proto(element_type_of(value[0]), None)
+        return onnx.helper.make_sequence_type_proto(element)
+    kind = "an empty sequence" if isinstance(value, list) else f"a {type(value).__name__}"
+    raise RunFailure(f"{name!r} is {kind} between two parts of the model", "load")

@@ -1,0 +1,170 @@
+"""onnxruntime sessions that take and give numpy arrays of every type, and fail with one clear line."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from onnx_spatial.verify.values import Array, dtype_of, element_type_of
+
+#: Types that numpy cannot exchange with a session (1.31); they go as raw bits in an OrtValue.
+_RAW_TYPES = {
+    "tensor(bfloat16)": onnx.TensorProto.BFLOAT16,
+    "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
+    "tensor(float8e4m3fnuz)": onnx.TensorProto.FLOAT8E4M3FNUZ,
+    "tensor(float8e5m2)": onnx.TensorProto.FLOAT8E5M2,
+    "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
+}
+_FEEDABLE = frozenset(_RAW_TYPES.values())
+
+_SILENT = 4
+
+#: More threads gain little at the sizes that are run, and every part of a model has its own.
+_THREADS = min(4, os.cpu_count() or 1)
+
+_LACKS_KERNEL = (
+    "NOT_IMPLEMENTED",
+    "No Op registered",
+    "is not a registered function/op",
+    "not supported",
+    "not currently registered or supported",
+)
+
+Stage = Literal["load", "run", "rule"]
+
+
+class RunFailure(Exception):
+    """A model, or a part of one, does not load or run.
+
+    Attributes:
+        stage: "load": whatever it is fed; "run": on this data; "rule": an operator of ours is
+            asked for what it cannot do.
+        node: name of the node that failed, where it is known.
+        lacks_kernel: onnxruntime does not know the operator, or not for this type or attribute.
+        progress: nodes that ran before.
+    """
+
+    def __init__(
+        self, message: str, stage: Stage, node: str = "", *, lacks_kernel: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.stage: Stage = stage
+        self.node = node
+        self.lacks_kernel = lacks_kernel
+        self.progress = 0
+
+
+class Session:
+    """A model in onnxruntime on the CPU.
+
+    Raises:
+        RunFailure: it does not load.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        *,
+        optimise: bool = False,
+        folder: Path | None = None,
+        threads: int = _THREADS,
+    ) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = _SILENT
+        level = ort.GraphOptimizationLevel
+        options.graph_optimization_level = (
+            level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+        )
+        options.intra_op_num_threads = threads
+        # Many small sessions live side by side; threads that spin would starve the one that runs.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if folder is not None:
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(folder)
+            )
+        try:
+            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a dozen types of its own
+            raise _failure(error, "load") from None
+        self.inputs = {i.name: i.type for i in self._session.get_inputs()}
+        self.overridable = {i.name for i in self._session.get_overridable_initializers()}
+        self.outputs = {o.name: o.type for o in self._session.get_outputs()}
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Outputs by name, all of them if none are named; sequences are lists.
+
+        Raises:
+            RunFailure: it cannot run on this data.
+        """
+        names = list(outputs if outputs is not None else self.outputs)
+        options = ort.RunOptions()
+        options.log_severity_level = _SILENT
+        raw = any(self.outputs[n] in _RAW_TYPES for n in names) or any(
+            isinstance(a, np.ndarray) and _is_raw(a) for a in feeds.values()
+        )
+        try:
+            if not raw:
+                fed = {n: _contiguous(a) for n, a in feeds.items()}
+                return dict(zip(names, self._session.run(names, fed, options), strict=True))
+            values = {n: _to_ort(a) for n, a in feeds.items()}
+            results = self._session.run_with_ort_values(names, values, options)
+            return {n: _from_ort(v) for n, v in zip(names, results, strict=True)}
+        except Exception as error:  # as above
+            raise _failure(error, "run") from None
+
+
+def _contiguous(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        return np.ascontiguousarray(value)
+    return value
+
+
+def _is_raw(array: Array) -> bool:
+    return array.dtype.kind == "V" or array.dtype == ml_dtypes.bfloat16
+
+
+def _to_ort(array: Array) -> ort.OrtValue:
+    if not _is_raw(array):
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    element_type = element_type_of(array)
+    if element_type not in _FEEDABLE:
+        raise ValueError(f"onnxruntime's Python interface takes no {array.dtype.name} tensors")
+    bits = np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element_type)
+
+
+def _from_ort(value: ort.OrtValue) -> Any:
+    element_type = _RAW_TYPES.get(value.data_type())
+    if element_type is None:
+        return value.numpy()
+    dtype, shape = dtype_of(element_type), tuple(value.shape())
+    size = int(np.prod(shape)) * dtype.itemsize
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _failure(error: Exception, stage: Stage) -> RunFailure:
+    text = str(error)
+    found = re.search(r"[Nn]ame:? ?'([^']*)'", text)
+    lacks_kernel = any(words in text for words in _LACKS_KERNEL)
+    return RunFailure(
+        first_line(error), stage, found.group(1) if found else "", lacks_kernel=lacks_kernel
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, without onnxruntime's codes and source locations."""
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
+    text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)
+    text = re.sub(r"Status Message: /\S+:\d+ ", "", text)
+    return text.removeprefix("Non-zero status code returned while ").strip()

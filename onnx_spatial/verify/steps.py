@@ -1,0 +1,151 @@
+"""The original, graph by graph: a plan of sessions, kernels and control flow, and its execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.graph import walk
+from onnx_spatial.verify import control, cut
+from onnx_spatial.verify.kernels import run_node
+from onnx_spatial.verify.scope import Scope, Stored, is_dense_constant
+from onnx_spatial.verify.segment import Segment, Step
+from onnx_spatial.verify.sessions import RunFailure
+
+if TYPE_CHECKING:
+    from onnx_spatial.verify.program import Program
+
+
+@dataclass
+class Site(Step):
+    """One of our nodes, run by its numpy kernel."""
+
+    program: Program
+    nodes: list[onnx.NodeProto]
+    index: int
+
+    def run(self, scope: Scope) -> None:
+        """Apply the kernel to the node's inputs."""
+        node = self.nodes[0]
+        try:
+            arrays = [scope.value(name) if name else None for name in node.input]
+            result = run_node(node, arrays)
+        except OperatorError as error:
+            raise RunFailure(f"{self.program.label(self.index)}: {error}", "rule") from None
+        except (MemoryError, ValueError, TypeError) as error:
+            raise RunFailure(f"{self.program.label(self.index)}: {error}", "run") from None
+        scope.values[node.output[0]] = result
+        self.program.executed.add(self.index)
+
+
+@dataclass
+class Control(Step):
+    """An If, Loop or Scan with our operators somewhere in its bodies."""
+
+    nodes: list[onnx.NodeProto]
+    bodies: dict[str, GraphProgram]
+
+    def run(self, scope: Scope) -> None:
+        """Run the bodies that the node chooses, as often as it says."""
+        node = self.nodes[0]
+        results = control.run(node, self.bodies, scope)
+        scope.values.update((n, v) for n, v in zip(node.output, results, strict=False) if n)
+
+
+class GraphProgram:
+    """A graph with the steps that run it.
+
+    Attributes:
+        graph: the message.
+        stored: initializers and Constant nodes by name.
+    """
+
+    def __init__(
+        self, graph: onnx.GraphProto, program: Program, parent: GraphProgram | None
+    ) -> None:
+        self.graph = graph
+        self._folder = str(program.folder or "")
+        self.stored: dict[str, Stored] = {}
+        self.stored.update((t.name, t) for t in graph.initializer)
+        self.stored.update((s.values.name, s) for s in graph.sparse_initializer)
+        nodes = []
+        for node in graph.node:
+            if is_dense_constant(node):
+                self.stored[node.output[0]] = node
+            else:
+                nodes.append(node)
+        self._program = program
+        self._steps = self._plan(nodes)
+        self._choose_outputs()
+
+    def run(self, feeds: Mapping[str, Any], outer: Scope | None) -> dict[str, Any]:
+        """The outputs by name, in order.
+
+        Raises:
+            RunFailure: a node cannot be run, or not on this data.
+        """
+        scope = Scope(self.stored, self._folder, dict(feeds), outer)
+        done = 0
+        for step in self._steps:
+            try:
+                step.run(scope)
+            except RunFailure as failure:
+                failure.progress += done
+                raise
+            done += len(step.nodes)
+        return {v.name: scope.value(v.name) for v in self.graph.output}
+
+    def _plan(self, nodes: list[onnx.NodeProto]) -> list[Step]:
+        """As few segments as possible: what does not wait for one of our nodes runs before it."""
+        steps: list[Step] = []
+        waiting = [(node, cut.needs(node), self._special(node)) for node in nodes]
+        pending = {name for node in nodes for name in node.output if name}
+        while waiting:
+            taken, rest = [], []
+            for entry in waiting:
+                node, needed, special = entry
+                if special is None and not needed & pending:
+                    taken.append(node)
+                    pending.difference_update(node.output)
+                else:
+                    rest.append(entry)
+            ready = [e for e in rest if e[2] is not None and not e[1] & pending]
+            if taken:
+                steps.append(Segment(self._program, taken))
+            elif not ready:
+                raise RunFailure(f"nodes wait for each other: {walk.label(rest[0][0])}", "load")
+            else:
+                for entry in ready:
+                    steps.append(entry[2])  # type: ignore[arg-type]
+                    pending.difference_update(entry[0].output)
+                    rest.remove(entry)
+            waiting = rest
+        return steps
+
+    def _special(self, node: onnx.NodeProto) -> Step | None:
+        index = self._program.site_of(node)
+        if index is not None:
+            return Site(self._program, [node], index)
+        inner = list(walk.subgraphs(node))
+        if not any(
+            self._program.site_of(n) is not None
+            for _, graph in inner
+            for _, _, n in walk.graph_nodes(walk.Place(), graph)
+        ):
+            return None
+        bodies = {name: GraphProgram(graph, self._program, self) for name, graph in inner}
+        return Control([node], bodies)
+
+    def _choose_outputs(self) -> None:
+        readers: dict[str, set[int]] = {v.name: {-1} for v in self.graph.output}
+        for number, step in enumerate(self._steps):
+            for name in set().union(*map(cut.needs, step.nodes)):
+                readers.setdefault(name, set()).add(number)
+        for number, step in enumerate(self._steps):
+            if isinstance(step, Segment):
+                produced = (name for node in step.nodes for name in node.output if name)
+                step.outputs = [n for n in produced if readers.get(n, set()) - {number}]

@@ -1,0 +1,136 @@
+"""Runs of the original to compare the converted model with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.facts import Finding
+from onnx_spatial.graph import files
+from onnx_spatial.verify.candidates import Candidates, rank_from_sites
+from onnx_spatial.verify.inputs import Assignment, GraphInput, check_given, fixed_sizes, overrides
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.search import Search, Trial
+from onnx_spatial.verify.sessions import RunFailure
+from onnx_spatial.verify.values import BOOL, Array
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller asks for; see `verify`."""
+
+    inputs: Mapping[str, Array] | None
+    shapes: Mapping[str, Sequence[int]]
+    seed: int
+    progress: Callable[[str], None]
+
+
+@dataclass
+class Found:
+    """Runs of the original that went through.
+
+    Attributes:
+        trials: the runs; none if no legal sizes were found.
+        forced: input dims of which only one size runs.
+        gaps: why there are no runs.
+    """
+
+    trials: list[Trial] = field(default_factory=list)
+    forced: dict[str, int] = field(default_factory=dict)
+    gaps: list[str] = field(default_factory=list)
+
+
+def program_of(
+    original: files.Source, findings: Sequence[Finding], inputs: Sequence[GraphInput]
+) -> Program:
+    """The original, ready to run.
+
+    Raises:
+        RunFailure: something in it cannot be run at all.
+    """
+    program = Program(original.proto, [f.index for f in findings], original.folder)
+    if foreign := program.foreign():
+        raise RunFailure(f"nothing here can run the operators {', '.join(foreign)}", "load")
+    for wanted in (i for i in inputs if i.default is None):
+        if wanted.element_type is None:
+            raise RunFailure(f"input {wanted.name!r} is no dense tensor of a known type", "load")
+        if wanted.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+            raise RunFailure(
+                f"input {wanted.name!r} is complex, and onnxruntime has no complex tensors", "load"
+            )
+    return program
+
+
+def find(
+    program: Program,
+    original: files.Source,
+    inputs: Sequence[GraphInput],
+    findings: Sequence[Finding],
+    request: Request,
+) -> Found:
+    """Run the original on the data given, or on made-up data of sizes that it accepts.
+
+    Raises:
+        UsageError: the data or shapes given do not fit the model, or it does not run on them.
+        RunFailure: something in it cannot be run at all.
+    """
+    if request.inputs is not None:
+        return Found([_given(program, check_given(inputs, request.inputs))])
+    inputs, fixed = fixed_sizes(inputs, request.shapes)
+    inputs = [_with_rank(i, findings) for i in inputs]
+    unknown = [i.name for i in inputs if i.dims is None and i.default is None]
+    if unknown:
+        return Found(gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(unknown)}"])
+    request.progress("looking for legal input sizes")
+    candidates = Candidates(original.proto, inputs, findings)
+    search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
+    first = search.first()
+    if first is None:
+        return Found(gaps=[_no_sizes(inputs, search)])
+    trials = [first, *search.others(first)]
+    folder = str(original.folder or "")
+    other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
+    flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
+    if other or (flags and len(trials) == 1):
+        again = search.again(trials[-1], other)
+        trials += [again] if again is not None else []
+    return Found(trials, search.forced)
+
+
+def _given(program: Program, arrays: dict[str, Array]) -> Trial:
+    try:
+        outputs = program.run(arrays)
+        return Trial(Assignment({}), arrays, outputs, program.executed)
+    except RunFailure as failure:
+        if failure.stage == "load":
+            raise
+        raise UsageError(f"the original does not run on the inputs given: {failure}") from None
+
+
+def _with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
+    if wanted.dims is not None:
+        return wanted
+    rank = rank_from_sites(wanted.name, findings)
+    dims = None if rank is None else tuple(f"{wanted.name}[{axis}]" for axis in range(rank))
+    return GraphInput(wanted.name, wanted.element_type, dims, wanted.default)
+
+
+def _ask(names: Sequence[str]) -> str:
+    return "give its shape with --shape " + " --shape ".join(f"{n}=SIZE,SIZE,..." for n in names)
+
+
+def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
+    reason = f" ({search.last_failure})" if search.last_failure is not None else ""
+    open_inputs = [
+        i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
+    ]
+    if not open_inputs:
+        return f"the original does not run on made-up data{reason}; give data with --inputs"
+    symbols = dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
+    return (
+        f"no legal sizes were found for {', '.join(symbols)}{reason}; "
+        f"{_ask([i.name for i in open_inputs])}"
+    )

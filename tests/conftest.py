@@ -1,0 +1,14 @@
+"""Hypothesis profiles: the default run is the same every time, `--hypothesis-profile=random` is not."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("random", settings.get_profile("default"), derandomize=False)
+settings.load_profile("default")

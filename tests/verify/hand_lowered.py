@@ -1,0 +1,102 @@
+"""Small models in ONNX text, and what stands for their spatial nodes, written by hand."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.parser
+
+TF = "ai.onnx.converters.tensorflow"
+
+
+def model(text: str, opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
+    """A model from ONNX text without its header; `tf.` stands for the converter's domain."""
+    header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "{TF}" : 1, "loc" : 1]>'
+    parsed = onnx.parser.parse_model(header + text.replace("tf.", f"{TF}."))
+    for body in parsed.functions:
+        body.opset_import.append(onnx.helper.make_opsetid(TF, 1))
+    return parsed
+
+
+def space_to_batch(element_type: str = "float", shape: str = "N,5,6,3") -> onnx.ModelProto:
+    """SpaceToBatchND with blocks 2, 3 and pads 1 2, 0 3 between nothing."""
+    return model(f"""
+        g ({element_type}[{shape}] x) => ({element_type}[P,Q,R,S] y)
+          <int32[2] block = {{2, 3}}, int32[2,2] pads = {{1, 2, 0, 3}}>
+        {{ [site] y = tf.SpaceToBatchND(x, block, pads) }}
+    """)
+
+
+def space_to_batch_lowered(
+    element_type: str = "float",
+    shape: str = "N,5,6,3",
+    *,
+    pads: str = "0, 1, 0, 0, 0, 2, 3, 0",
+    perm: str = "2, 4, 0, 1, 3, 5",
+    split: str = "-1, 4, 2, 3, 3, 3",
+    output: str = "y",
+) -> onnx.ModelProto:
+    """Pad, Reshape, Transpose, Reshape; right unless told otherwise."""
+    return model(f"""
+        g ({element_type}[{shape}] x) => ({element_type}[P,Q,R,S] {output})
+          <int64[8] pads = {{{pads}}}, int64[6] split = {{{split}}},
+           int64[4] merged = {{-1, 4, 3, 3}}>
+        {{
+            padded = Pad(x, pads)
+            cells = Reshape(padded, split)
+            moved = Transpose<perm = [{perm}]>(cells)
+            {output} = Reshape(moved, merged)
+        }}
+    """)
+
+
+def batch_to_space(shape: str = "N,4,3,3") -> onnx.ModelProto:
+    """BatchToSpaceND with blocks 2, 3 and crops 1 2, 0 3."""
+    return model(f"""
+        g (float[{shape}] x) => (float[P,Q,R,S] y)
+          <int32[2] block = {{2, 3}}, int32[2,2] crops = {{1, 2, 0, 3}}>
+        {{ [site] y = tf.BatchToSpaceND(x, block, crops) }}
+    """)
+
+
+def batch_to_space_lowered(
+    shape: str = "N,4,3,3",
+    *,
+    split: str = "2, 3, -1, 4, 3, 3",
+    perm: str = "2, 3, 0, 4, 1, 5",
+    starts: str = "1, 0",
+    ends: str = "-2, -3",
+) -> onnx.ModelProto:
+    """Reshape, Transpose, Reshape, Slice; right unless told otherwise."""
+    return model(f"""
+        g (float[{shape}] x) => (float[P,Q,R,S] y)
+          <int64[6] split = {{{split}}}, int64[4] merged = {{-1, 8, 9, 3}},
+           int64[2] starts = {{{starts}}}, int64[2] ends = {{{ends}}}, int64[2] axes = {{1, 2}}>
+        {{
+            cells = Reshape(x, split)
+            moved = Transpose<perm = [{perm}]>(cells)
+            whole = Reshape(moved, merged)
+            y = Slice(whole, starts, ends, axes)
+        }}
+    """)
+
+
+def patches(channels: str = "2") -> onnx.ModelProto:
+    """ExtractImagePatches of 2x2 windows side by side, channels last."""
+    return model(f"""
+        g (float[N,4,6,{channels}] x) => (float[P,Q,R,S] y)
+        {{ [site] y = tf.ExtractImagePatches<ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
+                      rates = [1, 1, 1, 1], padding = "VALID">(x) }}
+    """)
+
+
+def patches_lowered(perm: str = "0, 1, 3, 2, 4, 5") -> onnx.ModelProto:
+    """Reshape, Transpose, Reshape; torch's channel order with perm 0, 1, 3, 5, 2, 4."""
+    return model(f"""
+        g (float[N,4,6,2] x) => (float[P,Q,R,S] y)
+          <int64[6] split = {{-1, 2, 2, 3, 2, 2}}, int64[4] merged = {{-1, 2, 3, 8}}>
+        {{
+            cells = Reshape(x, split)
+            moved = Transpose<perm = [{perm}]>(cells)
+            y = Reshape(moved, merged)
+        }}
+    """)

@@ -1,0 +1,238 @@
+"""Legal sizes for symbolic dims are found, two of each where the model allows, or asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hand_lowered import batch_to_space, batch_to_space_lowered, model
+from onnx import TensorProto, helper
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.verify import Verification, verify
+
+
+def dims(result: Verification, name: str = "x") -> list[set[int]]:
+    """The sizes that each dim of an input had."""
+    return [set(sizes) for sizes in zip(*(r.shapes[name] for r in result.runs), strict=True)]
+
+
+def test_batch_is_a_multiple_of_the_blocks() -> None:
+    result = verify(batch_to_space(), batch_to_space_lowered())
+    assert result, result.message
+    batch, *rest = dims(result)
+    assert len(batch) == 2
+    assert all(n % 6 == 0 and n // 6 >= 2 for n in batch)
+    assert rest == [{4}, {3}, {3}]
+    assert all(c.shape[0] // 6 >= 2 for c in result.sites[0].checks)
+
+
+BEFORE = """
+g (float[N,H,W,2] x) => (float[A,B] y)
+  <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, int64[4] nchw = {0, 0, 0, 0}, CONSTANTS>
+{
+    [to_batch] a = tf.SpaceToBatchND(x, block, none)
+    b = Neg(a)
+    [to_space] c = tf.BatchToSpaceND(b, block, none)
+    AFTER
+}
+"""
+# A space-to-batch of blocks 2, 2 for any size: offsets by strided slices, one behind the other.
+LOWERED = """
+g (float[N,H,W,2] x) => (float[A,B] y)
+  <int64[2] axes = {1, 2}, int64[2] two = {2, 2}, int64[2] big = {9000, 9000},
+   int64[2] s00 = {0, 0}, int64[2] s01 = {0, 1}, int64[2] s10 = {1, 0}, int64[2] s11 = {1, 1},
+   int64[6] split = {2, 2, -1, HALF, WHOLE, 2}, CONSTANTS>
+{
+    p = Slice(x, s00, big, axes, two)
+    q = Slice(x, s01, big, axes, two)
+    r = Slice(x, s10, big, axes, two)
+    s = Slice(x, s11, big, axes, two)
+    a = Concat<axis = 0>(p, q, r, s)
+    b = Neg(a)
+    e, f, g, h = Split<axis = 0>(b)
+    top = Concat<axis = 3>(e, f)
+    low = Concat<axis = 3>(g, h)
+    shape = Shape(e)
+    n = Slice(shape, i0, i1)
+    hw = Slice(shape, i1, i3)
+    doubled = Mul(hw, hw2)
+    rows = Slice(doubled, i0, i1)
+    tallwide = Concat<axis = 0>(n, doubled, i2)
+    halftall = Concat<axis = 0>(n, hwh, im, i2)
+    both = Concat<axis = 3>(top, low)
+    six = Concat<axis = 0>(n, hw, i2, i2, i2)
+    cells = Reshape(both, six)
+    moved = Transpose<perm = [0, 1, 3, 2, 4, 5]>(cells)
+    c = Reshape(moved, tallwide)
+    AFTER
+}
+""".replace(
+    "int64[6] split = {2, 2, -1, HALF, WHOLE, 2}, ",
+    """int64[1] i0 = {0}, int64[1] i1 = {1},
+   int64[1] i2 = {2}, int64[1] i3 = {3}, int64[1] im = {-1}, int64[2] hw2 = {2, 2}, """,
+).replace("    halftall = Concat<axis = 0>(n, hwh, im, i2)\n", "")
+
+
+def pair(constants: str, after: str) -> tuple:
+    """An original with dims N, H, W and what it becomes."""
+    return tuple(
+        model(text.replace("CONSTANTS", constants).replace("AFTER", after))
+        for text in (BEFORE, LOWERED)
+    )
+
+
+def test_free_sizes() -> None:
+    result = verify(*pair("int64[2] flat = {0, -1}", "y = Reshape(c, flat)"))
+    assert result, result.message
+    batch, height, width, channels = dims(result)
+    assert (len(batch), len(height), len(width), channels) == (2, 2, 2, {2})
+    assert all(size % 2 == 0 for size in height | width)
+    assert result.forced == {}
+
+
+def test_reshape_forces_the_product_of_height_and_width() -> None:
+    result = verify(*pair("int64[2] flat = {-1, 1200}", "t = Reshape(c, flat)\n y = Relu(t)"))
+    assert result, result.message
+    # [-1, 1200] alone accepts other batches too: it is met exactly with [N, 1200].
+    text = """
+        t = Transpose<perm = [0, 3, 1, 2]>(c)
+        t2 = Reshape(t, flat)
+        y = Concat<axis = 0>(t2, row)
+    """
+    row = ", float[1,1200] row = {" + ", ".join(["1"] * 1200) + "}"
+    result = verify(*pair("int64[2] flat = {0, -1}" + row, text))
+    assert result, result.message
+    assert all(r.shapes["x"][1] * r.shapes["x"][2] == 600 for r in result.runs)
+    assert len(dims(result)[0]) == 2
+
+
+def test_matmul_forces_the_width() -> None:
+    weights = ", ".join(str(i % 7 - 3) for i in range(52 * 3))
+    after = "t = Transpose<perm = [0, 3, 1, 2]>(c)\n y = MatMul(t, w)"
+    result = verify(*pair(f"float[52,3] w = {{{weights}}}", after))
+    assert result, result.message
+    batch, height, width, _ = dims(result)
+    assert width == {52}
+    assert len(batch) == len(height) == 2
+    assert result.forced == {"W": 52}
+    assert "only one size found for W = 52" in result.message
+
+
+def test_no_legal_sizes_asks_for_a_shape() -> None:
+    weights = ", ".join(["1"] * 4099)
+    after = (
+        "t = Transpose<perm = [0, 3, 1, 2]>(c)\n t2 = Slice(t, from, to, last)\n y = MatMul(t2, w)"
+    )
+    constants = (
+        f"float[4099,1] w = {{{weights}}}, int64[1] from = {{1}}, int64[1] to = {{-2}}, "
+        "int64[1] last = {3}"
+    )
+    original, converted = pair(constants, after)
+    result = verify(original, converted)
+    assert result.status == "unverified"
+    assert not result.sites_only
+    assert "no legal sizes were found for N, H, W" in result.message
+    assert "--shape x=" in result.message
+    assert all(s.passed for s in result.sites if s.op_type == "SpaceToBatchND")
+    given = verify(original, converted, shapes={"x": (2, 2, 4102, 2)})
+    assert given, given.message
+    assert [r.shapes["x"] for r in given.runs] == [(2, 2, 4102, 2)]
+
+
+def test_two_inputs_of_one_size() -> None:
+    text = """
+        g (float[N,H,4,3] x, float[M,K,4,3] z) => (float[A,B,C,D] y)
+        <int32[2] block = {1, 2}, int32[2,2] none = {0, 0, 0, 0}>
+        { s = Add(x, z)
+          [site] y = tf.SpaceToBatchND(s, block, none) }
+    """
+    lowered = text.replace("int32[2,2] none = {0, 0, 0, 0}", "int64[6] o = {0, 0, 2, 2, 3, 1}")
+    lowered = (
+        lowered.replace(
+            "[site] y = tf.SpaceToBatchND(s, block, none)",
+            """i, j = Split<axis = 3>(o)
+        p = Slice(s, zero, four, two, two)
+        q = Slice(s, one, four, two, two)
+        y = Concat<axis = 0>(p, q)""",
+        )
+        .replace("i, j = Split<axis = 3>(o)", "")
+        .replace(
+            "<int32[2]",
+            "<int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, "
+            "int64[1] four = {4}, int32[2]",
+        )
+    )
+    result = verify(model(text), model(lowered))
+    assert result, result.message
+    for run in result.runs:
+        assert run.shapes["x"] == run.shapes["z"]
+    assert len(dims(result)[1]) == 2
+
+
+def test_ids_are_legal_for_a_table() -> None:
+    text = """
+        g (int64[N,S] ids) => (float[A,B,C,D] y) <float[5,2] table = {1,2,3,4,5,6,7,8,9,10}>
+        { y = Gather(table, ids) }
+    """
+    result = verify(model(text), model(text))
+    assert result, result.message
+    assert len(dims(result, "ids")[0]) == 2
+
+
+def test_overridable_initializer_gets_another_value() -> None:
+    text = """
+        g (float[N,3] x, float[3] w) => (float[N,3] y) <float[3] w = {1, -2, 3}> { y = Mul(x, w) }
+    """
+    result = verify(model(text), model(text))
+    assert result
+    assert [r.overridden for r in result.runs] == [(), (), ("w",)]
+    # The default baked in: right in the first two runs only.
+    baked = text.replace(
+        "y = Mul(x, w)", "v = Constant<value_floats = [1.0, -2.0, 3.0]>()\n y = Mul(x, v)"
+    )
+    result = verify(model(text), model(baked))
+    assert result.status == "failed"
+    assert {o.run for o in result.outputs if o.passed is False} == {2}
+    gone = text.replace(", float[3] w)", ")")
+    assert "can no longer be overridden" in verify(model(text), model(gone)).message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shapes": {"z": (1, 2)}}, "no input 'z'; it has 'x'"),
+        ({"shapes": {"x": (1, 2)}}, "input 'x' has the shape [N, 4, 3, 3], which [1, 2]"),
+        ({"shapes": {"x": (6, 5, 3, 3)}}, "which [6, 5, 3, 3] does not fit"),
+        ({"inputs": {}}, "no data given for input 'x'"),
+        ({"inputs": {"z": np.zeros(3)}}, "no input 'z'"),
+        ({"inputs": {"x": np.zeros((6, 4, 3, 3))}}, "input 'x' is float, the data given float64"),
+        ({"inputs": {"x": np.zeros((6, 4, 3), np.float32)}}, "which [6, 4, 3] does not fit"),
+        ({"inputs": {"x": np.zeros((7, 4, 3, 3), np.float32)}}, "batch 7 is not divisible by 6"),
+        ({"inputs": {}, "shapes": {"x": (6, 4, 3, 3)}}, "either inputs or shapes"),
+        ({"seed": -1}, "seed must be 0 or more"),
+    ],
+)
+def test_usage_errors(arguments: dict, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        verify(batch_to_space(), batch_to_space_lowered(), **arguments)
+    assert message in str(error.value)
+
+
+def test_given_inputs_are_the_only_run() -> None:
+    data = {"x": np.arange(216, dtype=np.float32).reshape(6, 4, 3, 3)}
+    result = verify(batch_to_space(), batch_to_space_lowered(), inputs=data)
+    assert result
+    assert [r.shapes for r in result.runs] == [{"x": (6, 4, 3, 3)}]
+
+
+def test_unknown_rank() -> None:
+    """The spelling does not fix the rank: M + 2 is taken; elsewhere a shape is asked for."""
+    original, converted = batch_to_space(), batch_to_space_lowered()
+    original.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    result = verify(original, converted, shapes={"x": (12, 4, 3, 3)})
+    assert {o.passed for o in result.outputs} == {True}
+    text = "g (float[N] x) => (float[N] y) { y = Neg(x) }"
+    unknown = model(text)
+    unknown.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    assert "the rank of input x is unknown" in verify(unknown, model(text)).message
+    assert verify(unknown, model(text), shapes={"x": (3,)})
