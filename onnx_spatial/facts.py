@@ -117,11 +117,14 @@ def find(
     accepted = DOMAINS | set(domains)
     copy = skeleton(model, folder)
     findings = []
+    local = {(f.domain, f.name) for f in model.functions}
     for index, ((place, _, node), (_, _, probe)) in enumerate(
         zip(walk.nodes(model), walk.nodes(copy), strict=True)
     ):
         if not recognise(node.op_type, node.domain, len(node.input)):
             continue
+        if (node.domain, node.op_type) in local:
+            continue  # a call of a function that says itself what it means
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         finding = Finding(index, place, node, _opset(model, place), node.domain in accepted, facts)
         findings.append(finding)
@@ -207,11 +210,16 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
 def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
     if not copy.functions:
         return copy
-    try:
-        return onnx.inliner.inline_local_functions(copy)
-    except Exception as error:  # the calls stay, and less is known of what they hold
-        logger.info("onnx inliner gave up: %s", error)
-        return copy
+    inlined = copy
+    # A function with another opset than the model's stays unless its version is converted.
+    for convert_version in (False, True):
+        try:
+            inlined = onnx.inliner.inline_local_functions(copy, convert_version)
+        except Exception as error:  # the calls stay, and less is known of what they hold
+            logger.info("onnx inliner gave up: %s", error)
+        if not inlined.functions:
+            break
+    return inlined
 
 
 def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:

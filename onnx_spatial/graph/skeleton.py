@@ -121,6 +121,7 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
         size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         with (folder / entry["location"]).open("rb") as file:
             file.seek(int(entry.get("offset", "0")))
-            return file.read(math.prod(tensor.dims) * size)
+            data: bytes = file.read(math.prod(tensor.dims) * size)
+            return data
     except (OSError, ValueError, KeyError):
         return b""
