@@ -1,0 +1,79 @@
+"""`onnx-spatial convert`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import onnx_spatial
+from onnx_spatial.cli import data, options, render
+from onnx_spatial.convert import MODES
+from onnx_spatial.errors import VerificationError
+
+
+@click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
+@click.argument("model", metavar="MODEL")
+@click.option("-o", "--output", "target", type=click.Path(), metavar="OUT", help="Where to write.")
+@click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
+@click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
+@click.option("--no-fuse", is_flag=True, help="No fusion (this version has none yet).")
+@click.option("--no-verify", is_flag=True, help="Write the result without proof.")
+@options.model_options
+@options.verification_options
+@options.output_options
+@click.pass_context
+def convert(
+    context: click.Context,
+    model: str,
+    target: str | None,
+    dry_run: bool,
+    mode: str,
+    no_fuse: bool,
+    no_verify: bool,
+    domains: tuple[str, ...],
+    static: tuple[str, ...],
+    max_rank: int | None,
+    shapes: tuple[str, ...],
+    inputs: str | None,
+    seed: int,
+    strict: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
+
+    OUT appears only if everything went well; it holds the same model, down to the last name, with
+    nothing but the spatial operators replaced. A MODEL without any is copied byte for byte.
+    """
+    output = options.start(context, as_json, quiet, verbose)
+    if target is None and not dry_run:
+        raise click.UsageError("say where to write with -o OUT, or --dry-run to write nothing")
+    try:
+        with output.progress() as progress:
+            result = onnx_spatial.convert(
+                model,
+                None if dry_run else target,
+                mode=mode,
+                fuse=not no_fuse,
+                max_rank=max_rank,
+                verify=not no_verify,
+                seed=seed,
+                static=options.sizes("--static", static),
+                domains=domains,
+                inputs=data.inputs(model, inputs),
+                shapes=options.shapes("--shape", shapes),
+                strict=strict,
+                progress=progress,
+            )
+    except VerificationError as error:
+        if not as_json and not quiet:
+            render.verification(output.err, error.verification, verbose=verbose)
+        data.keep(output, error.verification)
+        raise
+    if as_json:
+        output.document(result.to_dict())
+    elif not quiet:
+        render.conversion(output.out, result, Path(model), verbose=verbose)
+    return 0

@@ -1,0 +1,73 @@
+"""The entry point: runs a command and turns what goes wrong into one line and an exit code.
+
+0 done    1 results differ    2 bad usage or unreadable file    3 cannot be converted
+130 interrupted
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+import onnx_spatial
+from onnx_spatial.cli.convert import convert
+from onnx_spatial.cli.inspect import inspect
+from onnx_spatial.cli.options import Output
+from onnx_spatial.cli.verify import verify
+from onnx_spatial.errors import SpatialError
+
+EPILOG = (
+    "Exit codes: 0 done, 1 results differ, 2 bad usage or unreadable file, "
+    "3 an operator breaks its rules or cannot be converted, 130 interrupted."
+)
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(onnx_spatial.__version__, prog_name="onnx-spatial")
+def commands() -> None:
+    """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
+
+
+commands.add_command(inspect)
+commands.add_command(convert)
+commands.add_command(verify)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit the process."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    output = Output()
+    try:
+        code = commands.main(arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        output.fail("interrupted", 130)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SpatialError as error:
+        output.fail(str(error), error.exit_code, error)
+        return error.exit_code
+    except SystemExit:  # click's way to go when the reader of our output has gone, as `| head` does
+        return 0
+    except MemoryError:
+        output.fail("the model needs more memory than there is", 2)
+        return 2
+    except Exception as error:  # a bug of ours, or a file that nobody thought of
+        if output.verbose:
+            traceback.print_exc()
+        detail = str(error).splitlines()[0] if str(error) else ""
+        output.fail(
+            f"unexpected {type(error).__name__}: {detail} (run with -v for the details, "
+            "and please report it)",
+            2,
+        )
+        return 2
+    return code if isinstance(code, int) else 0

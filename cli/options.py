@@ -1,0 +1,186 @@
+"""Options that commands share, and where their output goes.
+
+Results go to stdout, everything else (progress, errors) to stderr. With --json stdout holds one JSON
+document and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
+_PIPE_WIDTH = 200
+
+
+class Output:
+    """What a command prints, and how."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.quiet = False
+        self.verbose = False
+
+    @property
+    def out(self) -> Console:
+        """Results for a person."""
+        return _console(sys.stdout)
+
+    @property
+    def err(self) -> Console:
+        """Progress and errors."""
+        return _console(sys.stderr)
+
+    def document(self, document: dict[str, object]) -> None:
+        """The one JSON document of a run with --json."""
+        json.dump(document, sys.stdout, indent=2, allow_nan=True)
+        sys.stdout.write("\n")
+
+    def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
+        """One line on stderr; with --json also a document that says the same."""
+        line = " ".join(message.splitlines())
+        sys.stderr.write(f"error: {line}\n")
+        if not self.json:
+            return
+        document: dict[str, object] = {"version": 1, "error": line, "exit_code": code}
+        if isinstance(error, ConversionError) and error.inspection is not None:
+            document["inspection"] = error.inspection.to_dict()  # type: ignore[attr-defined]
+        if isinstance(error, VerificationError) and error.verification is not None:
+            document["verification"] = error.verification.to_dict()  # type: ignore[attr-defined]
+        self.document(document)
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[str], None] | None]:
+        """A line that says what is going on; only on a terminal."""
+        console = self.err
+        if self.quiet or not console.is_terminal:
+            yield None
+            return
+        with console.status("reading") as status:
+            yield lambda text: status.update(text)
+
+
+def _console(file: Any) -> Console:
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console = Console(file=file, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
+    return console
+
+
+def output_options(command: F) -> F:
+    """--json, --quiet, --verbose"""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Say more."),
+        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+    ):
+        command = option(command)
+    return command
+
+
+def model_options(command: F) -> F:
+    """--domain, --static, --max-rank"""
+    for option in (
+        click.option(
+            "--max-rank",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="No new tensor may have more than N dims.",
+        ),
+        click.option(
+            "--static",
+            multiple=True,
+            metavar="NAME=DIM",
+            help="Fix a symbolic dim; may be repeated.",
+        ),
+        domain_option,
+    ):
+        command = option(command)
+    return command
+
+
+domain_option = click.option(
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="NAME",
+    help="Accept the operators in this domain too; may be repeated.",
+)
+
+
+def verification_options(command: F) -> F:
+    """--shape, --inputs, --seed, --strict"""
+    for option in (
+        click.option(
+            "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of made-up inputs."),
+        click.option(
+            "--inputs",
+            type=click.Path(exists=True),
+            metavar="FILE.npz|DIR",
+            help="Verify with this data: an .npz by input name, or a folder of input_N.pb.",
+        ),
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="NAME=1,64,48,3",
+            help="Size of an input to verify with; may be repeated.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def start(context: click.Context, as_json: bool, quiet: bool, verbose: bool) -> Output:
+    """The run's output, set up as the options say."""
+    output: Output = context.obj if isinstance(context.obj, Output) else Output()
+    output.json, output.quiet, output.verbose = as_json, quiet, verbose
+    # Libraries below remark on odd models in their own words; what matters is said by ours.
+    logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+    return output
+
+
+def sizes(option: str, values: Sequence[str]) -> dict[str, int]:
+    """NAME=DIM pairs.
+
+    Raises:
+        click.UsageError: one is something else.
+    """
+    result = {}
+    for value in values:
+        name, _, dim = value.rpartition("=")
+        if not name or not dim.isdecimal():
+            raise click.UsageError(f"{option} wants NAME=DIM, a name and a size, not {value!r}")
+        result[name] = int(dim)
+    return result
+
+
+def shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
+
+    Raises:
+        click.UsageError: one is something else.
+    """
+    result = {}
+    for value in values:
+        name, _, dims = value.rpartition("=")
+        parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
+        if not name or not all(d.isdecimal() for d in parts):
+            raise click.UsageError(
+                f"{option} wants NAME=1,64,48,3, a name and sizes, not {value!r}"
+            )
+        result[name] = tuple(int(d) for d in parts)
+    return result

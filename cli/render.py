@@ -1,0 +1,150 @@
+"""Tables and sentences for a person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onnx_spatial.convert import Conversion, Inspection
+from onnx_spatial.ops import Dim
+from onnx_spatial.ops.shapes import show
+from onnx_spatial.plan import Site
+from onnx_spatial.verify import Verification
+
+_STYLES = {"lower": "green", "refuse": "bold red", "leave": "yellow"}
+_VERDICTS = {
+    "passed": ("PASSED", "bold green"),
+    "failed": ("FAILED", "bold red"),
+    "unverified": ("UNVERIFIED", "bold yellow"),
+}
+
+
+def inspection(console: Console, found: Inspection) -> None:
+    """One model: a table of its sites and the reasons below it."""
+    if not found.sites:
+        console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
+        return
+    opset = "no opset" if found.opset is None else f"opset {found.opset}"
+    console.print(
+        f"{found.model}: {_count(len(found.sites), 'spatial operator')}, {opset}, "
+        f"IR {found.ir_version}",
+        soft_wrap=True,
+    )
+    sites(console, found.sites)
+
+
+def sites(console: Console, found: list[Site]) -> None:
+    """A table of sites; what is not converted is explained below it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    nested = any(site.graph != "main graph" for site in found)
+    columns = ["node", "operator", *(["in"] if nested else []), "type", "input", "output", "action"]
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    table.add_column("nodes", justify="right")
+    for site in found:
+        action = site.action if site.strategy is None else f"{site.action} ({site.strategy})"
+        row = [
+            site.node,
+            f"{site.domain}::{site.op_type}" if site.domain else site.op_type,
+            *([site.graph] if nested else []),
+            site.element_type or "?",
+            _shape(site.input_shape),
+            _shape(site.output_shape),
+        ]
+        table.add_row(*row, Text(action, _STYLES[site.action]), str(site.nodes_after))
+    console.print(table)
+    for site in found:
+        if site.reason is not None:
+            console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+
+
+def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
+    """What was done, the proof, and where the result is."""
+    found = result.inspection.sites
+    if not result.changed:
+        why = "no spatial operators" if not found else "no operators to convert"
+        console.print(f"{model}: {why}, nothing to do", soft_wrap=True)
+        if found:
+            sites(console, found)
+    else:
+        lowered = [site for site in found if site.action == "lower"]
+        nodes = sum(site.nodes_after for site in lowered)
+        console.print(
+            f"{model}: {_count(len(lowered), 'spatial operator')} -> "
+            f"{_count(nodes, 'standard node')}",
+            soft_wrap=True,
+        )
+        if verbose or len(lowered) < len(found):
+            sites(console, found)
+    if result.verification is not None:
+        verification(console, result.verification, verbose=verbose)
+    elif result.changed:
+        console.print("not verified (--no-verify)")
+    if result.output is not None:
+        what = "wrote" if result.changed else "copied byte for byte to"
+        console.print(f"{what} {result.output}", soft_wrap=True)
+        if result.verification is not None:
+            command = f"onnx-spatial verify {model} {result.output}"
+            console.print(f"prove it again with: {command}", style="dim", soft_wrap=True)
+
+
+def verification(console: Console, result: object, *, verbose: bool) -> None:
+    """The verdict in one line; the figures with -v or where something is wrong."""
+    if not isinstance(result, Verification):
+        return
+    word, style = _VERDICTS[result.status]
+    message = result.message.removeprefix(f"{result.status}: ")
+    console.print(Text(word, style).append(f"  {message}", "default"), soft_wrap=True)
+    for problem in result.problems:
+        if problem != result.message:
+            console.print(f"  {problem}", soft_wrap=True)
+    if verbose:
+        _checked_sites(console, result)
+    if verbose or result.status == "failed":
+        _outputs(console, result)
+
+
+def _checked_sites(console: Console, result: Verification) -> None:
+    if not result.sites:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("site", "operator", "compared", "elements", "result"):
+        table.add_column(name, overflow="fold", justify="right" if name == "elements" else "left")
+    for site in result.sites:
+        verdict = {True: "bit for bit", False: "DIFFERS", None: "end to end only"}[site.passed]
+        how = ", ".join(site.how) or (site.reason or "")
+        elements = sum(check.elements for check in site.checks)
+        table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict)
+    console.print(table)
+
+
+def _outputs(console: Console, result: Verification) -> None:
+    if not result.outputs:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("output", "type", "shape", "optimised", "largest error", "allowed", "result"):
+        table.add_column(name, overflow="fold")
+    for output in result.outputs:
+        error = output.max_relative_error
+        verdict = {True: "ok", False: "DIFFERS", None: "not compared"}[output.passed]
+        table.add_row(
+            output.name,
+            output.dtype,
+            show(output.shape),
+            "yes" if output.optimised else "no",
+            "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}",
+            f"{output.tolerance:.0e}" if output.tolerance else "equal bits",
+            verdict,
+        )
+    console.print(table)
+
+
+def _shape(shape: tuple[Dim, ...] | None) -> str:
+    return "?" if shape is None else show(shape)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,57 @@
+"""`onnx-spatial verify`"""
+
+from __future__ import annotations
+
+import click
+
+import onnx_spatial
+from onnx_spatial.cli import data, options, render
+from onnx_spatial.convert import check
+from onnx_spatial.errors import VerificationError
+
+
+@click.command(short_help="Run two models and compare them.")
+@click.argument("original", metavar="ORIGINAL")
+@click.argument("converted", metavar="CONVERTED")
+@options.domain_option
+@options.verification_options
+@options.output_options
+@click.pass_context
+def verify(
+    context: click.Context,
+    original: str,
+    converted: str,
+    domains: tuple[str, ...],
+    shapes: tuple[str, ...],
+    inputs: str | None,
+    seed: int,
+    strict: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
+
+    Exit code 1 if anything differs.
+    """
+    output = options.start(context, as_json, quiet, verbose)
+    with output.progress() as progress:
+        result = onnx_spatial.verify(
+            original,
+            converted,
+            inputs=data.inputs(original, inputs),
+            seed=seed,
+            shapes=options.shapes("--shape", shapes),
+            domains=domains,
+            progress=progress,
+        )
+    if not as_json and not quiet:
+        render.verification(output.out, result, verbose=verbose)
+    try:
+        check(original, result, strict=strict)
+    except VerificationError:
+        data.keep(output, result)
+        raise
+    if as_json:
+        output.document(result.to_dict())
+    return 0

@@ -1,0 +1,220 @@
+"""`inspect` and `convert`: from a model that nothing loads to one that is proven to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnx_spatial.errors import ConversionError, UsageError, VerificationError
+from onnx_spatial.graph import files
+from onnx_spatial.plan import Plan, Site, freeze, make_plan, refusals
+from onnx_spatial.verify import Verification
+from onnx_spatial.verify import verify as run_verification
+
+MODES = ("lower", "function", "custom-op")
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Inspection:
+    """What is in a model and what would be done about it.
+
+    Attributes:
+        model: name of the model.
+        ir_version, opset: of the file; opset is None where the default domain is not imported.
+        sites: the spatial operators, in the order of the file.
+    """
+
+    model: str
+    ir_version: int
+    opset: int | None
+    sites: list[Site] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, object]:
+        """version 1: model, ir_version, opset, sites (see `Site`)."""
+        return {
+            "version": 1,
+            "model": self.model,
+            "ir_version": self.ir_version,
+            "opset": self.opset,
+            "sites": [site.to_dict() for site in self.sites],
+        }
+
+
+@dataclass
+class Conversion:
+    """A converted model and the proof.
+
+    Attributes:
+        model: the converted model; the original where nothing was to do.
+        inspection: its operators and what was done with each.
+        verification: the proof; None if it was not asked for or nothing was to do.
+        changed: whether there was anything to do.
+        touched: what differs from the original: nodes_replaced, nodes_added, initializers_added,
+            value_info_changed, opset_imports_removed.
+        output: the file that was written, if any.
+    """
+
+    model: onnx.ModelProto
+    inspection: Inspection
+    verification: Verification | None
+    changed: bool
+    touched: dict[str, list[str]]
+    output: Path | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """version 1: changed, output, touched, inspection, verification (null if not made)."""
+        return {
+            "version": 1,
+            "changed": self.changed,
+            "output": None if self.output is None else str(self.output),
+            "touched": self.touched,
+            "inspection": self.inspection.to_dict(),
+            "verification": None if self.verification is None else self.verification.to_dict(),
+        }
+
+
+def inspect(
+    model: files.Model,
+    *,
+    domains: Iterable[str] = (),
+    static: Mapping[str, int] | None = None,
+    max_rank: int | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Say which spatial operators a model holds, and what `convert` would do with each.
+
+    Args:
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        domains: operator domains to accept beside the ones that converters are known to use.
+        static: sizes for symbolic dims, by name.
+        max_rank: largest rank that new tensors may have.
+        progress: called with a line of text now and then.
+
+    Raises:
+        SpatialError: the model cannot be read.
+    """
+    source, plan = _plan(model, domains, static, max_rank, None, progress)
+    return _inspection(source, plan)
+
+
+def convert(
+    model: files.Model,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    mode: str = "lower",
+    fuse: bool = True,
+    max_rank: int | None = None,
+    verify: bool = True,
+    seed: int = 0,
+    static: Mapping[str, int] | None = None,
+    domains: Iterable[str] = (),
+    inputs: Mapping[str, npt.NDArray[np.generic]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    strict: bool = False,
+    strategy: str | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
+
+    Args:
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        output: where to write the result, atomically and only if all went well; None writes nothing.
+        mode: "lower". "function" and "custom-op" are not in this version.
+        fuse: reserved for the fusion of dilated convolutions, which is not in this version.
+        max_rank: largest rank that new tensors may have.
+        verify: compare the result with the original by running both.
+        seed: of the data that verification uses.
+        static: sizes for symbolic dims, by name; they are fixed in the result.
+        domains: operator domains to accept beside the ones that converters are known to use.
+        inputs: data to verify with, by input name, instead of made-up data.
+        shapes: sizes of inputs to verify with, by input name.
+        strict: also fail if the whole model could not be run end to end.
+        strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        progress: called with a line of text now and then.
+
+    Raises:
+        UsageError: the call makes no sense (unknown mode, output equals input, ...).
+        ModelFileError: the model cannot be read or the result not written.
+        ConversionError: an operator breaks its rules or cannot be converted.
+        VerificationError: original and result differ, or could not be compared.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if mode != "lower":
+        raise UsageError(f"mode {mode!r} is not in this version; use mode 'lower'")
+    source, plan = _plan(model, domains, static, max_rank, strategy, progress)
+    if output is not None:
+        files.check_output(Path(output), source)
+    inspection = _inspection(source, plan)
+    if refused := plan.refused():
+        error = ConversionError(f"{source.name}: {refusals(refused)}")
+        error.inspection = inspection
+        raise error
+    changed = plan.model is not None
+    result = plan.model if plan.model is not None else source.proto
+    verification = None
+    if verify and changed:
+        verification = run_verification(
+            source,
+            replace(source, proto=result, data=None),
+            inputs=inputs,
+            seed=seed,
+            shapes=shapes,
+            domains=domains,
+            progress=progress,
+        )
+        check(source.name, verification, strict=strict)
+    conversion = Conversion(result, inspection, verification, changed, plan.touched)
+    if output is not None:
+        unchanged = source.data if not changed and not static else None
+        files.write(unchanged if unchanged is not None else result, output, source)
+        conversion.output = Path(output)
+    return conversion
+
+
+def check(name: str, verification: Verification, *, strict: bool = False) -> None:
+    """Raise unless the models were proven equal as far as they can be run at all.
+
+    Raises:
+        VerificationError: they differ, or could not be compared, or (strict) not end to end.
+    """
+    if verification or (verification.sites_only and not strict):
+        return
+    raise VerificationError(f"{name}: {verification.message}", verification)
+
+
+def _plan(
+    model: files.Model,
+    domains: Iterable[str],
+    static: Mapping[str, int] | None,
+    max_rank: int | None,
+    strategy: str | None,
+    progress: Progress | None,
+) -> tuple[files.Source, Plan]:
+    source = files.read(model)
+    if static:
+        source = replace(source, proto=freeze(source.proto, static), data=None)
+    plan = make_plan(
+        source.proto,
+        domains=domains,
+        max_rank=max_rank,
+        strategy=strategy,
+        folder=source.folder,
+        progress=progress,
+    )
+    return source, plan
+
+
+def _inspection(source: files.Source, plan: Plan) -> Inspection:
+    opset = next(
+        (o.version for o in source.proto.opset_import if o.domain in ("", "ai.onnx")), None
+    )
+    return Inspection(source.name, source.proto.ir_version, opset, plan.sites)

@@ -1,0 +1,345 @@
+"""The command line as a person or a script meets it: output, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+from onnx_spatial.cli.main import run
+
+ZOO = Path(__file__).parents[2] / "models"
+
+PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,2] x) => (float[2,N] y) { y = Transpose<perm = [1, 0]>(x) }
+"""
+S2B = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[N,4,6,3] x) => (y) <int32[2] block = {2, 3}, int32[2,2] pads = {1, 1, 0, 0}> {
+    [s2b] y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
+}
+"""
+
+
+@pytest.fixture
+def save(tmp_path: Path):
+    """Write a model given as ONNX text."""
+
+    def write(text: str, name: str = "model.onnx") -> str:
+        path = tmp_path / name
+        path.write_bytes(parser.parse_model(text).SerializeToString())
+        return str(path)
+
+    return write
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    lines = [line for line in err.splitlines() if line]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_convert_writes_a_model_that_runs_and_says_so(save, tmp_path, capsys):
+    out = tmp_path / "out.onnx"
+    assert run(["convert", save(S2B), "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "1 spatial operator -> 4 standard nodes" in text
+    assert "PASSED  1 of 1 operator bit for bit" in text
+    assert f"wrote {out}" in text
+    x = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
+    (y,) = onnxruntime.InferenceSession(out).run(None, {"x": x})
+    assert y.shape == (12, 3, 2, 3)
+    assert (y[0, 1, 0] == x[0, 1, 0]).all()
+
+
+def test_inspect_shows_operator_shapes_and_action(save, capsys):
+    assert run(["inspect", save(S2B)]) == 0
+    out = capsys.readouterr().out
+    assert "1 spatial operator, opset 17, IR 8" in out
+    assert "ai.onnx.converters.tensorflow::SpaceToBatchND" in out
+    assert "[N, 4, 6, 3]" in out
+    assert "[?, 3, 2, 3]" in out
+    assert "lower (transpose)" in out
+
+
+def test_json_is_the_only_thing_on_stdout(save, tmp_path, capsys):
+    model, out = save(S2B), str(tmp_path / "out.onnx")
+    assert run(["inspect", model, "--json"]) == 0
+    inspected = json.loads(capsys.readouterr().out)
+    assert run(["convert", model, "-o", out, "--json"]) == 0
+    converted = json.loads(capsys.readouterr().out)
+    assert run(["verify", model, out, "--json"]) == 0
+    verified = json.loads(capsys.readouterr().out)
+    assert converted["inspection"]["sites"] == inspected["sites"]
+    (site,) = inspected["sites"]
+    assert site["node"] == "s2b"
+    assert site["graph"] == "main graph"
+    assert site["dialect"] == "tensorflow-nd"
+    assert site["action"] == "lower"
+    assert site["reason"] is None
+    assert (site["nodes_before"], site["nodes_after"]) == (1, 4)
+    assert site["input_shape"] == ["N", 4, 6, 3]
+    assert converted["output"] == out
+    assert converted["touched"]["nodes_replaced"] == ["s2b"]
+    assert converted["touched"]["opset_imports_removed"] == ["ai.onnx.converters.tensorflow"]
+    assert converted["verification"]["status"] == verified["status"] == "passed"
+    assert {d["version"] for d in (inspected, converted, verified)} == {1}
+
+
+def test_json_of_several_models_lists_each(save, capsys):
+    models = [save(S2B, "a.onnx"), save(PLAIN, "b.onnx")]
+    assert run(["inspect", "--json", *models]) == 0
+    found = json.loads(capsys.readouterr().out)["models"]
+    assert [(m["model"], len(m["sites"])) for m in found] == list(zip(models, (1, 0), strict=True))
+
+
+def test_several_models_are_all_inspected_before_failing(save, tmp_path, capsys):
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    assert run(["inspect", str(bad), save(S2B)]) == 2
+    shown = capsys.readouterr()
+    assert "not an ONNX model" in shown.err
+    assert "1 spatial operator" in shown.out
+
+
+def test_nothing_to_do_is_a_copy_byte_for_byte(save, tmp_path, capsys):
+    model, out = save(PLAIN), tmp_path / "out.onnx"
+    data = Path(model).read_bytes() + b"\xfa\x7f\x02hi"  # an unknown field, which parsing may lose
+    Path(model).write_bytes(data)
+    assert run(["convert", model, "-o", str(out)]) == 0
+    assert out.read_bytes() == data
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_dry_run_writes_nothing(save, tmp_path, capsys):
+    model = save(S2B)
+    assert run(["convert", model, "--dry-run", "-o", str(tmp_path / "out.onnx")]) == 0
+    assert run(["convert", model, "--dry-run"]) == 0
+    assert "PASSED" in capsys.readouterr().out
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_quiet_prints_nothing(save, tmp_path, capsys):
+    model, out = save(S2B), str(tmp_path / "out.onnx")
+    assert run(["convert", model, "-o", out, "-q"]) == 0
+    assert run(["inspect", model, "-q"]) == 0
+    assert run(["verify", model, out, "-q"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+
+
+def test_no_verify_says_so(save, tmp_path, capsys):
+    assert run(["convert", save(S2B), "-o", str(tmp_path / "o.onnx"), "--no-verify"]) == 0
+    assert "not verified" in capsys.readouterr().out
+
+
+def test_static_fixes_a_dim(save, tmp_path):
+    out = tmp_path / "out.onnx"
+    assert run(["convert", save(S2B), "-o", str(out), "--static", "N=5", "-q"]) == 0
+    assert onnx.load(out).graph.input[0].type.tensor_type.shape.dim[0].dim_value == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "MODEL"], "say where to write with -o OUT"),
+        (["convert", "MODEL", "-o", "MODEL"], "the output must not be the input"),
+        (["convert", "MODEL", "-o", "no/such/folder/o.onnx"], "there is no folder"),
+        (["convert", "MODEL", "--dry-run", "--static", "H=4"], "no symbolic dim named H"),
+        (["convert", "MODEL", "--dry-run", "--static", "four"], "wants NAME=DIM"),
+        (["convert", "MODEL", "--dry-run", "--shape", "x=a,b"], "wants NAME=1,64,48,3"),
+        (["convert", "MODEL", "--dry-run", "--shape", "z=1,2"], "z"),
+        (["convert", "MODEL", "--dry-run", "--mode", "function"], "is not in this version"),
+        (["convert", "MODEL", "--dry-run", "--mode", "magic"], "Invalid value"),
+        (["convert", "MODEL", "--dry-run", "--max-rank", "0"], "Invalid value"),
+        (["inspect"], "Missing argument"),
+        (["inspect", "absent.onnx"], "cannot be read: No such file"),
+        (["inspect", "."], "is a folder"),
+        (["frobnicate", "MODEL"], "No such command"),
+    ],
+)
+def test_bad_usage_is_exit_code_2(arguments, message, save, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    model = save(S2B)
+    assert run([model if a == "MODEL" else a for a in arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def broken_files() -> dict[str, bytes]:
+    """Files that are no models."""
+    good = parser.parse_model(S2B).SerializeToString()
+    external = parser.parse_model(S2B)
+    tensor = external.graph.initializer[1]
+    tensor.ClearField("int32_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    escaping = onnx.ModelProto()
+    escaping.CopyFrom(external)
+    escaping.graph.initializer[1].external_data[0].value = "../weights.bin"
+    return {
+        "empty": b"",
+        "text": b"this is not a protobuf\n",
+        "truncated": good[:-7],
+        "missing external data": external.SerializeToString(),
+        "external data outside": escaping.SerializeToString(),
+    }
+
+
+@pytest.mark.parametrize("kind", broken_files())
+def test_unreadable_models_are_exit_code_2(kind, tmp_path, capsys):
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(broken_files()[kind])
+    assert run(["convert", str(path), "-o", str(tmp_path / "out.onnx")]) == 2
+    assert str(path) in error_line(capsys)
+    assert os.listdir(tmp_path) == ["broken.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("block = {2, 3}", "block = {2, 0}", "block_shape[1] is 0; it must be at least 1"),
+        ("pads = {1, 1", "pads = {-1, 1", "paddings[0][0] is -1; it must not be negative"),
+        ("[N,4,6,3]", "[N,5,6,3]", "is not divisible by block_shape[0] = 2"),
+        ("[N,4,6,3]", "[N,4]", "need an input of rank 3 or more"),
+        ("int32[2] block = {2, 3}", "float[2] block = {2, 3}", "must be int32 or int64"),
+        ("float[N,4,6,3] x", "complex64[N,4,6,3] x", "onnxruntime has none"),
+    ],
+)
+def test_operators_that_break_their_rules_are_exit_code_3(
+    old, new, message, save, tmp_path, capsys
+):
+    out = tmp_path / "out.onnx"
+    assert run(["convert", save(S2B.replace(old, new)), "-o", str(out)]) == 3
+    line = error_line(capsys)
+    assert message in line
+    assert "'s2b'" in line
+    assert not out.exists()
+
+
+def test_refusal_as_json_names_site_and_reason(save, capsys):
+    model = save(S2B.replace("block = {2, 3}", "block = {2, 0}"))
+    assert run(["convert", model, "--dry-run", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 3
+    (site,) = document["inspection"]["sites"]
+    assert site["action"] == "refuse"
+    assert "block_shape[1] is 0" in site["reason"]
+
+
+def test_inspect_of_a_broken_operator_is_exit_code_3(save, capsys):
+    assert run(["inspect", save(S2B.replace("block = {2, 3}", "block = {2, 0}"))]) == 3
+    assert "refuse s2b: SpaceToBatch: block_shape[1] is 0" in capsys.readouterr().out
+
+
+def test_unknown_domain_is_left_and_reported(save, tmp_path, capsys):
+    model = save(S2B.replace("ai.onnx.converters.tensorflow", "my.own"))
+    out = tmp_path / "out.onnx"
+    assert run(["convert", model, "-o", str(out)]) == 0
+    assert "--domain my.own" in capsys.readouterr().out
+    assert out.read_bytes() == Path(model).read_bytes()
+    assert run(["convert", model, "-o", str(out), "--domain", "my.own"]) == 0
+    assert {n.domain for n in onnx.load(out).graph.node} == {""}
+
+
+def test_other_peoples_operators_are_said_not_to_have_run(save, tmp_path, capsys):
+    text = S2B.replace("=> (y)", "=> (z)").replace(
+        "(x, block, pads)", "(x, block, pads)\n    z = my.own.Magic(y)"
+    )
+    model, out = save(text), tmp_path / "out.onnx"
+    assert run(["convert", model, "-o", str(out)]) == 0
+    assert "UNVERIFIED" in capsys.readouterr().out
+    assert out.exists()
+    out.unlink()
+    assert run(["convert", model, "-o", str(out), "--strict"]) == 1
+    assert not out.exists()
+
+
+def test_a_wrong_conversion_is_exit_code_1(save, tmp_path, capsys):
+    model, out = save(S2B), tmp_path / "out.onnx"
+    assert run(["convert", model, "-o", str(out), "-q"]) == 0
+    wrong = onnx.load(out)
+    (transpose,) = (n for n in wrong.graph.node if n.op_type == "Transpose")
+    perm = transpose.attribute[0].ints
+    perm[0], perm[1] = perm[1], perm[0]
+    onnx.save(wrong, out)
+    assert run(["verify", model, str(out)]) == 1
+    shown = capsys.readouterr()
+    assert "FAILED" in shown.out
+    assert "s2b" in shown.err
+    kept = next(line for line in shown.err.splitlines() if "kept in" in line).split()[-1]
+    with np.load(kept) as arrays:
+        assert "x" in arrays.files
+    Path(kept).unlink()
+
+
+def test_inputs_of_the_user(save, tmp_path, capsys):
+    model, out = save(S2B), str(tmp_path / "out.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 4, 6, 3), np.float32))
+    data = str(tmp_path / "data.npz")
+    assert run(["convert", model, "-o", out, "--inputs", data, "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)["verification"]["runs"]
+    assert made["inputs"]["x"]["shape"] == [3, 4, 6, 3]
+    np.savez(tmp_path / "other.npz", z=np.ones(3))
+    assert run(["verify", model, out, "--inputs", str(tmp_path / "other.npz")]) == 2
+    assert "missing: x" in error_line(capsys)
+
+
+@pytest.mark.parametrize("name", sorted(p.parent.name for p in ZOO.glob("*/model.onnx")))
+def test_every_model_of_the_zoo_converts_and_equals_its_recorded_outputs(name, tmp_path, capsys):
+    folder, out = ZOO / name, tmp_path / "out.onnx"
+    data = folder / "test_data_set_0"
+    model = str(folder / "model.onnx")
+    with pytest.raises(Exception, match=r"."):  # the reason why this project exists
+        onnxruntime.InferenceSession(model)
+    assert run(["convert", model, "-o", str(out)]) == 0
+    assert "PASSED" in capsys.readouterr().out
+    assert run(["verify", model, str(out), "--inputs", str(data)]) == 0
+    session = onnxruntime.InferenceSession(out)
+    feeds = {
+        v.name: onnx.numpy_helper.to_array(onnx.load_tensor(data / f"input_{i}.pb"))
+        for i, v in enumerate(session.get_inputs())
+    }
+    for index, result in enumerate(session.run(None, feeds)):
+        expected = onnx.numpy_helper.to_array(onnx.load_tensor(data / f"output_{index}.pb"))
+        assert result.shape == expected.shape
+        assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
+    command = [sys.executable, "-m", "onnx_spatial.cli", "inspect", save(S2B)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
+def test_an_interrupt_is_exit_code_130_and_leaves_no_file(tmp_path):
+    source = str(ZOO / "deeplab" / "model.onnx")
+    out = tmp_path / "out.onnx"
+    command = [sys.executable, "-m", "onnx_spatial.cli", "convert", source, "-o", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(1.2)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(60)
+        err = process.stderr.read().decode()
+    if code == 0:
+        pytest.skip("the conversion was done before the interrupt came")
+    assert code in (130, -signal.SIGINT)  # the latter: while Python was still starting
+    assert code != 130 or err.strip() == "error: interrupted"
+    assert os.listdir(tmp_path) == []
