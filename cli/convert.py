@@ -8,7 +8,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import data, options, render
-from onnx_spatial.convert import MODES
+from onnx_spatial.conversion import MODES
 from onnx_spatial.errors import VerificationError
 
 

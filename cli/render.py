@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.convert import Conversion, Inspection
+from onnx_spatial.conversion import Conversion, Inspection
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import show
 from onnx_spatial.plan import Site

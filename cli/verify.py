@@ -6,7 +6,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import data, options, render
-from onnx_spatial.convert import check
+from onnx_spatial.conversion import check
 from onnx_spatial.errors import VerificationError
 
 

@@ -7,7 +7,7 @@
 library raises on purpose is a `SpatialError` with one clear line.
 """
 
-from onnx_spatial.convert import Conversion, Inspection, convert, inspect
+from onnx_spatial.conversion import Conversion, Inspection, convert, inspect
 from onnx_spatial.errors import (
     ConversionError,
     ModelFileError,
