@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -76,4 +77,11 @@ def convert(
         output.document(result.to_dict())
     elif not quiet:
         render.conversion(output.out, result, Path(model), verbose=verbose)
+        if result.verification is not None and result.output is not None:
+            named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
+            again = [word for option, values in named for v in values for word in (option, v)]
+            again += ["--inputs", inputs] if inputs else []
+            again += ["--seed", str(seed)] if seed else []
+            command = shlex.join(["onnx-spatial", "verify", model, str(result.output), *again])
+            output.out.print(f"prove it again with: {command}", style="dim", soft_wrap=True)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,22 @@ from google.protobuf.message import DecodeError
 from onnx_spatial.cli.options import Output
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.graph import files
+from onnx_spatial.plan import freeze
 from onnx_spatial.verify import Verification
 
 Arrays = dict[str, npt.NDArray[np.generic]]
+
+
+def frozen(model: str, sizes: dict[str, int]) -> str | files.Source:
+    """The model, with the named dims fixed where any are.
+
+    Raises:
+        UsageError: it has no dim of that name.
+    """
+    if not sizes:
+        return model
+    source = files.read(model)
+    return replace(source, proto=freeze(source.proto, sizes), data=None)
 
 
 def inputs(model: str, given: str | None) -> Arrays | None:

@@ -98,17 +98,19 @@ def model_options(command: F) -> F:
             metavar="N",
             help="No new tensor may have more than N dims.",
         ),
-        click.option(
-            "--static",
-            multiple=True,
-            metavar="NAME=DIM",
-            help="Fix a symbolic dim; may be repeated.",
-        ),
+        static_option,
         domain_option,
     ):
         command = option(command)
     return command
 
+
+static_option = click.option(
+    "--static",
+    multiple=True,
+    metavar="NAME=DIM",
+    help="Fix a symbolic dim; may be repeated.",
+)
 
 domain_option = click.option(
     "--domain",

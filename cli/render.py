@@ -86,9 +86,6 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
         console.print(f"{what} {result.output}", soft_wrap=True)
-        if result.verification is not None:
-            command = f"onnx-spatial verify {model} {result.output}"
-            console.print(f"prove it again with: {command}", style="dim", soft_wrap=True)
 
 
 def verification(console: Console, result: object, *, verbose: bool) -> None:

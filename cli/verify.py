@@ -14,6 +14,7 @@ from onnx_spatial.errors import VerificationError
 @click.argument("original", metavar="ORIGINAL")
 @click.argument("converted", metavar="CONVERTED")
 @options.domain_option
+@options.static_option
 @options.verification_options
 @options.output_options
 @click.pass_context
@@ -22,6 +23,7 @@ def verify(
     original: str,
     converted: str,
     domains: tuple[str, ...],
+    static: tuple[str, ...],
     shapes: tuple[str, ...],
     inputs: str | None,
     seed: int,
@@ -37,7 +39,7 @@ def verify(
     output = options.start(context, as_json, quiet, verbose)
     with output.progress() as progress:
         result = onnx_spatial.verify(
-            original,
+            data.frozen(original, options.sizes("--static", static)),
             converted,
             inputs=data.inputs(original, inputs),
             seed=seed,

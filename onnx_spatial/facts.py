@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.inliner
 
 from onnx_spatial.dialects import (
     DOMAINS,
@@ -28,7 +27,7 @@ from onnx_spatial.dialects import (
 )
 from onnx_spatial.dialects.node import AttributeValue
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.graph import constants, shapes, walk
+from onnx_spatial.graph import constants, functions, shapes, walk
 from onnx_spatial.graph.skeleton import skeleton
 from onnx_spatial.ops import Dim
 
@@ -208,18 +207,11 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
 
 
 def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
-    if not copy.functions:
+    try:
+        return functions.inline(copy)
+    except Exception as error:  # the calls stay, and less is known of what they hold
+        logger.info("onnx inliner gave up: %s", error)
         return copy
-    inlined = copy
-    # A function with another opset than the model's stays unless its version is converted.
-    for convert_version in (False, True):
-        try:
-            inlined = onnx.inliner.inline_local_functions(copy, convert_version)
-        except Exception as error:  # the calls stay, and less is known of what they hold
-            logger.info("onnx inliner gave up: %s", error)
-        if not inlined.functions:
-            break
-    return inlined
 
 
 def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
@@ -324,12 +316,20 @@ def _conclude(finding: Finding, occurrences: Sequence[_Occurrence], symbols: set
     finding.facts = replace(finding.facts, inputs=inputs, attributes=_join_attributes(each))
     finding.element_types = frozenset(t for o in occurrences for t in o.element_types())
     try:
+        _check_outputs(finding.node)
         for facts in each:
             read(facts)
         finding.call = read(finding.facts)
         finding.output_shape = _output_shape(finding.call, finding.facts)
     except OperatorError as error:
         finding.call, finding.error = None, str(error)
+
+
+def _check_outputs(node: onnx.NodeProto) -> None:
+    if not node.output or not node.output[0]:
+        raise OperatorError("the node gives no output")
+    if any(node.output[1:]):
+        raise OperatorError(f"the operator has one output, the node {len(node.output)}")
 
 
 def _input_facts(known: onnx.TypeProto | None) -> InputFacts:

@@ -141,7 +141,7 @@ def _make_plan(
     except ir.serde.SerdeError as error:
         raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
     lowered = [f for f, s in zip(findings, sites, strict=True) if s.action == "lower"]
-    dropped = patch.adjust_imports(plan.model, {f.node.domain for f in lowered}, opset)
+    dropped = patch.adjust_imports(plan.model, [(f.place, f.node.domain) for f in lowered], opset)
     plan.touched = _touched(proto, plan.model, lowered, dropped)
     return plan
 

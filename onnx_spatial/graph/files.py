@@ -32,16 +32,18 @@ class Source:
         proto: the parsed model.
         path: the file it came from, if it came from one.
         data: the bytes it was parsed from, if it came as a file or bytes.
+        base: the folder of its external data, where that is known without a path.
     """
 
     proto: onnx.ModelProto
     path: Path | None = None
     data: bytes | None = None
+    base: Path | None = None
 
     @property
     def folder(self) -> Path | None:
         """The folder that external data is looked up in."""
-        return self.path.parent if self.path is not None else None
+        return self.path.parent if self.path is not None else self.base
 
     @property
     def name(self) -> str:
@@ -58,7 +60,7 @@ def read(model: Model) -> Source:
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
     elif isinstance(model, ir.Model):
-        source = Source(ir.to_proto(model))
+        source = Source(ir.to_proto(model), base=_base_of(model))
     elif isinstance(model, bytes):
         source = Source(_parse(model, "model"), None, model)
     elif isinstance(model, str | os.PathLike):
@@ -81,6 +83,14 @@ def read(model: Model) -> Source:
     except UnicodeDecodeError:
         raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
     return source
+
+
+def _base_of(model: ir.Model) -> Path | None:
+    """The folder that the external tensors of an onnx_ir model speak of, if it is one."""
+    graphs = (model.graph, *model.graph.subgraphs())
+    tensors = (v.const_value for g in graphs for v in g.initializers.values())
+    folders = {Path(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}
+    return folders.pop() if len(folders) == 1 else None
 
 
 def _parse(data: bytes, name: str) -> onnx.ModelProto:
@@ -250,10 +260,24 @@ def check_output(path: Path, source: Source) -> None:
     """
     if source.path is not None and path.exists() and path.samefile(source.path):
         raise UsageError(f"{path}: the output must not be the input")
-    if path.is_dir():
-        raise ModelFileError(f"{path}: cannot be written: it is a folder")
+    for location in _locations(source):
+        assert source.folder is not None
+        if path.resolve() in ((source.folder / location).resolve(), _beside(path, location)):
+            raise UsageError(f"{path}: is where the model's external data lies or would be copied")
+    if path.exists() and not path.is_file():  # never put a file in the place of a device or pipe
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ModelFileError(f"{path}: cannot be written: it is {what}")
     if not path.parent.is_dir():
         raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+
+
+def _locations(source: Source) -> list[str]:
+    """Files that hold external data, relative to the model's folder."""
+    return list(dict.fromkeys(_location(t)["location"] for t in external_tensors(source.proto)))
+
+
+def _beside(path: Path, location: str) -> Path:
+    return (path.parent / location).resolve()
 
 
 def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:
@@ -276,7 +300,7 @@ def _copies(source: Source, folder: Path) -> list[tuple[Path, Path]]:
     if folder.resolve() == source.folder.resolve():
         return []
     copies = []
-    for location in dict.fromkeys(_location(t)["location"] for t in external_tensors(source.proto)):
+    for location in _locations(source):
         origin, target = source.folder / location, folder / location
         if target.exists() and not filecmp.cmp(origin, target, shallow=False):
             raise ModelFileError(

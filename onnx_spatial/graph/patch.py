@@ -73,18 +73,28 @@ class Patch:
                     message.initializer.append(tensor)
 
 
-def adjust_imports(proto: onnx.ModelProto, converted: Iterable[str], opset: int) -> list[str]:
-    """Drop imports of `converted` domains that no node needs any more; import "" where it is needed.
+def adjust_imports(
+    proto: onnx.ModelProto, converted: Iterable[tuple[walk.Place, str]], opset: int
+) -> list[str]:
+    """Drop imports that no node needs any more; import "" where it is needed now.
+
+    Args:
+        proto: the converted model, changed in place.
+        converted: places and domains of the nodes that were replaced.
+        opset: version of "" where it was not imported.
 
     Returns:
         The domains that the model no longer imports.
     """
-    candidates = set(converted) - {"", "ai.onnx"}
+    replaced = set(converted)
+    candidates = {domain for _, domain in replaced} - {"", "ai.onnx"}
     everywhere: set[str] = set()
     for function in proto.functions:
         place = walk.Place((function.domain, function.name, function.overload))
         used = {n.domain for _, _, n in walk.graph_nodes(place, function)}
-        _adjust(function.opset_import, candidates - used, "" in used, opset)
+        here = {d for p, d in replaced if p.function == place.function} & candidates
+        _adjust(function.opset_import, here - used, "" in used, opset)
+        used |= {o.domain for o in function.opset_import}
         everywhere |= used | {function.domain}
     everywhere |= {n.domain for _, _, n in walk.graph_nodes(walk.Place(), proto.graph)}
     return _adjust(proto.opset_import, candidates - everywhere, "" in everywhere, opset)

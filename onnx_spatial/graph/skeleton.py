@@ -24,6 +24,8 @@ def skeleton(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelPr
     copy = onnx.ModelProto(ir_version=model.ir_version)
     copy.opset_import.extend(model.opset_import)
     _copy_graph(model.graph, copy.graph, folder)
+    if model.ir_version >= 4:  # before, initializers were inputs too and could not be overridden
+        _drop_defaults(copy.graph)
     for function in model.functions:
         _copy_function(function, copy.functions.add(), folder)
     _declare(
@@ -47,6 +49,14 @@ def _declare(imports: object, domains: Iterable[str]) -> None:
 
 def _canonical(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
+
+
+def _drop_defaults(graph: onnx.GraphProto) -> None:
+    """Callers may override what is an input too, but shape inference would believe the default."""
+    inputs = {v.name for v in graph.input}
+    fixed = [t for t in graph.initializer if t.name not in inputs]
+    del graph.initializer[:]
+    graph.initializer.extend(fixed)
 
 
 def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto, folder: Path | None) -> None:

@@ -1,8 +1,8 @@
 """Renew the declared types of values behind converted nodes.
 
 Files with unknown operators declare nothing, or guesses, behind them; onnxruntime believes a wrong
-static shape and folds it into constants. So what follows from a converted node is inferred anew:
-dims that the inference finds win, dims that it does not find stay as they were declared.
+static shape and folds it into constants. So what follows from a converted node is inferred anew,
+and a declared dim that the inference does not find becomes unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def renew(
     behind = shapes.downstream(model.graph, starts)
     symbols = shapes.symbols(model)
     copy = skeleton(model)
-    _forget(copy, behind, starts)
+    doubtful = _forget(copy, behind, starts)
     for place, graph in walk.graphs(copy):
         outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()
         for name, known_type in known.get(place, {}).items():
@@ -39,11 +39,14 @@ def renew(
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
     inferred = shapes.infer(copy, lambda number, types: None)
     changed: list[str] = []
-    spoken_of = behind & names
+    doubtful &= names
     for (_, graph), (_, result) in zip(walk.graphs(model), walk.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
-            found = {v.name: v.type for v in result.value_info if v.name in spoken_of}
-            changed += _declare(graph, found, symbols)
+            infos = (*result.value_info, *result.output)
+            found = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
+            changed += _declare(graph, found, doubtful)
+            if graph is not model.graph:  # the main graph's outputs are the user's to declare
+                changed += _correct_outputs(graph, found)
     return changed + _drop_in_functions(model, known)
 
 
@@ -64,8 +67,12 @@ def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[
     return outputs - {""}
 
 
-def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> None:
-    """Take the declared shapes in `behind` out, but for what only their owners could know."""
+def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:
+    """Take the declared shapes in `behind` out, but for what only their owners could know.
+
+    Returns:
+        Names of what was taken out.
+    """
     local = {(f.domain, f.name) for f in copy.functions}
     opaque = {
         name
@@ -83,6 +90,7 @@ def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> None:
             for output in graph.output:
                 if output.name in doubtful and output.type.HasField("tensor_type"):
                     output.type.tensor_type.ClearField("shape")
+    return doubtful
 
 
 def _drop_in_functions(
@@ -101,38 +109,65 @@ def _drop_in_functions(
     return dropped
 
 
+def _own_names(found: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
+    """Names of dims that the inference made up mean nothing to anybody else."""
+    for dim in found.tensor_type.shape.dim:
+        if dim.dim_param and dim.dim_param not in symbols:
+            dim.ClearField("dim_param")
+    return found
+
+
 def _declare(
-    graph: onnx.GraphProto, found: dict[str, onnx.TypeProto], symbols: set[str]
+    graph: onnx.GraphProto, found: dict[str, onnx.TypeProto], doubtful: set[str]
 ) -> list[str]:
+    """Bring value_info up to date; what is doubtful and was not found is dropped."""
     changed = []
-    declared = {v.name: v for v in graph.value_info}
+    declared = {v.name for v in graph.value_info}
     fixed = {v.name for v in (*graph.output, *graph.input)}
+    for index in reversed(range(len(graph.value_info))):
+        info = graph.value_info[index]
+        if info.name not in doubtful:
+            continue
+        new = found.get(info.name)
+        if new is None or not new.tensor_type.elem_type:
+            del graph.value_info[index]
+            changed.append(info.name)
+        elif _keeps_denotations(info.type, new) != info.type:
+            info.type.CopyFrom(new)
+            changed.append(info.name)
     for name, new in found.items():
-        if name in fixed or not new.tensor_type.HasField("shape"):
-            continue
-        for dim in new.tensor_type.shape.dim:  # names that the inference made up mean nothing
-            if dim.dim_param and dim.dim_param not in symbols:
-                dim.ClearField("dim_param")
-        if name not in declared:
+        if name not in declared | fixed and new.tensor_type.HasField("shape"):
             graph.value_info.add(name=name).type.CopyFrom(new)
-            changed.append(name)
-            continue
-        merged = _merge(declared[name].type, new)
-        if merged != declared[name].type:
-            declared[name].type.CopyFrom(merged)
             changed.append(name)
     return changed
 
 
-def _merge(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
-    merged = onnx.TypeProto()
-    merged.CopyFrom(new)
-    merged.denotation = old.denotation
-    before, after = old.tensor_type.shape.dim, merged.tensor_type.shape.dim
-    if old.tensor_type.elem_type != new.tensor_type.elem_type or len(before) != len(after):
-        return merged
-    for was, now in zip(before, after, strict=True):
-        now.denotation = was.denotation
-        if not now.HasField("dim_value") and was.WhichOneof("value"):
-            now.CopyFrom(was)
-    return merged
+def _correct_outputs(graph: onnx.GraphProto, found: dict[str, onnx.TypeProto]) -> list[str]:
+    """Shapes that a branch or body declares for its outputs are believed like any other."""
+    changed = []
+    for output in graph.output:
+        new = found.get(output.name)
+        if new is None or not output.type.HasField("tensor_type"):
+            continue
+        known = new if new.tensor_type.elem_type else None
+        corrected = onnx.TypeProto()
+        corrected.CopyFrom(output.type)
+        corrected.tensor_type.ClearField("shape")
+        if known is not None and known.tensor_type.HasField("shape"):
+            corrected.tensor_type.shape.CopyFrom(known.tensor_type.shape)
+        if output.type.tensor_type.HasField("shape") and corrected != output.type:
+            output.type.CopyFrom(corrected)
+            changed.append(output.name)
+    return changed
+
+
+def _keeps_denotations(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
+    """`new` with the denotations of `old`, where the rank is the same."""
+    if old.HasField("denotation"):
+        new.denotation = old.denotation
+    before, after = old.tensor_type.shape.dim, new.tensor_type.shape.dim
+    if len(before) == len(after):
+        for was, now in zip(before, after, strict=True):
+            if was.HasField("denotation"):
+                now.denotation = was.denotation
+    return new

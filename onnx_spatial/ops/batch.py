@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops.shapes import Dim, check_element_count, integers, show, zeros
+from onnx_spatial.ops.shapes import INT64_MAX, Dim, check_element_count, integers, show, zeros
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -41,6 +41,8 @@ def _check_parameters(
     for axis, b in enumerate(block):
         if b < 1:
             raise OperatorError(f"{name}: block_shape[{axis}] is {b}; it must be at least 1")
+    if math.prod(block) > INT64_MAX:
+        raise OperatorError(f"{name}: the product of block_shape {list(block)} overflows int64")
     amounts = integers(f"{name}: {what}", array.reshape(-1))
     for index, amount in enumerate(amounts):
         if amount < 0:

@@ -23,11 +23,11 @@ def show(shape: Sequence[Dim]) -> str:
 
 def check_element_count(name: str, shape: Sequence[Dim]) -> None:
     """Refuse by arithmetic what no runtime could hold, before anything is allocated."""
-    if all(isinstance(d, int) for d in shape):
-        if any(isinstance(d, int) and d > INT64_MAX for d in shape):
-            raise OperatorError(f"{name}: output dimension overflows int64 in {show(shape)}")
-        if math.prod(d for d in shape if isinstance(d, int)) > INT64_MAX:
-            raise OperatorError(f"{name}: the element count of {show(shape)} overflows int64")
+    known = [d for d in shape if isinstance(d, int)]
+    if any(d > INT64_MAX for d in known):
+        raise OperatorError(f"{name}: a dim of the output {show(shape)} overflows int64")
+    if len(known) == len(shape) and math.prod(known) > INT64_MAX:
+        raise OperatorError(f"{name}: the element count of {show(shape)} overflows int64")
 
 
 def integers(name: str, values: object) -> tuple[int, ...]:

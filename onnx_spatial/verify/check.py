@@ -10,7 +10,7 @@ from onnx_spatial import facts
 from onnx_spatial.errors import ModelFileError, OperatorError, UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
-from onnx_spatial.verify import end_to_end, interface
+from onnx_spatial.verify import end_to_end, interface, rest
 from onnx_spatial.verify.end_to_end import EndToEnd
 from onnx_spatial.verify.inputs import graph_inputs, named_dims
 from onnx_spatial.verify.report import Status, Verification
@@ -59,7 +59,11 @@ def verify(
     before = original if isinstance(original, files.Source) else files.read(original)
     after = _read_converted(converted, before)
     request = Request(inputs, shapes or {}, seed, progress or (lambda _: None))
-    return _verify(before, after, request, domains)
+    try:
+        return _verify(before, after, request, domains)
+    except MemoryError:
+        reason = "running the models takes more memory than there is; give smaller --shape sizes"
+        return Verification("unverified", f"unverified: {reason}", [reason])
 
 
 def _read_converted(converted: Model, original: files.Source) -> files.Source:
@@ -78,7 +82,7 @@ def _verify(
     before: files.Source, after: files.Source, request: Request, domains: Iterable[str]
 ) -> Verification:
     inputs = graph_inputs(before.proto)
-    findings = _findings(before.proto, named_dims(before.proto, inputs), domains)
+    findings = facts.find(named_dims(before.proto, inputs), domains, before.folder)
     sites = [Site.of(f) for f in findings]
     known = [f for f in findings if f.known_domain]
     model = Converted(after.proto)
@@ -92,20 +96,15 @@ def _verify(
         in_place = InPlace(sites, model)
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
     _check_rules(known, whole)
-    return _conclude(sites, whole)
-
-
-def _findings(
-    model: onnx.ModelProto, named: onnx.ModelProto, domains: Iterable[str]
-) -> list[Finding]:
-    """The operator nodes of the original; those that a function of the model defines are not ours."""
-    functions = {(f.domain, f.name) for f in model.functions}
-    found = []
-    for finding in facts.find(named, domains):
-        node = finding.node
-        if (node.domain, node.op_type) not in functions:
-            found.append(finding)
-    return found
+    result = _conclude(sites, whole)
+    if result.sites_only:
+        # Nothing was run end to end: then the rest must be the original's, message by message.
+        found = list(rest.differences(before.proto, after.proto, {f.index for f in known}))
+        if found:
+            result.sites_only = False
+            result.problems += found
+            result.message += f"; and the rest of the model differs: {found[0]}"
+    return result
 
 
 def _check_rules(findings: Sequence[Finding], whole: EndToEnd) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,11 @@ import onnx
 from onnx_spatial.dialects import InputFacts, NodeFacts, read
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.facts import attributes
+from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify.values import Array
+
+#: Outputs above this are not made: a block of 10^9 must not take the machine down.
+MAX_BYTES = 1 << 33
 
 
 def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
@@ -32,5 +37,9 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     call = read(replace(facts, inputs=inputs))
     if not arrays or arrays[0] is None:
         raise OperatorError("the data input is missing")
-    result: Array = call.bind(arrays)(arrays[0])
+    operator, x = call.bind(arrays), arrays[0]
+    shape = operator.output_shape(x.shape)
+    if math.prod(d for d in shape if isinstance(d, int)) * x.dtype.itemsize > MAX_BYTES:
+        raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
+    result: Array = operator(x)
     return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,10 +32,14 @@ _CELLS = (1, 2, 3, 1, 2, 0)
 
 @dataclass(frozen=True)
 class Draw:
-    """Sizes of the data and values of the parameters that come at run time, by input number."""
+    """Sizes of the data and values of the parameters that come at run time, by input number.
+
+    `elements` is the larger of what goes in and what comes out.
+    """
 
     shape: tuple[int, ...]
     parameters: dict[int, Array]
+    elements: int = 0
 
 
 def corners(call: Call) -> int:
@@ -60,6 +64,7 @@ def draw(facts: NodeFacts, rng: np.random.Generator, number: int) -> Draw | None
             continue
         operator = call.bind(_arrays(facts, found))
         size = max(math.prod(found.shape), _output_size(operator, found.shape))
+        found = replace(found, elements=size)
         # An empty output proves little: only if nothing else is legal.
         if 0 < size <= MAX_ELEMENTS and _output_size(operator, found.shape):
             return found

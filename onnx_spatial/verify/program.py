@@ -15,9 +15,8 @@ from typing import Any
 
 import onnx
 import onnx.defs
-import onnx.inliner
 
-from onnx_spatial.graph import shapes, walk
+from onnx_spatial.graph import functions, shapes, walk
 from onnx_spatial.verify.cut import Imports
 from onnx_spatial.verify.sessions import RunFailure, first_line
 from onnx_spatial.verify.steps import GraphProgram
@@ -63,9 +62,7 @@ class Program:
             if index in sites:  # its inlined copies can then still be told
                 node.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, index))
         try:
-            flat = onnx.inliner.inline_local_functions(copy)
-            if flat.functions:  # those that import another opset than the model stay
-                flat = onnx.inliner.inline_local_functions(copy, convert_version=True)
+            flat = functions.inline(copy)
         except Exception as error:  # of the C++ side, without a type of its own
             reason = f"its functions cannot be inlined: {first_line(error)}"
             raise RunFailure(reason, "load") from None

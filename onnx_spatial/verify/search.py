@@ -25,6 +25,8 @@ from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array
 MAX_TRIES = 400
 MAX_SECONDS = 20.0
 MAX_ELEMENTS = 2**20
+#: No data of more elements is made up, even where the model fixes the size.
+LARGEST_INPUT = 2**28
 
 #: How many likely combinations are tried before dims are varied one by one.
 _COMBINATIONS = 8
@@ -214,6 +216,10 @@ class Search:
                 size = float(np.prod([float(d) for d in assignment.shape(wanted)]))
                 known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
                 if size > MAX_ELEMENTS and not known and self._groups:
+                    return False
+                if size > LARGEST_INPUT:
+                    reason = f"input {wanted.name!r} has {size:.0e} elements, too many to make up"
+                    self.last_failure = self.last_failure or RunFailure(reason, "run")
                     return False
         return True
 

@@ -8,7 +8,6 @@ the kernel is applied to the site's own inputs there, and must give the site's o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,7 +104,7 @@ def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: 
         return
     rng = np.random.default_rng([seed, finding.index])
     types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
-    draws = [d for d in _draws(finding, rng) if math.prod(d.shape) <= MAX_ELEMENTS]
+    draws = [d for d in _draws(finding, rng) if d.elements <= MAX_ELEMENTS]
     if not draws:
         site.withdraw("no legal sizes were found, or only very large ones")
     if ignored := _ignored_parameters(finding, draws, part):

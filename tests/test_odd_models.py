@@ -1,0 +1,231 @@
+"""Models that are legal but unusual, and models that are wrong in unusual ways."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import running
+from definitions import space_to_batch
+from onnx import parser
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+
+TF = "ai.onnx.converters.tensorflow"
+HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
+PARAMETERS = "int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}"
+
+
+def model(text: str) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(HEAD + text.replace("M.", f"{TF}."))
+
+
+def save(made: onnx.ModelProto, path: os.PathLike[str]) -> str:
+    with open(path, "wb") as file:  # noqa: PTH123
+        file.write(made.SerializeToString())
+    return str(path)
+
+
+def test_a_shape_that_callers_may_override_is_not_baked_in():
+    made = model(f"""g (float[n] x, int64[4] shape) => (float[a,b,c,d] z)
+        <int64[4] shape = {{1, 4, 4, 1}}, {PARAMETERS}> {{
+            y = Reshape(x, shape)
+            z = M.SpaceToBatchND(y, block, none)
+        }}""")
+    converted = onnx_spatial.convert(made).model
+    x = np.arange(64, dtype=np.float32)
+    (z,) = running.run(converted, {"x": x, "shape": np.array([1, 8, 8, 1])})
+    assert running.same_bits(z, space_to_batch(x.reshape(1, 8, 8, 1), (2, 2), [(0, 0), (0, 0)]))
+
+
+def test_default_attributes_of_functions_count():
+    made = model(f"""g (float[4,8,6,2] x) => (float[?,?,?,?] z) <{PARAMETERS}> {{
+            y = loc.swap(x)
+            z = M.SpaceToBatchND(y, block, none)
+        }}
+        <opset_import: ["" : 17], domain: "loc">
+        swap <order: ints = [0, 2, 1, 3]> (a) => (b) {{ b = Transpose <perm: ints = @order> (a) }}
+    """)
+    result = onnx_spatial.convert(made)
+    assert result.verification
+    assert result.inspection.sites[0].input_shape == (4, 6, 8, 2)
+    assert result.inspection.sites[0].output_shape == (16, 3, 4, 2)
+
+
+def test_parameters_may_be_default_attributes_of_the_function():
+    made = model("""g (float[4,8,6,2] x) => (float[?,?,?,?] z) { z = loc.blocks(x) }
+        <opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1], domain: "loc">
+        blocks <size: ints = [2, 2]> (a) => (b) {
+            b = M.SpaceToBatchND <block_shape: ints = @size, paddings = [0, 0, 0, 0]> (a)
+        }
+    """)
+    assert onnx_spatial.convert(made).inspection.sites[0].output_shape == (16, 4, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"), [(["y", "w"], "has one output, the node 2"), ([], "gives no output")]
+)
+def test_an_operator_has_one_output(outputs, reason):
+    made = model(f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{
+        y = M.SpaceToBatchND(x, block, none)
+        z = Neg(x)
+    }}""")
+    del made.graph.node[0].output[:]
+    made.graph.node[0].output.extend(outputs)
+    with pytest.raises(onnx_spatial.ConversionError, match=reason):
+        onnx_spatial.convert(made)
+
+
+def test_a_block_beyond_int64_is_refused_by_arithmetic():
+    made = model("""g (float[N,H,W,1] x) => (float[a,b,c,d] z)
+        <int64[2] block = {4611686018427387904, 4}, int64[2,2] none = {0, 0, 0, 0}> {
+            z = M.BatchToSpaceND(x, block, none)
+        }""")
+    with pytest.raises(onnx_spatial.ConversionError, match=r"product of block_shape .* overflows"):
+        onnx_spatial.convert(made)
+
+
+@pytest.mark.parametrize(
+    ("declared", "block", "pads"),
+    [
+        ("float[1,8,8,1]", "1000000000, 1", "0, 999999992, 0, 0"),
+        ("float[1,2147483648,2,1]", "2, 2", "0, 0, 0, 0"),
+    ],
+)
+def test_what_no_machine_can_hold_is_converted_but_not_run(declared, block, pads):
+    made = model(f"""g ({declared} x) => (float[a,b,c,d] z)
+        <int64[2] block = {{{block}}}, int64[2,2] pads = {{{pads}}}> {{
+            z = M.SpaceToBatchND(x, block, pads)
+        }}""")
+    assert onnx_spatial.convert(made, verify=False).changed
+    with pytest.raises(onnx_spatial.VerificationError, match="unverified"):
+        onnx_spatial.convert(made)
+
+
+def test_outputs_never_take_the_place_of_a_device_or_pipe(tmp_path, capsys):
+    made = model("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert run(["convert", save(made, tmp_path / "m.onnx"), "-o", str(pipe)]) == 2
+    assert "no regular file" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+FOREIGN = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}, float two = {{2}}> {{
+    w = Mul(x, two)
+    y = M.SpaceToBatchND(w, block, none)
+    z = my.own.Magic(y)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Mul", "Sub"), ("{2}", "{77}"), ("Magic", "Other"), ("", "")]
+)
+def test_what_cannot_be_run_must_be_the_same_message_by_message(old, new, tmp_path, capsys):
+    original = save(model(FOREIGN), tmp_path / "m.onnx")
+    tampered = onnx_spatial.convert(model(FOREIGN.replace(old, new) if old else FOREIGN)).model
+    other = save(tampered, tmp_path / "o.onnx")
+    assert run(["verify", original, other]) == (1 if old else 0)
+    shown = capsys.readouterr()
+    assert "UNVERIFIED" in shown.out
+    assert ("is not the original's" in shown.err) == bool(old)
+
+
+def test_the_command_that_proves_it_again_does(tmp_path, capsys, monkeypatch):
+    made = parser.parse_model(
+        (HEAD + FOREIGN)
+        .replace("M.", "mine.")
+        .replace("my.own.Magic", "Neg")
+        .replace("1,4,4", "N,4,4")
+    )
+    monkeypatch.chdir(tmp_path)
+    save(made, tmp_path / "m.onnx")
+    arguments = ["convert", "m.onnx", "-o", "o.onnx", "--domain", "mine", "--static", "N=3"]
+    assert run(arguments) == 0
+    out = capsys.readouterr().out
+    again = next(line for line in out.splitlines() if "prove it again" in line).split(": ", 1)[1]
+    assert again == "onnx-spatial verify m.onnx o.onnx --domain mine --static N=3"
+    assert run(again.split()[1:]) == 0
+    assert "PASSED" in capsys.readouterr().out
+
+
+def test_a_name_that_is_no_text_is_one_line(tmp_path, capsys):
+    data = model(FOREIGN).SerializeToString().replace(b"Magic", b"Mag\xff\xfe")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    assert run(["inspect", str(path)]) == 2
+    assert "is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_node_that_reads_what_nothing_gives_is_named(tmp_path, capsys):
+    made = model(FOREIGN)
+    made.graph.node[0].input[0] = "absent"
+    assert run(["convert", save(made, tmp_path / "m.onnx"), "--dry-run"]) == 2
+    assert "reads 'absent', which nothing gives" in capsys.readouterr().err
+
+
+@pytest.fixture
+def external(tmp_path):
+    """A folder with a model whose weights lie in a file of their own."""
+    made = model(FOREIGN.replace("my.own.Magic", "Neg"))
+    made.graph.initializer[-1].CopyFrom(
+        onnx.numpy_helper.from_array(np.full((1, 4, 4, 64), 2, np.float32), "two")
+    )
+    path = tmp_path / "in" / "m.onnx"
+    path.parent.mkdir()
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=1024)
+    return path
+
+
+def test_external_data_stays_where_it_is_or_is_copied_along(external, tmp_path):
+    weights = (external.parent / "w.bin").read_bytes()
+    elsewhere = tmp_path / "out"
+    elsewhere.mkdir()
+    for output in (external.with_name("o.onnx"), elsewhere / "o.onnx"):
+        assert onnx_spatial.convert(external, output).verification
+        assert output.with_name("w.bin").read_bytes() == weights
+        assert onnx_spatial.verify(external, output)
+    assert sorted(os.listdir(elsewhere)) == ["o.onnx", "w.bin"]
+
+
+def test_a_file_in_the_way_of_external_data_is_never_overwritten(external, tmp_path):
+    elsewhere = tmp_path / "out"
+    elsewhere.mkdir()
+    (elsewhere / "w.bin").write_bytes(b"precious")
+    with pytest.raises(onnx_spatial.ModelFileError, match="exists and differs"):
+        onnx_spatial.convert(external, elsewhere / "o.onnx")
+    assert (elsewhere / "w.bin").read_bytes() == b"precious"
+    assert os.listdir(elsewhere) == ["w.bin"]
+
+
+def test_the_output_is_not_the_external_data(external, tmp_path):
+    weights = (external.parent / "w.bin").read_bytes()
+    with pytest.raises(onnx_spatial.UsageError, match="external data"):
+        onnx_spatial.convert(external, external.with_name("w.bin"))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(onnx_spatial.UsageError, match="external data"):
+        onnx_spatial.convert(external, tmp_path / "out" / "w.bin")
+    assert (external.parent / "w.bin").read_bytes() == weights
+
+
+def test_small_parameters_may_lie_in_external_data(external):
+    made = onnx.load(external, load_external_data=False)
+    block = next(t for t in made.graph.initializer if t.name == "block")
+    (external.parent / "p.bin").write_bytes(b"\0" * 16 + np.array([2, 2], np.int32).tobytes())
+    block.ClearField("int32_data")
+    block.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "p.bin"), ("offset", "16"), ("length", "8")):
+        block.external_data.add(key=key, value=value)
+    onnx.save(made, external)
+    (site,) = onnx_spatial.inspect(external).sites
+    assert site.output_shape == (4, 2, 2, 64)
+
+
+def test_an_onnx_ir_model_knows_where_its_weights_are(external):
+    assert onnx_spatial.convert(ir.load(external)).verification
