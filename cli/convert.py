@@ -49,7 +49,7 @@ def convert(
     nothing but the spatial operators replaced. A MODEL without any is copied byte for byte.
     """
     output = options.start(context, as_json, quiet, verbose)
-    if target is None and not dry_run:
+    if not target and not dry_run:
         raise click.UsageError("say where to write with -o OUT, or --dry-run to write nothing")
     try:
         with output.progress() as progress:

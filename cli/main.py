@@ -51,6 +51,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except click.ClickException as error:
         error.show()
+        if "--json" in (sys.argv[1:] if arguments is None else arguments):
+            message = " ".join(error.format_message().split())
+            output.document({"version": 1, "error": message, "exit_code": error.exit_code})
         return error.exit_code
     except SpatialError as error:
         output.fail(str(error), error.exit_code, error)
@@ -58,7 +61,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:  # click's way to go when the reader of our output has gone, as `| head` does
         return 0
     except MemoryError:
-        output.fail("the model needs more memory than there is", 2)
+        output.fail("this takes more memory than there is; smaller --shape sizes may help", 2)
         return 2
     except Exception as error:  # a bug of ours, or a file that nobody thought of
         if output.verbose:

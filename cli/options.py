@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
+from onnx_spatial.ops.shapes import INT64_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,12 +162,14 @@ def sizes(option: str, values: Sequence[str]) -> dict[str, int]:
     Raises:
         click.UsageError: one is something else.
     """
-    result = {}
+    result: dict[str, int] = {}
     for value in values:
         name, _, dim = value.rpartition("=")
         if not name or not dim.isdecimal():
             raise click.UsageError(f"{option} wants NAME=DIM, a name and a size, not {value!r}")
-        result[name] = int(dim)
+        size = int(dim)
+        if size > INT64_MAX or result.setdefault(name, size) != size:
+            raise click.UsageError(f"{option} gives {name!r} a size that is too large or two sizes")
     return result
 
 
@@ -176,7 +179,7 @@ def shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
     Raises:
         click.UsageError: one is something else.
     """
-    result = {}
+    result: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, _, dims = value.rpartition("=")
         parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
@@ -184,5 +187,7 @@ def shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise click.UsageError(
                 f"{option} wants NAME=1,64,48,3, a name and sizes, not {value!r}"
             )
-        result[name] = tuple(int(d) for d in parts)
+        found = tuple(int(d) for d in parts)
+        if max(found, default=0) > INT64_MAX or result.setdefault(name, found) != found:
+            raise click.UsageError(f"{option} gives {name!r} sizes that are too large or differ")
     return result

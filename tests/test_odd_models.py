@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -229,3 +231,40 @@ def test_small_parameters_may_lie_in_external_data(external):
 
 def test_an_onnx_ir_model_knows_where_its_weights_are(external):
     assert onnx_spatial.convert(ir.load(external)).verification
+
+
+def test_links_to_blobs_elsewhere_are_followed(external, tmp_path):
+    """The layout of model hubs: both files are links into another folder."""
+    blobs, hub = tmp_path / "blobs", tmp_path / "hub" / "snapshot"
+    blobs.mkdir()
+    hub.mkdir(parents=True)
+    for index, name in enumerate(("m.onnx", "w.bin")):
+        external.with_name(name).rename(blobs / str(index))
+        (hub / name).symlink_to(blobs / str(index))
+    assert onnx_spatial.convert(hub / "m.onnx", hub / "o.onnx").verification
+
+
+def test_json_even_of_bad_usage(capsys):
+    assert run(["convert", "m.onnx", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 2
+    assert "say where to write" in document["error"]
+
+
+@pytest.mark.parametrize("sizes", [["N=6", "N=8"], ["N=99999999999999999999999"]])
+def test_sizes_that_cannot_be_are_refused(sizes, tmp_path, capsys):
+    path = save(model(FOREIGN.replace("1,4,4", "N,4,4")), tmp_path / "m.onnx")
+    arguments = [word for size in sizes for word in ("--static", size)]
+    assert run(["inspect", path, *arguments]) == 2
+    assert "too large or two sizes" in capsys.readouterr().err
+
+
+def test_the_first_example_of_the_readme_is_what_is_printed(tmp_path, capsys):
+    root = Path(__file__).parents[1]
+    zoo = root / "models" / "wavenet" / "model.onnx"
+    assert run(["convert", str(zoo), "-o", str(tmp_path / "o.onnx")]) == 0
+    shown = capsys.readouterr().out.replace(str(root) + os.sep, "").splitlines()
+    readme = " ".join((root / "README.md").read_text().split())
+    assert shown[0] in readme
+    # The error depends on the machine's vector units, the rest does not.
+    assert shown[1].rsplit(",", 1)[0].replace("PASSED  ", "PASSED ") in readme

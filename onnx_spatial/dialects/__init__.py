@@ -48,6 +48,16 @@ DOMAINS = frozenset(
     }
 )
 
+_BEGINS_AND_ENDS = frozenset({"pads_begin", "pads_end", "crops_begin", "crops_end"})
+#: Attributes that belong to different spellings.
+_EXCLUSIVE = (
+    ("block_size", frozenset({"block_shape", *_BEGINS_AND_ENDS})),
+    ("paddings", frozenset({"crops", *_BEGINS_AND_ENDS})),
+    ("crops", _BEGINS_AND_ENDS),
+    ("ksizes", frozenset({"sizes", "auto_pad"})),
+    ("padding", frozenset({"sizes", "auto_pad"})),
+)
+
 
 def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Whether a node bears the name of one of the operators, whatever its domain."""
@@ -64,6 +74,7 @@ def read(node: NodeFacts) -> Call:
     """
     if not node.inputs or node.inputs[0] is None:
         raise OperatorError("the data input is missing")
+    _check_unambiguous(node)
     call = _reader(node)(node)
     if isinstance(call, BlockCall) and call.operator is None:
         _check_known_parts(call)
@@ -87,6 +98,27 @@ def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     # "SpaceToBatch" with the inputs of the ND form: exporters that dropped the suffix.
     has_block_shape = "block_shape" in node.attributes or len(node.inputs) == 3
     return tensorflow.block_nd if has_block_shape else tensorflow.block_4d
+
+
+def _check_unambiguous(node: NodeFacts) -> None:
+    """Refuse what says two things at once: nobody can know which of them is meant."""
+    attributes = node.attributes.keys()
+    for this, others in _EXCLUSIVE:
+        if this in attributes and (both := sorted(others & attributes)):
+            raise OperatorError(f"has both {this} and {both[0]}, which are two different spellings")
+    inputs = sum(1 for fact in node.inputs if fact is not None)
+    if "Patches" in node.op_type:
+        most = 1
+    elif {"pads_begin", "crops_begin", "pads_end", "crops_end"} & attributes:
+        most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)
+    elif "block_size" in attributes:
+        most = 2 - len({"paddings", "crops"} & attributes)
+    elif node.op_type in ("SpaceToBatch", "BatchToSpace") and inputs == 4:
+        most = 4 - len({"block_shape"} & attributes)
+    else:
+        most = 3 - len({"block_shape", "paddings", "crops"} & attributes)
+    if inputs > most:
+        raise OperatorError(f"has {inputs} inputs where its spelling has {most} at most")
 
 
 def _is_openvino_patches(node: NodeFacts) -> bool:

@@ -223,6 +223,28 @@ def _size_of(source: Source, tensor: str, location: str) -> int:
         ) from None
 
 
+def resolved(source: Source) -> Source:
+    """The same model with links in the way to its external data followed.
+
+    Model hubs keep files as links to blobs in another folder. onnxruntime follows them for a model
+    that it opens by path, but not for one that it is given as bytes.
+    """
+    folder = source.folder
+    if folder is None:
+        return source
+    real = {location: (folder / location).resolve() for location in _locations(source)}
+    if all(path.is_relative_to(folder.resolve()) for path in real.values()):
+        return source
+    root = Path(os.path.commonpath([path.parent for path in real.values()]))
+    proto = onnx.ModelProto()
+    proto.CopyFrom(source.proto)
+    for tensor in external_tensors(proto):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = str(real[entry.value].relative_to(root))
+    return Source(proto, base=root)
+
+
 def write(proto: onnx.ModelProto | bytes, output: str | os.PathLike[str], source: Source) -> None:
     """Write a model so that `output` holds either what it held before or all of the new model.
 

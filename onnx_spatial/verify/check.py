@@ -60,7 +60,7 @@ def verify(
     after = _read_converted(converted, before)
     request = Request(inputs, shapes or {}, seed, progress or (lambda _: None))
     try:
-        return _verify(before, after, request, domains)
+        return _verify(files.resolved(before), files.resolved(after), request, domains)
     except MemoryError:
         reason = "running the models takes more memory than there is; give smaller --shape sizes"
         return Verification("unverified", f"unverified: {reason}", [reason])
