@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 LEVELS = (
     ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 )
+
+
+def ir_version_of(opset: int) -> int:
+    """The IR version that came with an opset."""
+    return int(helper.find_min_ir_version_for([helper.make_opsetid("", opset)]))
+
+
+@functools.cache
+def newest_opset() -> int:
+    """The newest opset that the installed onnx and onnxruntime both know."""
+    value = helper.make_tensor_value_info
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [value("x", 1, [1])], [value("y", 1, [1])])
+    for opset in range(onnx.defs.onnx_opset_version(), 11, -1):
+        imports = [helper.make_opsetid("", opset)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version_of(opset))
+        try:
+            session(model, LEVELS[0])
+        except Exception:  # whatever it raises, it is not this one
+            continue
+        return opset
+    return 11
 
 
 def session(model: onnx.ModelProto, level: ort.GraphOptimizationLevel) -> ort.InferenceSession:

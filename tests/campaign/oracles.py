@@ -1,0 +1,124 @@
+"""The same nodes in TensorFlow and OpenVINO, where these are right.
+
+Each oracle answers with the output, or None where the runtime cannot run the node or is known to be
+wrong: OpenVINO's CPU SpaceToBatch reads a neighbour instead of 0 where a block exceeds D + pads_begin
+(rank 4 and 5), leaves zero-sized dims that are padded up uninitialised, computes 64-bit integers in
+32 bits and doubles in floats.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from building import ELEMENT_TYPES
+from building import OPENVINO as OPENVINO_DOMAIN
+from sampling import Sample
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+BLOCK_TYPES = tuple(ELEMENT_TYPES)
+PATCH_TYPES = tuple(t for t in ELEMENT_TYPES if t not in ("bool", "string"))
+
+#: What OpenVINO's CPU plugin moves without looking at it.
+OPENVINO_TYPES = ("float32", "float16", "int8", "uint8", "int32")
+
+
+def tensorflow(sample: Sample) -> np.ndarray | None:
+    """TensorFlow's eager CPU kernel."""
+    import tensorflow as tf
+
+    if sample.domain == OPENVINO_DOMAIN:
+        return None
+    data, *parameters = sample.inputs
+    raw = tf.raw_ops
+    name = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}.get(
+        sample.op_type, sample.op_type
+    )
+    x = tf.constant(data, tf.bfloat16) if data.dtype == ml_dtypes.bfloat16 else tf.constant(data)
+    attributes = sample.attributes
+    try:
+        if name.startswith("Extract"):
+            sizes = {k: v for k, v in attributes.items() if k in ("ksizes", "strides", "rates")}
+            call = raw.ExtractImagePatches if "Image" in name else raw.ExtractVolumePatches
+            data_name = "images" if "Image" in name else "input"
+            out = call(**{data_name: x}, **sizes, padding=attributes["padding"])
+        else:
+            out = _blocks(raw, name, x, parameters, attributes)
+    except (tf.errors.NotFoundError, tf.errors.UnimplementedError):
+        return None  # no kernel for this element type or number of blocked dims
+    except tf.errors.InvalidArgumentError as error:
+        if "non-zero" in str(error) or "must be positive" in str(error):
+            return None
+        raise
+    result = out.numpy()
+    if data.dtype == object:
+        texts = [t.decode() for t in result.reshape(-1)]
+        return np.array(texts, object).reshape(result.shape)
+    return np.asarray(result)
+
+
+def _blocks(raw: Any, name: str, x: Any, parameters: list, attributes: dict[str, Any]) -> Any:
+    table = "paddings" if name.startswith("Space") else "crops"
+    rest = list(parameters)
+    if "block_size" in attributes:
+        pairs = attributes[table] if table in attributes else rest.pop(0)
+        pairs = np.asarray(pairs).reshape(2, 2)
+        call = raw.SpaceToBatch if name == "SpaceToBatch" else raw.BatchToSpace
+        return call(input=x, **{table: pairs}, block_size=attributes["block_size"])
+    block = attributes["block_shape"] if "block_shape" in attributes else rest.pop(0)
+    pairs = attributes[table] if table in attributes else rest.pop(0)
+    call = raw.SpaceToBatchND if name.startswith("Space") else raw.BatchToSpaceND
+    pairs = np.asarray(pairs).reshape(-1, 2)
+    return call(input=x, block_shape=np.asarray(block), **{table: pairs})
+
+
+def openvino(sample: Sample) -> np.ndarray | None:
+    """OpenVINO's CPU plugin."""
+    data = sample.inputs[0]
+    if data.dtype.name not in OPENVINO_TYPES or not _openvino_is_right(sample):
+        return None
+    import openvino as ov
+    from openvino import opset13
+
+    parameter = opset13.parameter(data.shape, data.dtype)
+    if sample.op_type == "ExtractImagePatches":
+        given = sample.attributes
+        node = opset13.extract_image_patches(
+            parameter, given["sizes"], given["strides"], given["rates"], given["auto_pad"]
+        )
+    else:
+        make = (
+            opset13.space_to_batch if sample.op_type == "SpaceToBatch" else opset13.batch_to_space
+        )
+        node = make(parameter, *(v.astype(np.int64) for v in sample.inputs[1:]))
+    compiled = _core().compile_model(
+        ov.Model([node], [parameter]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+    return np.array(compiled(data)[0])
+
+
+_CORE: list[Any] = []
+
+
+def _core() -> Any:
+    if not _CORE:
+        import openvino as ov
+
+        _CORE.append(ov.Core())
+    return _CORE[0]
+
+
+def _openvino_is_right(sample: Sample) -> bool:
+    data = sample.inputs[0]
+    if 0 in data.shape or 0 in sample.expected.shape:
+        return False
+    if data.dtype == np.float16 and np.isnan(data).any():
+        return False  # it goes through float32, which makes signalling NaNs quiet
+    if sample.op_type == "SpaceToBatch":
+        _, block, begins, _ = sample.inputs
+        sizes = np.array(data.shape) + begins.astype(np.int64)
+        return data.ndim not in (4, 5) or not (block.astype(np.int64) > sizes).any()
+    return True

@@ -1,0 +1,69 @@
+"""Walking: one fixed order over graphs, subgraphs and functions, the same for messages and objects."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx import parser
+
+from onnx_spatial.graph import walk
+
+NESTED = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+g (bool c, float[2] x) => (float[2] y) {
+    [a] u = Relu(x)
+    [choice] y = If (c) <
+        then_branch = t () => (float[2] v) { [b] v = Neg(u) },
+        else_branch = e () => (float[2] w) {
+            [c] p = Abs(u)
+            [inner] w = If (c) <
+                then_branch = t () => (float[2] q) { [d] q = Neg(p) },
+                else_branch = e () => (float[2] r) { [e] r = local.F(p) }>
+        }>
+}
+<domain: "local", opset_import: ["" : 17]>
+F (x) => (y) { [f] z = Relu(x) [g] y = Neg(z) }
+"""
+
+
+def test_messages_and_objects_are_walked_in_the_same_order():
+    model = parser.parse_model(NESTED)
+    messages = [node.name for _, _, node in walk.nodes(model)]
+    objects = [node.name for node in walk.ir_nodes(ir.from_proto(model))]
+    assert sorted(messages) == ["a", "b", "c", "choice", "d", "e", "f", "g", "inner"]
+    assert messages == objects
+    assert messages.index("choice") < messages.index("b") < messages.index("d")
+    assert messages[-2:] == ["f", "g"]
+
+
+def test_places_are_told_in_words():
+    places = {node.name: str(place) for place, _, node in walk.nodes(parser.parse_model(NESTED))}
+    assert places["a"] == "main graph"
+    assert places["b"] == "main graph > If y.then_branch"
+    assert places["d"] == "main graph > If y.else_branch > If w.then_branch"
+    assert places["g"] == "function local:F"
+
+
+def test_every_graph_is_visited_with_its_place():
+    model = parser.parse_model(NESTED)
+    found = [str(place) for place, _ in walk.graphs(model)]
+    assert found == list(dict.fromkeys(str(place) for place, _, _ in walk.nodes(model)))
+    assert len(found) == 6
+
+
+def test_a_node_is_called_by_its_name_or_else_its_first_output():
+    make = onnx.helper.make_node
+    assert walk.label(make("Relu", ["x"], ["y"], "n")) == "n"
+    assert walk.label(make("Relu", ["x"], ["y"])) == "<y>"
+    assert walk.label(make("Split", ["x"], ["", "z"])) == "<z>"
+    assert walk.label(make("Relu", ["x"], [])) == "<unnamed>"
+    assert walk.label(ir.from_proto(make("Relu", ["x"], ["y"]))) == "<y>"
+
+
+def test_subgraphs_in_lists_are_found():
+    node = onnx.helper.make_node("Many", [], ["y"])
+    graphs = [onnx.helper.make_graph([], name, [], []) for name in "ab"]
+    node.attribute.append(onnx.helper.make_attribute("bodies", graphs))
+    assert [(n, g.name) for n, g in walk.subgraphs(node)] == [
+        ("bodies[0]", "a"),
+        ("bodies[1]", "b"),
+    ]

@@ -1,0 +1,115 @@
+"""Every opset, element type and IR version: it runs bit for bit, or the refusal says why not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+import running
+import sampling
+import structure
+from building import ELEMENT_TYPES, one_node
+from converting import convert, refusal
+from sampling import OPSETS, Form, Sample
+
+INT = np.int32
+
+OPERATORS = {
+    "SpaceToBatchND padded": (
+        "SpaceToBatchND",
+        (2, 3, 5, 2),
+        (np.array([2, 3], INT), np.array([[1, 0], [3, 1]], INT)),
+        {},
+    ),
+    "BatchToSpaceND cropped": (
+        "BatchToSpaceND",
+        (12, 2, 3, 2),
+        (np.array([2, 3], INT), np.array([[1, 0], [2, 4]], INT)),
+        {},
+    ),
+    "ExtractImagePatches SAME": (
+        "ExtractImagePatches",
+        (2, 5, 4, 2),
+        (),
+        {"ksizes": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "rates": [1, 1, 2, 1], "padding": "SAME"},
+    ),
+}
+
+
+def sample(operator: str, dtype: str) -> Sample:
+    op_type, shape, parameters, attributes = OPERATORS[operator]
+    data = sampling.array(Random(dtype), dtype, shape)
+    return Sample(operator, op_type, sampling.TF, (data, *parameters), attributes)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+def test_every_element_type_at_every_opset(operator, opset, symbolic):
+    for dtype in ELEMENT_TYPES:
+        made = sample(operator, dtype)
+        shape = (f"d{i}" for i in range(4)) if symbolic else made.inputs[0].shape
+        form = Form(tuple(shape), frozenset(), opset, running.ir_version_of(opset), None)
+        model = form.model(made)
+        if dtype == "bfloat16" and opset < 13:
+            assert refusal(model) == f"the model's opset is {opset}; bfloat16 needs 13 or newer"
+            continue
+        sampling.check(made, form, convert(model))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_older_opsets_are_refused(operator, opset):
+    form = Form((None,) * 4, frozenset(), opset, 4, None)
+    assert refusal(form.model(sample(operator, "float32"))) == (
+        f"the model's opset is {opset}; lowering needs 11 or newer "
+        "(raise it with onnx.version_converter)"
+    )
+
+
+@pytest.mark.parametrize("ir_version", range(3, sampling.NEWEST_IR + 1))
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_ir_version(operator, ir_version):
+    opset = max([11, *(o for o in OPSETS if running.ir_version_of(o) <= ir_version)])
+    made = sample(operator, "float32")
+    for shape in (made.inputs[0].shape, ("a", "b", "c", "d")):
+        form = Form(shape, frozenset(), opset, ir_version, None)
+        converted = convert(form.model(made))
+        assert converted.ir_version == ir_version
+        assert converted.opset_import[0].version == opset
+        sampling.check(made, form, converted)
+
+
+def test_before_ir_4_no_constant_becomes_an_initializer():
+    """There an initializer that is not an input is invalid, and one that is could be overridden."""
+    made = sample("SpaceToBatchND padded", "float32")
+    old, new = (
+        convert(one_node(made.op_type, made.inputs, ir_version=v, opset=11)) for v in (3, 4)
+    )
+    assert [t.name for t in old.graph.initializer] == ["p1", "p2"]
+    assert [v.name for v in old.graph.input] == ["x", "p1", "p2"]
+    assert structure.counts(old)["Constant"] >= 3
+    assert structure.counts(new)["Constant"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float8e4m3fn", "int4"])
+def test_types_that_onnxruntime_does_not_move_are_refused(dtype):
+    import ml_dtypes
+
+    type_ = np.dtype(getattr(ml_dtypes, dtype.replace("8e4m3fn", "8_e4m3fn")))
+    data = np.zeros((1, 2, 2, 1), type_)
+    made = one_node(
+        "SpaceToBatch", (data, np.zeros((2, 2), INT)), block_size=2, opset=21, ir_version=10
+    )
+    assert refusal(made) == f"element type {dtype.upper()} is not supported"
+
+
+def test_signalling_nans_survive_padding_of_half_floats():
+    """Pad runs float16 through a Cast to float32, which would make them quiet."""
+    data = np.array([0x7D01, 0xFC01], np.uint16).view(np.float16).reshape(1, 2)
+    model = one_node("SpaceToBatchND", (data, np.array([2]), np.array([[1, 1]])))
+    converted = convert(model)
+    assert "Pad" not in structure.ops(converted)
+    (result,) = running.run(converted, {"x": data})
+    assert result.view(np.uint16).tolist() == [[0, 0xFC01], [0x7D01, 0]]

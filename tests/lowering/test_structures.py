@@ -1,0 +1,217 @@
+"""What each strategy writes: the nodes, their constants, and how little there is of both."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import structure
+from building import one_node
+from converting import convert, plan, refusal
+from onnx import helper
+
+from onnx_spatial.lowering.choose import STRATEGIES
+
+I32 = np.int32
+
+
+def s2b(dims: tuple[int, ...], block: list[int], pads: list[list[int]], **options):
+    dtype = options.pop("dtype", np.float32)
+    data = np.zeros(dims, dtype) if dtype is not object else np.full(dims, "", object)
+    table = np.array(pads, I32).reshape(-1, 2)
+    return one_node("SpaceToBatchND", (data, np.array(block, I32), table), **options)
+
+
+def b2s(dims: tuple[int, ...], block: list[int], crops: list[list[int]], **options):
+    table = np.array(crops, I32).reshape(-1, 2)
+    data = np.zeros(dims, np.float32)
+    return one_node("BatchToSpaceND", (data, np.array(block, I32), table), **options)
+
+
+def patches(
+    dims: tuple[int, ...], k: int, s: int, r: int = 1, padding: str = "SAME", **options
+) -> onnx.ModelProto:
+    dtype = options.pop("dtype", np.float32)
+    ints = {"ksizes": [1, k, k, 1], "strides": [1, s, s, 1], "rates": [1, r, r, 1]}
+    return one_node(
+        "ExtractImagePatches", (np.zeros(dims, dtype),), **ints, padding=padding, **options
+    )
+
+
+def node(model: onnx.ModelProto, op_type: str) -> onnx.NodeProto:
+    return next(n for n in model.graph.node if n.op_type == op_type)
+
+
+def attribute(model: onnx.ModelProto, op_type: str, name: str) -> object:
+    found = next(a for a in node(model, op_type).attribute if a.name == name)
+    return helper.get_attribute_value(found)
+
+
+def constants(model: onnx.ModelProto, op_type: str) -> list[object]:
+    """The initializers that the first node of a type reads, as lists."""
+    held = {t.name for t in model.graph.initializer}
+    names = [i for i in node(model, op_type).input if i in held]
+    return [structure.initializer(model, name).tolist() for name in names]
+
+
+# SpaceToBatch and BatchToSpace
+
+
+@pytest.mark.parametrize(
+    ("model", "ops"),
+    [
+        (s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]]), "Reshape Transpose Reshape"),
+        (s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]]), "Pad Reshape Transpose Reshape"),
+        (s2b((2, 3, 6, 3), [1, 1], [[1, 0], [0, 0]]), "Pad"),
+        (s2b((2, 4, 6, 3), [1, 1], [[0, 0], [0, 0]]), "Identity"),
+        (s2b((2, 4), [], []), "Identity"),
+        (s2b((1, 2, 2, 3), [2, 2], [[0, 0], [0, 0]]), "Reshape"),  # nothing changes places
+        (b2s((12, 4, 6, 3), [2, 3], [[0, 0], [0, 0]]), "Reshape Transpose Reshape"),
+        (b2s((12, 4, 6, 3), [2, 3], [[0, 0], [1, 0]]), "Reshape Transpose Reshape Slice"),
+        (b2s((12, 4, 6, 3), [1, 1], [[0, 0], [1, 0]]), "Slice"),
+        (b2s((12, 4, 6, 3), [1, 1], [[0, 0], [0, 0]]), "Identity"),
+    ],
+)
+def test_blocks_of_static_shapes(model, ops):
+    assert structure.ops(convert(model, strategy="transpose")) == ops.split()
+
+
+def test_axes_that_stay_together_are_one_axis_of_the_transpose():
+    converted = convert(s2b((2, 4, 6, 8, 5, 3), [2], [[0, 0]]))
+    # [2, 2 cells, 2 offsets, the rest in one] -> offsets first
+    assert constants(converted, "Reshape") == [[4, 2, 720]]
+    assert attribute(converted, "Transpose", "perm") == [1, 0, 2]
+
+
+def test_an_axis_with_a_block_of_1_is_not_split():
+    converted = convert(s2b((2, 4, 6, 3), [1, 2], [[0, 0], [0, 0]]))
+    assert len(attribute(converted, "Transpose", "perm")) <= 4
+
+
+def test_one_unknown_dim_needs_no_arithmetic():
+    converted = convert(s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]], shape=("N", 4, 6, 3)))
+    assert structure.ops(converted) == ["Reshape", "Transpose", "Reshape"]
+    assert constants(converted, "Reshape")[0].count(-1) == 1
+
+
+def test_sizes_that_are_read_at_run_time_are_read_once():
+    converted = convert(
+        s2b((2, 4, 6, 3), [2, 2], [[1, 1], [0, 0]], shape=("N", "H", "W", "C"), run_time=(1, 2))
+    )
+    assert structure.counts(converted)["Shape"] == 1
+    assert structure.counts(converted)["Where"] == 0
+
+
+@pytest.mark.parametrize("amount", [0, 3])
+def test_an_end_crop_of_an_unknown_size_counts_from_the_end(amount):
+    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, amount], [0, 0]], shape=("N", "H", "W", 3)))
+    starts, ends, _ = constants(converted, "Slice")
+    assert starts == [1]
+    assert ends == [-3 if amount else 2**63 - 1]  # -0 would be the front
+
+
+def test_crops_of_known_sizes_are_absolute():
+    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 2], [0, 5]]), strategy="transpose")
+    assert constants(converted, "Slice")[:2] == [[1, 0], [6, 13]]
+
+
+def test_an_unknown_rank_is_put_back_at_run_time():
+    converted = convert(s2b((2, 4, 6, 3, 2), [2, 2], [[0, 0], [0, 0]], shape=None))
+    assert {"Shape", "ReduceProd", "Transpose"} <= structure.counts(converted).keys()
+    assert len(attribute(converted, "Transpose", "perm")) <= 2 * 2 + 2
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int16, np.uint16, object])
+def test_types_without_a_pad_kernel_are_padded_by_concat(dtype):
+    converted = convert(
+        s2b((2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=dtype), strategy="transpose"
+    )
+    assert structure.ops(converted) == ["Concat", "Reshape", "Transpose", "Reshape"]
+
+
+def test_bool_has_a_pad_kernel_from_opset_13_on():
+    for opset, op_type in ((12, "Concat"), (13, "Pad")):
+        model = s2b(
+            (2, 3, 6, 3), [2, 3], [[1, 0], [0, 0]], dtype=np.bool_, opset=opset, ir_version=7
+        )
+        assert structure.ops(convert(model, strategy="transpose"))[0] == op_type
+
+
+def test_row_gather_knows_its_index_beforehand():
+    converted = convert(b2s((4, 2, 2, 3), [2, 2], [[0, 1], [0, 0]]), strategy="row-gather")
+    assert structure.ops(converted) == ["Reshape", "Gather", "Reshape"]
+    (rows,) = constants(converted, "Gather")
+    assert rows == [0, 4, 1, 5, 8, 12, 9, 13, 2, 6, 3, 7]
+    padded = convert(s2b((1, 2, 2), [3], [[1, 0]]), strategy="row-gather")
+    assert structure.ops(padded) == ["Reshape", "Concat", "Gather", "Reshape"] or (
+        structure.ops(padded) == ["Reshape", "Concat", "Gather"]
+    )
+    assert constants(padded, "Gather") == [[-1, 0, 1]]  # -1 is the row of zeros behind the others
+
+
+# Patches
+
+
+@pytest.mark.parametrize(
+    ("model", "ops"),
+    [
+        (patches((2, 6, 6, 3), 3, 3, padding="VALID"), "Reshape Transpose Reshape"),
+        (patches((2, 7, 6, 3), 3, 3, padding="VALID"), "Slice Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 3, 3), "Pad Reshape Transpose Reshape"),
+        (patches((2, 7, 7, 3), 1, 1), "Identity"),
+        (patches((2, 6, 6, 3), 6, 6, padding="VALID"), "Reshape"),
+    ],
+)
+def test_windows_that_tile_the_image(model, ops):
+    assert structure.ops(convert(model)) == ops.split()
+
+
+def test_windows_that_overlap_are_gathered_one_axis_at_a_time():
+    converted = convert(patches((2, 6, 6, 3), 3, 1), strategy="separable-gather")
+    assert structure.ops(converted) == ["Pad", "Gather", "Gather", "Transpose", "Reshape"]
+    assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
+    (index,) = constants(converted, "Gather")
+    assert index == [[i, i + 1, i + 2] for i in range(6)]
+
+
+def test_rates_spread_the_index():
+    converted = convert(patches((2, 6, 6, 3), 2, 2, 3, "VALID"), strategy="separable-gather")
+    assert constants(converted, "Gather") == [[[0, 3], [2, 5]]]
+
+
+def test_a_kernel_of_1_is_a_strided_slice():
+    converted = convert(patches((2, 6, 6, 3), 1, 2, padding="VALID"), strategy="separable-gather")
+    assert structure.ops(converted) == ["Slice", "Slice"]
+
+
+def test_an_unknown_size_with_stride_1_still_has_known_padding():
+    converted = convert(
+        patches((2, 6, 6, 3), 3, 1, shape=("N", "H", "W", "C")), strategy="separable-gather"
+    )
+    assert constants(converted, "Pad") == [[0, 1, 1, 0, 0, 1, 1, 0]]
+
+
+# Choosing
+
+
+def test_strategies_are_named_once():
+    names = [s.name for s in STRATEGIES]
+    assert len(set(names)) == len(names)
+
+
+def test_an_unknown_strategy_changes_nothing():
+    model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
+    assert plan(model, strategy="no such").sites[0].strategy == plan(model).sites[0].strategy
+
+
+def test_a_rank_limit_that_nothing_keeps_names_every_way_that_was_tried():
+    reason = refusal(s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]]), max_rank=3)
+    assert "transpose: needs rank" in reason
+    assert "row-gather: needs rank 4, the limit is 3" in reason
+    assert "reshape: not a patch operator" in reason
+
+
+def test_a_rank_limit_takes_another_way_where_there_is_one():
+    model = s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]])
+    assert plan(model).sites[0].strategy == "transpose"
+    assert plan(model, max_rank=4).sites[0].strategy == "row-gather"

@@ -1,0 +1,381 @@
+"""Random nodes in every spelling, and random models around them.
+
+Everything is drawn from a `random.Random`: the campaigns seed one, hypothesis hands in its own.
+Sizes are small and chosen so that the operator's rules hold; zero-sized dims, crops of
+everything, pads larger than the image and blocks larger than the dim all come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from random import Random
+from typing import Any
+
+import definitions
+import ml_dtypes
+import numpy as np
+import onnx
+import running
+from building import ELEMENT_TYPES, OPENVINO, TF, feeds_of, one_node
+from hypothesis import strategies as st
+
+from onnx_spatial.lowering import STRATEGIES
+
+#: For `@given`: true generators, because of 100 that hypothesis makes itself half are the same.
+randoms = st.randoms(use_true_random=True)
+
+OPSETS = range(11, running.newest_opset() + 1)
+NEWEST_IR = running.ir_version_of(OPSETS[-1])
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+#: Bit patterns that arithmetic would not keep: NaNs with payloads (quiet and signalling), -0.0,
+#: infinities, the smallest subnormal, the largest number.
+EXTREMES = {
+    "float16": (0x7E01, 0x7D01, 0xFD55, 0x8000, 0x7C00, 0xFC00, 0x0001, 0x7BFF),
+    "bfloat16": (0x7FC1, 0x7F81, 0xFFAA, 0x8000, 0x7F80, 0xFF80, 0x0001, 0x7F7F),
+    "float32": (0x7FC00001, 0x7F800001, 0xFFA55AA5, 0x80000000, 0x7F800000, 0xFF800000, 1),
+    "float64": (
+        0x7FF8000000000001,
+        0x7FF0000000000001,
+        0xFFF5AA5AA5AA5AA5,
+        1 << 63,
+        0x7FF << 52,
+        1,
+    ),
+}
+TEXTS = ("", " ", "a", "zażółć", "naïve\n", "NaN", "0", "a long text that is on the heap, surely")
+
+
+def array(rng: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Elements of random bits, of which a third are extremes of the type."""
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    count = prod(shape)
+    if dtype == "string":
+        texts = [f"{numbers.choice(TEXTS)}{i if i % 3 else ''}" for i in range(count)]
+        return np.array(texts, object).reshape(shape)
+    if dtype == "bool":
+        return numbers.integers(0, 2, count).astype(bool).reshape(shape)
+    type_ = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    unsigned = np.dtype(f"u{type_.itemsize}")
+    bits = np.frombuffer(numbers.bytes(count * type_.itemsize), unsigned).copy()
+    if dtype in EXTREMES:
+        extremes = np.array(EXTREMES[dtype], unsigned)
+    else:
+        info = np.iinfo(type_)
+        extremes = np.array([info.min, info.max, 0, 1, info.max - 1], type_).view(unsigned)
+    chosen = numbers.random(count) < 1 / 3
+    bits[chosen] = numbers.choice(extremes, count)[chosen]
+    return bits.view(type_).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A node in some spelling with data that it accepts."""
+
+    spelling: str
+    op_type: str
+    domain: str
+    inputs: tuple[np.ndarray, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def expected(self) -> np.ndarray:
+        """By definition."""
+        return definitions.node(self.op_type, self.inputs, self.attributes)
+
+    def __str__(self) -> str:
+        data, *parameters = self.inputs
+        return (
+            f"{self.spelling}: {self.op_type} on {data.dtype}{list(data.shape)}, "
+            f"{[(p.dtype.name, p.tolist()) for p in parameters]}, {self.attributes}"
+        )
+
+
+# Nodes
+
+
+def _dtype(rng: Random) -> str:
+    return rng.choice(list(ELEMENT_TYPES))
+
+
+def _dim(rng: Random, *, zero: float = 0.02, most: int = 3) -> int:
+    return 0 if rng.random() < zero else rng.randint(1, most)
+
+
+def _split(rng: Random, total: int) -> tuple[int, int]:
+    """(begin, end) with begin + end <= total: often nothing, rarely all."""
+    kind = rng.random()
+    if kind < 0.3:
+        return 0, 0
+    if kind < 0.35:
+        begin = rng.randint(0, total)
+        return begin, total - begin
+    begin = rng.randint(0, max(0, total - 1))
+    return (begin, 0) if kind < 0.5 else (begin, rng.randint(0, max(0, total - 1 - begin)))
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Shape of the data, block and amounts of one SpaceToBatch or BatchToSpace."""
+
+    shape: tuple[int, ...]
+    block: list[int]
+    amounts: list[tuple[int, int]]
+
+
+def blocking(
+    rng: Random, forward: bool, blocked: int, rest: int, block: int | None = None
+) -> Blocking:
+    """One that fits; `block` is for all axes alike."""
+    most = 3 if blocked <= 2 else 2
+    blocks = [block or rng.choice((1, 2, 2, 3, 4)[: most + 2]) for _ in range(blocked)]
+    if prod(blocks) > 36:
+        blocks = [min(b, 2) for b in blocks]
+    batch = _dim(rng)
+    cells = [_dim(rng, most=most) for _ in range(blocked)]
+    amounts = [_split(rng, cell * b) for cell, b in zip(cells, blocks, strict=True)]
+    tail = [_dim(rng) for _ in range(rest)]
+    if forward:
+        dims = [
+            cell * b - begin - end
+            for cell, b, (begin, end) in zip(cells, blocks, amounts, strict=True)
+        ]
+        return Blocking((batch, *dims, *tail), blocks, amounts)
+    return Blocking((batch * prod(blocks), *cells, *tail), blocks, amounts)
+
+
+def _integers(values: object, dtype: str) -> np.ndarray:
+    return np.array(values, dtype)
+
+
+def _table(amounts: list[tuple[int, int]], dtype: str) -> np.ndarray:
+    return np.array(amounts, dtype).reshape(len(amounts), 2)
+
+
+def _tf_integer(rng: Random) -> str:
+    return rng.choice(("int32", "int64"))
+
+
+def tf4d(rng: Random, forward: bool) -> Sample:
+    """TensorFlow's 4-D operators with `block_size`."""
+    size = rng.randint(2, 4)
+    found = blocking(rng, forward, 2, 1, size)
+    inputs = (
+        array(rng, _dtype(rng), found.shape),
+        _table(found.amounts, _tf_integer(rng)),
+    )
+    attributes = {"block_size": size}
+    if rng.random() < 0.2:
+        attributes["Tidx"] = 3
+    name = "SpaceToBatch" if forward else "BatchToSpace"
+    return Sample("tf4d", name, TF, inputs, attributes)
+
+
+def tfnd(rng: Random, forward: bool) -> Sample:
+    """TensorFlow's ND operators, 0 to 4 blocked axes, ranks 1 to 7."""
+    found = blocking(rng, forward, rng.choice((0, 1, 1, 2, 2, 2, 3, 4)), rng.choice((0, 1, 1, 2)))
+    inputs = (
+        array(rng, _dtype(rng), found.shape),
+        _integers(found.block, _tf_integer(rng)),
+        _table(found.amounts, _tf_integer(rng)),
+    )
+    return Sample("tfnd", "SpaceToBatchND" if forward else "BatchToSpaceND", TF, inputs)
+
+
+def leftover(rng: Random, forward: bool) -> Sample:
+    """What tf2onnx leaves of the ND operators: renamed, in the default domain."""
+    found = tfnd(rng, forward)
+    name = "SpaceToDepth" if forward else "DepthToSpace"
+    return Sample("leftover", name, "", found.inputs)
+
+
+def openvino(rng: Random, forward: bool) -> Sample:
+    """OpenVINO's operators, ranks 2 to 5, with an entry for the batch."""
+    found = blocking(rng, forward, rng.choice((1, 2, 2, 3, 3, 4)), 0)
+    begins, ends = ([0, *(pair[i] for pair in found.amounts)] for i in (0, 1))
+    inputs = (
+        array(rng, _dtype(rng), found.shape),
+        _integers([1, *found.block], rng.choice(INTEGERS)),
+        _integers(begins, rng.choice(INTEGERS)),
+        _integers(ends, rng.choice(INTEGERS)),
+    )
+    name = "SpaceToBatch" if forward else "BatchToSpace"
+    return Sample("openvino", name, OPENVINO, inputs)
+
+
+def attributes(rng: Random, forward: bool) -> Sample:
+    """Parameters as INTS attributes, matrices row by row: all of them or some."""
+    spelling = rng.choice(("tf4d", "tfnd", "tfnd", "openvino"))
+    found = SPELLINGS_OF_BLOCKS[spelling](rng, forward)
+    data, *parameters = found.inputs
+    table = "paddings" if forward else "crops"
+    names = {
+        "tf4d": [table],
+        "tfnd": ["block_shape", table],
+        "openvino": ["block_shape", "pads_begin", "pads_end"]
+        if forward
+        else ["block_shape", "crops_begin", "crops_end"],
+    }[spelling]
+    # Which parameters move: all; of two, either one may stay an input.
+    moved = set(names)
+    if spelling == "tfnd" and rng.random() < 0.5:
+        moved = {rng.choice(names)}
+    given = dict(zip(names, parameters, strict=True))
+    if any(given[name].size == 0 for name in moved):
+        moved -= {name for name in moved if given[name].size == 0}  # an empty INTS has no type
+    ints = {name: [int(v) for v in given[name].reshape(-1)] for name in names if name in moved}
+    kept = [given[name] for name in names if name not in moved]
+    return Sample(
+        "attributes", found.op_type, found.domain, (data, *kept), {**found.attributes, **ints}
+    )
+
+
+def _patch_axis(rng: Random, strides: int, rates: int) -> tuple[int, int, int, int]:
+    """(size, kernel, stride, rate) of one axis."""
+    kernel = rng.choice((1, 2, 2, 3, 3, 4))
+    stride = kernel if rng.random() < 0.25 else rng.randint(1, strides)
+    rate = 1 if rng.random() < 0.5 else rng.randint(1, rates)
+    return _dim(rng, most=9), kernel, stride, rate
+
+
+def _holds(size: int, kernel: int, stride: int, rate: int) -> int:
+    """The smallest size from `size` on for which VALID gives no negative count."""
+    effective = (kernel - 1) * rate + 1
+    return max(size, effective - 2 * stride + 1)  # C division: -stride < span gives 0
+
+
+def image_tf(rng: Random) -> Sample:
+    """TensorFlow's ExtractImagePatches."""
+    axes = [_patch_axis(rng, 4, 3) for _ in range(2)]
+    padding = rng.choice(("SAME", "VALID"))
+    sizes, kernel, strides, rates = zip(*axes, strict=True)
+    if padding == "VALID":
+        sizes = tuple(_holds(*axis) for axis in axes)
+    data = array(rng, _dtype(rng), (_dim(rng, most=2), *sizes, _dim(rng)))
+    given = {"ksizes": kernel, "strides": strides, "rates": rates}
+    ints = {name: [1, *values, 1] for name, values in given.items()}
+    return Sample("image-tf", "ExtractImagePatches", TF, (data,), {**ints, "padding": padding})
+
+
+def image_openvino(rng: Random) -> Sample:
+    """OpenVINO's ExtractImagePatches, whose windows may exceed the image."""
+    axes = [_patch_axis(rng, 4, 3) for _ in range(2)]
+    sizes, kernel, strides, rates = zip(*axes, strict=True)
+    data = array(rng, _dtype(rng), (_dim(rng, most=2), _dim(rng), *sizes))
+    given = {"sizes": kernel, "strides": strides, "rates": rates}
+    ints = {name: list(values) for name, values in given.items()}
+    auto_pad = rng.choice(("valid", "same_upper", "same_lower"))
+    return Sample(
+        "image-openvino", "ExtractImagePatches", OPENVINO, (data,), {**ints, "auto_pad": auto_pad}
+    )
+
+
+def volume(rng: Random) -> Sample:
+    """TensorFlow's ExtractVolumePatches, strides beyond the kernel included."""
+    axes = [(_dim(rng, most=6), rng.randint(1, 3), rng.randint(1, 4), 1) for _ in range(3)]
+    padding = rng.choice(("SAME", "SAME", "VALID"))
+    sizes, kernel, strides, _ = zip(*axes, strict=True)
+    if padding == "VALID":
+        sizes = tuple(_holds(*axis) for axis in axes)
+    data = array(rng, _dtype(rng), (_dim(rng, most=2), *sizes, _dim(rng, most=2)))
+    ints = {"ksizes": [1, *kernel, 1], "strides": [1, *strides, 1]}
+    return Sample("volume", "ExtractVolumePatches", TF, (data,), {**ints, "padding": padding})
+
+
+def retyped(rng: Random, sample: Sample, types: Sequence[str]) -> Sample:
+    """The same node on data of one of the types."""
+    data, *parameters = sample.inputs
+    name = "string" if data.dtype == object else data.dtype.name
+    if name in types:
+        return sample
+    return replace(sample, inputs=(array(rng, rng.choice(types), data.shape), *parameters))
+
+
+SPELLINGS_OF_BLOCKS: dict[str, Callable[[Random, bool], Sample]] = {
+    "tf4d": tf4d,
+    "tfnd": tfnd,
+    "openvino": openvino,
+    "leftover": leftover,
+    "attributes": attributes,
+}
+
+#: Every operator in every spelling.
+SPELLINGS: dict[str, Callable[[Random], Sample]] = {
+    **{
+        f"{spelling}-{'s2b' if forward else 'b2s'}": lambda rng, m=make, f=forward: m(rng, f)
+        for spelling, make in SPELLINGS_OF_BLOCKS.items()
+        for forward in (True, False)
+    },
+    "image-tf": image_tf,
+    "image-openvino": image_openvino,
+    "volume": volume,
+}
+
+
+# Models around them
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a model says what is in a sample: what is known before it runs, and in which version."""
+
+    shape: tuple[int | str | None, ...] | None
+    run_time: frozenset[int]
+    opset: int
+    ir_version: int
+    strategy: str | None
+
+    def model(self, sample: Sample) -> onnx.ModelProto:
+        """A model of one node."""
+        return one_node(
+            sample.op_type,
+            sample.inputs,
+            domain=sample.domain,
+            shape=self.shape,
+            run_time=self.run_time,
+            opset=self.opset,
+            ir_version=self.ir_version,
+            **sample.attributes,
+        )
+
+    def feeds(self, sample: Sample) -> dict[str, np.ndarray]:
+        """Inputs of a run of the model."""
+        return feeds_of(self.model(sample), sample.inputs)
+
+
+def form(rng: Random, sample: Sample) -> Form:
+    """Any that can express the sample."""
+    data, *parameters = sample.inputs
+    kind = rng.choice(("static", "symbols", "some", "some", "unknown rank"))
+    if kind == "static":
+        shape: tuple[int | str | None, ...] | None = data.shape
+    elif kind == "symbols":
+        shape = tuple(f"d{i}" for i in range(data.ndim))
+    elif kind == "some":
+        shape = tuple(rng.choice((d, f"d{i}", None)) for i, d in enumerate(data.shape))
+    else:
+        shape = None
+    run_time = frozenset(
+        i for i in range(1, len(parameters) + 1) if rng.random() < rng.choice((0, 0.5, 1))
+    )
+    known = shape == data.shape and not run_time
+    lowest = OPSETS[0]
+    if data.dtype == ml_dtypes.bfloat16:
+        lowest = 13
+    if not known and (0 in data.shape or 0 in sample.expected.shape):
+        lowest = 14  # Reshape could not say a zero that is only known at run time
+    opset = rng.randint(lowest, OPSETS[-1])
+    # -1 in the operators' own order: no strategy is forced.
+    strategy = rng.choice((None, None, *(s.name for s in STRATEGIES)))
+    ir_version = rng.randint(running.ir_version_of(opset), NEWEST_IR)
+    return Form(shape, run_time, opset, ir_version, strategy)
+
+
+def check(sample: Sample, form: Form, model: onnx.ModelProto) -> None:
+    """A converted model of the sample gives what the definition says, optimised or not."""
+    expected = sample.expected
+    for level in running.LEVELS:
+        (result,) = running.run(model, form.feeds(sample), level)
+        assert running.same_bits(result, expected), f"{sample}\n{form}\nat {level}"

@@ -1,0 +1,108 @@
+"""What converted models look like: which nodes they hold, and which of them do nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+from onnx import numpy_helper
+
+SPATIAL = {
+    "SpaceToBatch",
+    "BatchToSpace",
+    "SpaceToBatchND",
+    "BatchToSpaceND",
+    "ExtractImagePatches",
+    "ExtractVolumePatches",
+}
+
+
+def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node, those in subgraphs and functions included."""
+    yield from _nodes(model.graph.node)
+    for function in model.functions:
+        yield from _nodes(function.node)
+
+
+def _nodes(held: object) -> Iterator[onnx.NodeProto]:
+    for node in held:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nodes(graph.node)
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    """Operator types of the main graph, in order; Constants left out."""
+    return [n.op_type for n in model.graph.node if n.op_type != "Constant"]
+
+
+def counts(model: onnx.ModelProto) -> Counter[str]:
+    """How often each operator type stands in the model."""
+    return Counter(n.op_type for n in nodes(model))
+
+
+def spatial(model: onnx.ModelProto) -> list[str]:
+    """The operators that should be gone."""
+    return [
+        n.op_type
+        for n in nodes(model)
+        if n.op_type in SPATIAL
+        or (n.op_type in ("SpaceToDepth", "DepthToSpace") and len(n.input) == 3)
+    ]
+
+
+def dims(model: onnx.ModelProto, name: str) -> list[int | str | None] | None:
+    """Declared dims of a value of the main graph; None if nothing is declared."""
+    graph = model.graph
+    for info in (*graph.value_info, *graph.output, *graph.input):
+        if info.name == name and info.type.tensor_type.HasField("shape"):
+            return [
+                d.dim_value if d.HasField("dim_value") else d.dim_param or None
+                for d in info.type.tensor_type.shape.dim
+            ]
+    return None
+
+
+def idle(model: onnx.ModelProto) -> list[str]:
+    """Nodes of a statically shaped model that move, change and compute nothing."""
+    known = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    constants = {t.name: list(t.dims) for t in model.graph.initializer}
+
+    def shape(name: str) -> list[int | str | None] | None:
+        return constants.get(name, dims(known, name))
+
+    found = []
+    for node in known.graph.node:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        kept = shape(node.input[0]) == shape(node.output[0]) if node.input else False
+        if (
+            node.op_type in ("Identity", "Dropout")
+            or (node.op_type in ("Reshape", "Slice", "Pad", "Expand", "Cast") and kept)
+            or (node.op_type == "Transpose" and _stays(attributes["perm"], shape(node.input[0])))
+            or (node.op_type == "Concat" and len(node.input) == 1)
+            or (node.op_type == "Concat" and any(0 in (shape(i) or ()) for i in node.input))
+        ):
+            found.append(f"{node.op_type} {shape(node.input[0])} -> {shape(node.output[0])}")
+    return found
+
+
+def _stays(perm: list[int], shape: list[int | str | None] | None) -> bool:
+    assert shape is not None
+    moved = [p for p in perm if shape[p] != 1]
+    return moved == sorted(moved)
+
+
+def initializer(model: onnx.ModelProto, name: str) -> object:
+    """The value of an initializer of the main graph."""
+    return numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == name))
+
+
+def written(model: onnx.ModelProto) -> list[str]:
+    """Operator types of the nodes that conversion wrote, Constants left out."""
+    return [
+        n.op_type
+        for n in nodes(model)
+        if n.op_type != "Constant" and any(p.key == "onnx_spatial.origin" for p in n.metadata_props)
+    ]

@@ -1,0 +1,133 @@
+"""The 176 executable cases, each as a model of one node, against the bits that the runtimes returned."""
+
+from __future__ import annotations
+
+import cases
+import definitions
+import numpy as np
+import pytest
+import running
+import structure
+from converting import convert
+
+from onnx_spatial.errors import ConversionError
+
+ALL = cases.load()
+POSITIVE = [c for c in ALL if c.error is None and not c.is_complex]
+COMPLEX = [c for c in ALL if c.error is None and c.is_complex]
+NEGATIVE = [c for c in ALL if c.error is not None]
+
+#: For each case that must be refused, words of the rule that it breaks.
+RULES = {
+    "neg_ov_b2s_shapes_differ": "crops_begin must be 1-D",
+    "neg_ov_b2s_rank1": "rank 2 or more",
+    "spec_ov_b2s_crops0_not_0": r"crops_begin\[0\] is 1; the entry of the batch axis must be 0",
+    "neg_ov_b2s_crop_end_negative": "must not be negative",
+    "spec_ov_b2s_block0_not_1": r"block_shape\[0\] is 2; the entry of the batch axis must be 1",
+    "neg_ov_b2s_crop_too_large_runtime": r"crops 3 \+ 2 exceed the size",
+    "neg_ov_eip_rates_zero": r"rates\[0\] is 0; it must be at least 1",
+    "neg_ov_eip_sizes_zero": "is 0; it must be at least 1",
+    "neg_ov_eip_rates_len1": "rates must have 2 entries, not 1",
+    "neg_ov_s2b_float_block": "block_shape must be an integer type, not float32",
+    "spec_ov_s2b_block0_not_1": r"block_shape\[0\] is 2; the entry of the batch axis must be 1",
+    "spec_ov_s2b_block_too_long": "block_shape has 5 entries but data has rank 4",
+    "spec_ov_s2b_block_too_short": "block_shape has 3 entries but data has rank 4",
+    "spec_ov_s2b_pads0_not_0": r"pads_begin\[0\] is 1; the entry of the batch axis must be 0",
+    "neg_ov_s2b_rank1": "rank 2 or more",
+    "spec_ov_s2b_pads_negative_rank3": "is -1; it must not be negative",
+    "neg_4d_BatchToSpace_block_0": "block_size is 0; it must be at least 2",
+    "neg_4d_b2s_batch_not_divisible": "batch 1 is not divisible by 9",
+    "neg_4d_b2s_batch_divisible_by_block_not_square": "batch 6 is not divisible by 4",
+    "neg_4d_s2b_not_divisible_width": "not divisible by .* = 3",
+    "neg_4d_s2b_rank5": "rank 4",
+    "neg_4d_s2b_rank3": "rank 4",
+    "neg_eip_rank5": "rank 4",
+    "neg_eip_valid_negative_out_stride3": "negative output size -1",
+    "neg_eip_zero_height_valid": "negative output size -1",
+    "neg_eip_ksizes_depth": "ksizes is .* first and last entry .* must be 1",
+    "neg_evp_k0": r"ksizes\[1\] is 0; it must be at least 1",
+    "neg_evp_negative_out": "negative output size -1",
+    "neg_tflite_b2s_crop_too_large": r"crops 3 \+ 2 exceed the size",
+    "neg_tflite_s2b_not_divisible": "not divisible by .* = 2",
+    "neg_b2snd_block0": r"block_shape\[0\] is 0; it must be at least 1",
+    "neg_b2snd_block_two_negatives": r"block_shape\[0\] is -1; it must be at least 1",
+    "neg_s2bnd_not_divisible_second_dim": "axis 2: .* not divisible by .* = 3",
+    "neg_s2bnd_block_dtype_int16": "block_shape must be int32 or int64, not int16",
+    "neg_s2bnd_pad_negative_divisible": r"paddings\[0\]\[1\] is -1; it must not be negative",
+    "neg_s2bnd_block_dtype_uint32": "block_shape must be int32 or int64, not uint32",
+    "neg_s2bnd_output_batch_overflow": "not divisible|overflow",
+    "neg_s2bnd_pads_cols_3": r"paddings must have shape \[2, 2\], not \[2, 3\]",
+}
+
+
+def ids(chosen: list[cases.Case]) -> dict[str, object]:
+    return {"argvalues": chosen, "ids": [c.id for c in chosen]}
+
+
+def test_all_cases_are_there():
+    assert len(ALL) == 176
+    assert len(POSITIVE) + len(COMPLEX) == 136
+    assert len(NEGATIVE) == 40
+
+
+@pytest.mark.parametrize("case", **ids(POSITIVE))
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("run_time_parameters", [False, True], ids=["known", "run-time"])
+def test_equals_what_the_runtime_returned(case, symbolic, run_time_parameters):
+    if run_time_parameters and len(case.inputs) == 1:
+        assert case.model(run_time_parameters=True) == case.model()  # all of it is attributes
+        return
+    model = case.model(symbolic=symbolic, run_time_parameters=run_time_parameters)
+    converted = convert(model)
+    assert not structure.spatial(converted)
+    feeds = case.feeds(run_time_parameters=run_time_parameters)
+    for level in running.LEVELS:
+        (result,) = running.run(converted, feeds, level)
+        assert running.same_bits(result, case.expected)
+
+
+@pytest.mark.parametrize("case", **ids([c for c in POSITIVE if not c.quantised]))
+def test_the_definitions_agree(case):
+    result = definitions.node(case.op_type, case.inputs, case.attributes)
+    assert running.same_bits(result, case.expected)
+
+
+@pytest.mark.parametrize("case", **ids(COMPLEX))
+def test_complex_tensors_are_refused_because_onnxruntime_has_none(case):
+    with pytest.raises(ConversionError, match=r"'site'.*onnxruntime has none"):
+        convert(case.model())
+
+
+@pytest.mark.parametrize("case", **ids(NEGATIVE))
+def test_broken_rules_are_refused_by_name(case):
+    if case.may_accept:
+        converted = convert(case.model())
+        expected = definitions.node(case.op_type, case.inputs, case.attributes)
+        (result,) = running.run(converted, case.feeds())
+        assert running.same_bits(result, expected)
+        return
+    with pytest.raises(ConversionError, match=f"'site' in main graph.*{RULES[case.id]}"):
+        convert(case.model())
+
+
+def most_nodes(case: cases.Case) -> int:
+    """How many nodes a statically shaped model of the case may hold."""
+    if "Extract" not in case.op_type:
+        return 5
+    attributes = case.attributes
+    kernel = attributes.get("ksizes", attributes.get("sizes"))
+    if kernel == attributes["strides"] and set(attributes.get("rates", [1])) == {1}:
+        return 5
+    return 4 + case.inputs[0].ndim - 2
+
+
+@pytest.mark.parametrize("case", **ids([c for c in POSITIVE if not c.quantised]))
+def test_static_shapes_make_few_nodes_and_none_that_is_idle(case):
+    converted = convert(case.model())
+    assert 1 <= len(converted.graph.node) <= most_nodes(case)
+    counts = structure.counts(converted)
+    assert not counts.keys() & {"Shape", "Where", "Constant", "If"}
+    if structure.ops(converted) == ["Identity"]:  # the output needs a node that gives it its name
+        assert case.expected.size == 0 or np.array_equal(case.inputs[0], case.expected)
+    else:
+        assert not structure.idle(converted)

@@ -1,0 +1,571 @@
+"""Operators wherever a model can hold them: graphs, subgraphs and functions, with names that clash."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import reference
+import running
+import structure
+from converting import convert, plan, refusal
+from definitions import extract_patches, space_to_batch
+from onnx import TensorProto, helper, parser
+
+HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
+
+
+def model(text: str, ir: int = 9, opset: int = 17) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(
+        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
+    )
+
+
+def image(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1).astype(dtype).reshape(shape)
+
+
+# The main graph
+
+
+def test_an_output_may_be_the_models():
+    made = model("""g (float[2,4,4,3] x) => (float[8,2,2,3] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+        }""")
+    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
+    assert converted.graph.output == made.graph.output
+    assert converted.graph.node[-1].output == ["y"]
+
+
+def test_an_output_may_be_used_many_times_and_leave_the_model_too():
+    made = model("""g (float[2,4,N,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z, float[?,?,?,?] w)
+        <int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Add(y, y)
+            w = M.BatchToSpaceND(y, block, none)
+        }""")
+    reference.agree(made, {"x": image(2, 4, 5, 3)}, {"x": image(2, 4, 1, 3)})
+
+
+def test_an_operator_that_moves_nothing_keeps_its_output_name():
+    made = model("""g (float[2,4,4,3] x) => (float[2,4,4,3] y, float[2,4,4,3] z)
+        <int32[2] block = {1, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Relu(y)
+        }""")
+    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
+    assert structure.ops(converted) == ["Identity", "Relu"]
+
+
+def test_nodes_without_a_name_are_called_by_their_output():
+    made = model("""g (float[2,4,4,3] x) => (float[8,2,2,3] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+        }""")
+    made.graph.node[0].name = ""
+    (site,) = plan(made).sites
+    assert (site.node, site.output) == ("<y>", "y")
+    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
+    assert [n.name for n in converted.graph.node] == ["y/Reshape", "y/Transpose", "y/Reshape_1"]
+
+
+def test_new_nodes_are_named_after_the_old_one_and_say_where_they_come_from():
+    made = model("""g (float[2,3,4,3] x) => (float[8,2,2,3] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 0, 0, 0}> {
+            [aspp] y = M.SpaceToBatchND(x, block, pads)
+        }""")
+    made.graph.node[0].doc_string = "atrous"
+    made.graph.node[0].metadata_props.add(key="owner", value="me")
+    converted = reference.agree(made, {"x": image(2, 3, 4, 3)})
+    assert all(n.name.startswith("aspp/") for n in converted.graph.node)
+    origins = {p.value for n in converted.graph.node for p in n.metadata_props if p.key != "owner"}
+    assert origins == {"SpaceToBatchND aspp"}
+    last = converted.graph.node[-1]
+    assert last.doc_string == "atrous"
+    assert {p.key: p.value for p in last.metadata_props}["owner"] == "me"
+
+
+def test_duplicate_node_names_stay_apart():
+    made = model("""g (float[4,4,4,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            [same] y = M.SpaceToBatchND(x, block, none)
+            [same] z = M.BatchToSpaceND(x, block, none)
+        }""")
+    converted = reference.agree(made, {"x": image(4, 4, 4, 3)})
+    names = [n.name for n in converted.graph.node]
+    values = [o for n in converted.graph.node for o in n.output]
+    assert len(set(names)) == len(names) == 6
+    assert len(set(values)) == len(values) == 6
+
+
+def test_names_that_conversion_would_take_are_left_to_their_owners():
+    made = model("""g (float[2,4,4,3] x, float[2] ext)
+        => (float[8,2,2,3] y, float[2] other, float[2] more)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2] init = {1, 2}> {
+            [site] y = M.SpaceToBatchND(x, block, none)
+            mid = Add(ext, init)
+            last = Add(mid, init)
+            other = Identity(last)
+            more = Identity(init)
+        }""")
+    renamed = {
+        "ext": "site/Reshape:0",
+        "init": "site/shape",
+        "mid": "site/Transpose:0",
+        "last": "site/shape_1",
+    }
+    for node in made.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [renamed.get(n, n) for n in names]
+    made.graph.input[1].name = renamed["ext"]
+    next(t for t in made.graph.initializer if t.name == "init").name = renamed["init"]
+    made.graph.node[1].name, made.graph.node[2].name = "site/Reshape", "site/Transpose"
+    feeds = {"x": image(2, 4, 4, 3), "site/Reshape:0": np.float32([5, 6])}
+    converted = reference.agree(made, feeds)
+    names = [n.name for n in converted.graph.node if n.name]
+    assert len(set(names)) == len(names) == 5
+
+
+def test_optional_outputs_and_missing_inputs_of_other_nodes_stay():
+    made = model("""g (float[2,4,4,3] x, int64[2] top) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float high = {9}> {
+            a = Clip(x, , high)
+            b = M.SpaceToBatchND(a, block, none)
+            y, mask = Dropout(b)
+        }""")
+    reference.agree(made, {"x": image(2, 4, 4, 3), "top": np.array([1, 1])})
+
+
+def test_a_chain_of_operators_of_every_kind():
+    made = model("""g (float[N,H,W,2] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 3}, int32[2,2] pads = {1, 0, 0, 0}, int64[4] b4 = {1, 1, 3, 2},
+         int64[4] zero = {0, 0, 0, 0}, int64[4] one = {0, 0, 1, 0}> {
+            a = M.SpaceToBatchND(x, block, pads)
+            b = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1],
+                rates = [1, 1, 1, 1], padding = "SAME"> (a)
+            c = M.BatchToSpace(b, b4, zero, one)
+            d = Transpose <perm = [0, 3, 1, 2]> (c)
+            y = M.ExtractImagePatches <sizes = [2, 1], strides = [2, 2], rates = [1, 3],
+                auto_pad = "same_lower"> (d)
+        }""")
+    reference.agree(made, {"x": image(2, 5, 6, 2)}, {"x": image(1, 3, 3, 2)})
+
+
+def test_a_leftover_in_the_default_domain():
+    made = model("""g (float[N,H,W,2] x, int32[2] block, int32[2,2] pads) => (float[?,?,?,?] y) {
+            a = SpaceToDepth(x, block, pads)
+            b = Relu(a)
+            y = DepthToSpace(b, block, pads)
+        }""")
+    block, pads = np.array([2, 3], np.int32), np.array([[1, 0], [0, 2]], np.int32)
+    reference.agree(made, {"x": image(2, 5, 4, 2), "block": block, "pads": pads})
+
+
+# If
+
+
+BRANCHES = """g (bool c, float[2,H,4,3] x, int32[2,2] pads) => (float[?,?,?,?] y)
+    <int32[2] block = {2, 2}> {
+        y = If (c) <
+            then_branch = taken () => (float[?,?,?,?] t) {
+                t = M.SpaceToBatchND(x, block, pads)
+            },
+            else_branch = other () => (float[?,?,?,?] e) <int32[2] wide = {4, 4}> {
+                s = M.SpaceToBatchND(x, wide, pads)
+                e = Relu(s)
+            }>
+    }"""
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_branches_of_an_if_see_the_outer_graph(taken):
+    made = model(BRANCHES)
+    pads = np.array([[2, 2], [1, 3]], np.int32)
+    converted = reference.agree(made, {"c": np.array(taken), "x": image(2, 4, 4, 3), "pads": pads})
+    first, second = plan(made).sites
+    assert first.graph == "main graph > If y.then_branch"
+    assert second.graph == "main graph > If y.else_branch"
+    assert [o.domain for o in converted.opset_import] == ["", "local"]
+
+
+def test_constants_of_a_branch_stay_in_it():
+    converted = convert(model(BRANCHES))
+    (node,) = converted.graph.node
+    added = {t.name for t in converted.graph.initializer}
+    assert added == {"block"}
+    inside = [{t.name for t in a.g.initializer} for a in node.attribute]
+    assert all(inside)
+    assert not inside[0] & inside[1]
+
+
+def test_a_branch_may_hand_its_operator_straight_out():
+    """The output of the operator is the output of the subgraph; its name must stay."""
+    converted = convert(model(BRANCHES))
+    (node,) = converted.graph.node
+    taken = next(a.g for a in node.attribute if a.name == "then_branch")
+    assert [v.name for v in taken.output] == ["t"]
+    assert "t" in taken.node[-1].output
+
+
+def test_a_copy_of_an_outer_value_as_the_output_of_a_branch():
+    """An Identity must stay: a branch cannot hand out what it does not make."""
+    made = model("""g (bool c, float[2,2,2,3] x) => (float[?,?,?,?] y)
+        <int32[2] one = {1, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, one, none) },
+                else_branch = other () => (float[?,?,?,?] e) { e = M.BatchToSpaceND(x, one, none) }>
+        }""")
+    reference.agree(made, {"c": np.array(True), "x": image(2, 2, 2, 3)})
+
+
+# Loop and Scan
+
+
+def test_a_loop_body_with_carried_values():
+    """RAFT looks patches up once per iteration."""
+    made = model("""g (float[1,4,H,2] x, int64 n) => (float[?,?,?,?] last, float[?,?,?,?,?] all)
+        <bool go = {1}> {
+            last, all = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[1,4,H,2] s)
+                    => (bool c1, float[1,4,H,2] s1, float[1,4,H,8] p) {
+                    c1 = Identity(c)
+                    s1 = Add(s, x)
+                    p = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1],
+                        rates = [1, 1, 2, 1], padding = "SAME"> (s)
+                }>
+        }""")
+    assert plan(made).sites[0].graph == "main graph > Loop last.body"
+    converted = convert(made)
+    onnx.checker.check_model(converted, full_check=True)
+    x = image(1, 4, 3, 2)
+    patches = extract_patches(x, (2, 2), (1, 1), (1, 2), "SAME_UPPER")
+    for level in running.LEVELS:
+        last, every = running.run(converted, {"x": x, "n": np.array(3)}, level)
+        assert running.same_bits(last, 4 * x)
+        assert running.same_bits(every, np.stack([patches, 2 * patches, 3 * patches]))
+
+
+def test_a_loop_whose_carried_shape_changes_every_time():
+    """The shape of the first iteration says nothing of the next."""
+    made = model("""g (float[1,16,1,2] x, int64 n) => (float[?,?,?,?] last)
+        <bool go = {1}, int32[1] block = {2}, int32[1,2] none = {0, 0}> {
+            last = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
+                    c1 = Identity(c)
+                    s1 = M.SpaceToBatchND(s, block, none)
+                }>
+        }""")
+    reference.agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)}, full_check=False)
+
+
+def test_an_if_in_a_loop_sees_both_outer_graphs():
+    made = model("""g (float[2,4,4,2] x, int64 n, int32[2,2] pads) => (float[?,?,?,?,?] all)
+        <bool go = {1}, int32[2] block = {2, 2}, int64 one = {1}> {
+            all = Loop (n, go) <
+                body = step (int64 i, bool c) => (bool c1, float[?,?,?,?] p) {
+                    c1 = Identity(c)
+                    first = Less(i, one)
+                    p = If (first) <
+                        then_branch = a () => (float[?,?,?,?] t) {
+                            t = M.SpaceToBatchND(x, block, pads)
+                        },
+                        else_branch = b () => (float[?,?,?,?] e) {
+                            u = M.SpaceToBatchND(x, block, pads)
+                            e = Neg(u)
+                        }>
+                }>
+        }""")
+    assert plan(made).sites[1].graph == "main graph > Loop all.body > If p.else_branch"
+    converted = convert(made)
+    x, pads = image(2, 4, 4, 2), np.array([[1, 1], [0, 2]], np.int32)
+    moved = space_to_batch(x, (2, 2), pads.tolist())
+    for level in running.LEVELS:
+        (every,) = running.run(converted, {"x": x, "n": np.array(2), "pads": pads}, level)
+        assert running.same_bits(every, np.stack([moved, -moved]))
+
+
+def test_a_scan_body():
+    made = model("""g (float[3,4,6,2] x) => (float[?,?,?,?] y)
+        <int32[1] block = {2}, int32[1,2] pads = {1, 1}> {
+            y = Scan <num_scan_inputs = 1,
+                body = step (float[4,6,2] s) => (float[8,4,2] p) {
+                    p = M.SpaceToBatchND(s, block, pads)
+                }> (x)
+        }""")
+    reference.agree(made, {"x": image(3, 4, 6, 2)})
+    (site,) = plan(made).sites
+    assert (site.graph, site.input_shape) == ("main graph > Scan y.body", (4, 6, 2))
+
+
+def test_names_in_subgraphs_are_taken_too():
+    made = model("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y, float[8,2,2,3] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            [site] z = M.SpaceToBatchND(x, block, none)
+            y = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) { t = Relu(x) },
+                else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
+        }""")
+    made.graph.node[1].attribute[0].g.node[0].output[0] = "site/Reshape:0"
+    made.graph.node[1].attribute[0].g.output[0].name = "site/Reshape:0"
+    reference.agree(made, {"c": np.array(True), "x": image(2, 4, 4, 3)})
+
+
+# Functions
+
+
+def function(
+    calls: str, body: str, head: str = 'opset_import: ["" : 17, "com.microsoft" : 1]'
+) -> str:
+    return calls + f'\n<domain: "local", {head}>\n' + body
+
+
+S2B = "F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"
+
+
+def test_a_function_called_with_two_shapes():
+    made = model(
+        function(
+            """g (float[2,4,4,1] a, float[2,6,N,1] b) => (float[?,?,?,?] y, float[?,?,?,?] z)
+            <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 2, 0}> {
+                y = local.F(a, block, pads)
+                z = local.F(b, block, pads)
+            }""",
+            S2B,
+        )
+    )
+    converted = reference.agree(made, {"a": image(2, 4, 4, 1), "b": image(2, 6, 2, 1)})
+    (kept,) = converted.functions
+    assert list(kept.input) == ["x", "block", "pads"]
+    assert [o.domain for o in kept.opset_import] == [""]
+    assert [n.op_type for n in converted.graph.node] == ["F", "F"]
+
+
+def test_a_function_called_with_two_ranks():
+    made = model(
+        function(
+            """g (float[2,4,4,1] a, float[2,6,6] b) => (float[?,?,?,?] y, float[?,?,?] z)
+            <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+                y = local.F(a, block, none)
+                z = local.F(b, block, none)
+            }""",
+            S2B,
+        )
+    )
+    reference.agree(made, {"a": image(2, 4, 4, 1), "b": image(2, 6, 6)})
+
+
+def test_a_function_called_with_two_blocks():
+    made = model(
+        function(
+            """g (float[2,4,6,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z)
+            <int32[2] two = {2, 2}, int32[2] three = {1, 3}, int32[2,2] none = {0, 0, 0, 0}> {
+                y = local.F(a, two, none)
+                z = local.F(a, three, none)
+            }""",
+            S2B,
+        )
+    )
+    reference.agree(made, {"a": image(2, 4, 6, 1)})
+
+
+def two_types(other: str) -> onnx.ModelProto:
+    return model(
+        function(
+            f"""g (float[2,4,4,1] a, {other}[2,4,4,1] b) => (float[?,?,?,?] y, {other}[?,?,?,?] z)
+            <int32[2] block = {{2, 2}}, int32[2,2] pads = {{1, 1, 0, 0}}> {{
+                y = local.F(a, block, pads)
+                z = local.F(b, block, pads)
+            }}""",
+            S2B,
+        )
+    )
+
+
+@pytest.mark.parametrize("other", ["double", "uint8", "int64"])
+def test_a_function_called_with_two_element_types(other):
+    dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, other.upper()))
+    reference.agree(two_types(other), {"a": image(2, 4, 4, 1), "b": image(2, 4, 4, 1, dtype=dtype)})
+
+
+@pytest.mark.parametrize("other", ["int16", "float16", "string"])
+def test_two_element_types_of_which_one_has_no_pad_kernel_are_refused(other):
+    reason = refusal(two_types(other))
+    assert "called with several element types" in reason
+
+
+def test_two_element_types_without_padding_are_no_matter():
+    made = two_types("string")
+    pads = next(t for t in made.graph.initializer if t.name == "pads")
+    pads.CopyFrom(onnx.numpy_helper.from_array(np.zeros((2, 2), np.int32), "pads"))
+    texts = np.array([f"t{i}" for i in range(32)], object).reshape(2, 4, 4, 1)
+    a = image(2, 4, 4, 1)
+    y, z = running.run(convert(made), {"a": a, "b": texts})
+    assert running.same_bits(y, space_to_batch(a, (2, 2), [(0, 0)] * 2))
+    assert running.same_bits(z, space_to_batch(texts, (2, 2), [(0, 0)] * 2))
+
+
+def test_parameters_that_the_caller_gives_as_attributes():
+    """block_shape through Constant<value_ints=@b>, with another value in each call."""
+    body = """F <b, p> (x) => (y) {
+        block = Constant <value_ints: ints = @b> ()
+        flat = Constant <value_ints: ints = @p> ()
+        square = Constant <value_ints = [-1, 2]> ()
+        pads = Reshape(flat, square)
+        y = M.SpaceToBatchND(x, block, pads)
+    }"""
+    for second in ("[2, 2]", "[4, 1]"):
+        calls = f"""g (float[2,4,4,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z) {{
+            y = local.F <b = [2, 2], p = [0, 0, 1, 1]> (a)
+            z = local.F <b = {second}, p = [0, 0, 0, 4]> (a)
+        }}"""
+        reference.agree(model(function(calls, body)), {"a": image(2, 4, 4, 1)})
+
+
+PATCHES = """F <k> (x) => (y) {
+    y = M.ExtractImagePatches <ksizes: ints = @k, strides = [1, 1, 1, 1], rates = [1, 1, 1, 1],
+        padding = "SAME"> (x)
+}"""
+
+
+def patches_called(second: str) -> onnx.ModelProto:
+    calls = f"""g (float[2,4,4,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z) {{
+        y = local.F <k = [1, 2, 2, 1]> (a)
+        z = local.F <k = {second}> (a)
+    }}"""
+    return model(function(calls, PATCHES))
+
+
+def test_an_attribute_that_the_caller_gives():
+    reference.agree(patches_called("[1, 2, 2, 1]"), {"a": image(2, 4, 4, 1)})
+
+
+def test_an_attribute_that_differs_between_calls_is_refused():
+    assert refusal(patches_called("[1, 3, 3, 1]")) == (
+        "attribute ksizes is left to the callers of the function that holds the node, "
+        "who do not agree; inline the function first (onnx.inliner.inline_local_functions)"
+    )
+
+
+def test_functions_in_functions():
+    calls = """g (float[2,8,N,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.G(a, block, pads)
+        }
+    <domain: "local", opset_import: ["" : 17, "local" : 1]>
+    G (x, b, p) => (y) {
+        u = local.F(x, b, p)
+        v = Relu(u)
+        w = Concat <axis = 1> (v, u, u, u)
+        y = local.F(w, b, p)
+    }"""
+    made = model(function(calls, S2B))
+    converted = reference.agree(made, {"a": image(2, 8, 4, 1)})
+    assert converted.functions[0] == made.functions[0]
+    (site,) = plan(made).sites
+    assert (site.graph, site.input_shape) == ("function local:F", (None, None, None, 1))
+
+
+def test_an_operator_in_a_branch_in_a_function():
+    calls = """g (bool c, float[2,4,4,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.F(c, a, block, pads)
+        }"""
+    body = """F (c, x, block, pads) => (y) {
+        y = If (c) <
+            then_branch = taken () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, pads) },
+            else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
+    }"""
+    made = model(function(calls, body))
+    for c in (True, False):
+        feeds = {"c": np.array(c), "a": image(2, 4, 4, 1)}
+        converted = reference.agree(made, feeds, full_check=False)
+    assert plan(made).sites[0].graph == "function local:F > If y.then_branch"
+    branch = converted.functions[0].node[0].attribute[0].g
+    assert not branch.initializer  # inside functions constants are Constant nodes
+    assert "Constant" in {n.op_type for n in branch.node}
+
+
+def test_a_function_that_nothing_calls():
+    """Neither its rank nor its element type is known."""
+    calls = "g (float[2] a) => (float[2] y) { y = Neg(a) }"
+    body = """F (x) => (y) {
+        block = Constant <value_ints = [2, 2]> ()
+        pads = Constant <value = int64[2,2] {1, 1, 0, 0}> ()
+        y = M.SpaceToBatchND(x, block, pads)
+    }"""
+    made = model(function(calls, body))
+    (site,) = plan(made).sites
+    assert (site.action, site.input_shape, site.element_type) == ("lower", None, None)
+    converted = reference.agree(made, {"a": np.float32([1, 2])})
+    added = model("g (float[2,4,4,1] a) => (float[?,?,?,?] y) { y = local.F(a) }")
+    added.functions.extend(converted.functions)  # now somebody calls it
+    a = image(2, 4, 4, 1)
+    (y,) = running.run(added, {"a": a})
+    assert running.same_bits(y, space_to_batch(a, (2, 2), [(1, 1), (0, 0)]))
+
+
+def test_a_dead_function_that_only_its_callers_could_complete_is_left_alone():
+    calls = """g (float[2,4,4,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(a, block, none)
+        }"""
+    made = model(function(calls, PATCHES))
+    used, dead = plan(made).sites
+    assert (used.action, dead.action) == ("lower", "leave")
+    assert dead.reason.startswith("the function is never called, and attribute ksizes is left to")
+    converted = convert(made)
+    assert converted.functions[0] == made.functions[0]
+    a = image(2, 4, 4, 1)
+    (y,) = running.run(converted, {"a": a})
+    assert running.same_bits(y, space_to_batch(a, (2, 2), [(0, 0)] * 2))
+
+
+def test_a_function_with_an_older_opset_of_its_own():
+    """What is written in it must be of that opset: no allowzero at 12 although the model has 17."""
+    calls = """g (float[2,N,4,2] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.F(a, block, pads)
+        }"""
+    made = model(function(calls, S2B, 'opset_import: ["" : 12, "com.microsoft" : 1]'))
+    converted = plan(made).model  # onnx's checker wants all functions at the opset of the model
+    assert converted.functions[0].opset_import[0].version == 12
+    assert all(a.name != "allowzero" for n in structure.nodes(converted) for a in n.attribute)
+    a = image(2, 4, 4, 2)
+    (y,) = running.run(converted, {"a": a})
+    assert running.same_bits(y, space_to_batch(a, (2, 2), [(1, 1), (0, 0)]))
+
+
+def test_a_function_with_an_opset_that_is_too_old_is_refused():
+    calls = """g (float[2,4,4,2] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.F(a, block, pads)
+        }"""
+    made = model(function(calls, S2B, 'opset_import: ["" : 9, "com.microsoft" : 1]'))
+    assert "opset is 9; lowering needs 11 or newer" in refusal(made)
+
+
+def test_overloads_of_a_function_are_told_apart():
+    calls = """g (float[2,4,4,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.F:big(a, block, pads)
+        }"""
+    made = model(function(calls, S2B), ir=10)
+    made.functions[0].overload = "big"
+    made.graph.node[0].overload = "big"
+    assert plan(made).sites[0].graph == "function local:F:big"
+    assert not structure.spatial(convert(made))
+
+
+def test_a_domain_that_functions_still_use_stays_imported():
+    """Functions that stand in a converted domain are not dead imports."""
+    made = model("""g (float[2,4,4,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            u = M.Twice(a)
+            y = M.SpaceToBatchND(u, block, pads)
+        }
+        <domain: "com.microsoft", opset_import: ["" : 17]>
+        Twice (x) => (y) { y = Add(x, x) }""")
+    converted = reference.agree(made, {"a": image(2, 4, 4, 1)})
+    assert "com.microsoft" in [o.domain for o in converted.opset_import]
