@@ -136,7 +136,7 @@ def convert(
         domains: operator domains to accept beside the ones that converters are known to use.
         inputs: data to verify with, by input name, instead of made-up data.
         shapes: sizes of inputs to verify with, by input name.
-        strict: also fail if the whole model could not be run end to end.
+        strict: also fail if the whole model could not be run end to end, or if operators are left.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         progress: called with a line of text now and then.
 
@@ -154,7 +154,7 @@ def convert(
     if output is not None:
         files.check_output(Path(output), source)
     inspection = _inspection(source, plan)
-    if refused := plan.refused():
+    if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
         raise error

@@ -78,9 +78,10 @@ class Plan:
     model: onnx.ModelProto | None = None
     touched: dict[str, list[str]] = field(default_factory=dict)
 
-    def refused(self) -> list[Site]:
-        """Sites that cannot be converted."""
-        return [s for s in self.sites if s.action == "refuse"]
+    def refused(self, *, strict: bool = False) -> list[Site]:
+        """Sites that cannot be converted; with `strict` also those that are left alone."""
+        actions = {"refuse", "leave"} if strict else {"refuse"}
+        return [s for s in self.sites if s.action in actions]
 
 
 def make_plan(

@@ -98,6 +98,7 @@ def test_a_block_beyond_int64_is_refused_by_arithmetic():
     [
         ("float[1,8,8,1]", "1000000000, 1", "0, 999999992, 0, 0"),
         ("float[1,2147483648,2,1]", "2, 2", "0, 0, 0, 0"),
+        ("float[N,H,W,1]", "1, 1", "9223372036854775807, 9223372036854775807, 0, 0"),
     ],
 )
 def test_what_no_machine_can_hold_is_converted_but_not_run(declared, block, pads):

@@ -213,6 +213,9 @@ class Search:
     def _is_small(self, assignment: Assignment) -> bool:
         for wanted in self._inputs:
             if wanted.default is None and wanted.name not in assignment.values:
+                symbols = [d for d in wanted.dims or () if isinstance(d, str)]
+                if any(symbol not in assignment.sizes for symbol in symbols):
+                    return False  # there is no legal size at all for one of them
                 size = float(np.prod([float(d) for d in assignment.shape(wanted)]))
                 known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
                 if size > MAX_ELEMENTS and not known and self._groups:

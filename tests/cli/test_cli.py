@@ -251,6 +251,10 @@ def test_unknown_domain_is_left_and_reported(save, tmp_path, capsys):
     assert run(["convert", model, "-o", str(out)]) == 0
     assert "--domain my.own" in capsys.readouterr().out
     assert out.read_bytes() == Path(model).read_bytes()
+    out.unlink()
+    assert run(["convert", model, "-o", str(out), "--strict"]) == 3
+    assert "--domain my.own" in error_line(capsys)
+    assert not out.exists()
     assert run(["convert", model, "-o", str(out), "--domain", "my.own"]) == 0
     assert {n.domain for n in onnx.load(out).graph.node} == {""}
 
