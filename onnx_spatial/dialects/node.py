@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops import BatchToSpace, Dim, ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.ops import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
 
 
 @dataclass(frozen=True)
@@ -196,15 +195,12 @@ class PatchCall:
 
 Call = BlockCall | PatchCall
 
-Leftover = Literal["SpaceToDepth", "DepthToSpace"]
-
 __all__ = [
     "BlockCall",
     "Call",
     "Conflict",
     "InputFacts",
     "NodeFacts",
-    "Operator",
     "PatchCall",
     "Vector",
 ]
