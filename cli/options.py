@@ -22,7 +22,7 @@ from onnx_spatial.ops.shapes import INT64_MAX
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
-_PIPE_WIDTH = 200
+_PIPE_WIDTH = 1000
 
 
 class Output:

@@ -28,37 +28,60 @@ def inspection(console: Console, found: Inspection) -> None:
         console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
+    domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites))
     console.print(
-        f"{found.model}: {_count(len(found.sites), 'spatial operator')}, {opset}, "
-        f"IR {found.ir_version}",
+        f"{found.model}: {_count(len(found.sites), 'spatial operator')} in domain {domains}, "
+        f"{opset}, IR {found.ir_version}",
         soft_wrap=True,
     )
     sites(console, found.sites)
 
 
 def sites(console: Console, found: list[Site]) -> None:
-    """A table of sites; what is not converted is explained below it."""
+    """A table of sites, or a list where a table does not fit; reasons are below it."""
+    table = _table(found)
+    boundless = console.options.update_width(100_000)
+    if console.measure(table, options=boundless).maximum <= console.width:
+        console.print(table)
+    else:
+        for site in found:
+            console.print(Text(site.node, "bold"), soft_wrap=True)
+            if site.graph != "main graph":
+                console.print(f"    in {site.graph}", soft_wrap=True)
+            console.print(
+                f"    {site.op_type} {site.element_type or '?'} {_shape(site.input_shape)} -> "
+                f"{_shape(site.output_shape)}",
+                soft_wrap=True,
+            )
+            console.print("   ", _action(site), f"({_count(site.nodes_after, 'node')})")
+    for site in found:
+        if site.reason is not None:
+            console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+
+
+def _table(found: list[Site]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     nested = any(site.graph != "main graph" for site in found)
-    columns = ["node", "operator", *(["in"] if nested else []), "type", "input", "output", "action"]
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    table.add_column("nodes", justify="right")
+    for name in ("node", "operator", *(["in"] if nested else []), "type", "input", "output"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("action", no_wrap=True)
+    table.add_column("nodes", justify="right", no_wrap=True)
     for site in found:
-        action = site.action if site.strategy is None else f"{site.action} ({site.strategy})"
         row = [
             site.node,
-            f"{site.domain}::{site.op_type}" if site.domain else site.op_type,
+            site.op_type,
             *([site.graph] if nested else []),
             site.element_type or "?",
             _shape(site.input_shape),
             _shape(site.output_shape),
         ]
-        table.add_row(*row, Text(action, _STYLES[site.action]), str(site.nodes_after))
-    console.print(table)
-    for site in found:
-        if site.reason is not None:
-            console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+        table.add_row(*row, _action(site), str(site.nodes_after))
+    return table
+
+
+def _action(site: Site) -> Text:
+    action = site.action if site.strategy is None else f"{site.action}: {site.strategy}"
+    return Text(action, _STYLES[site.action])
 
 
 def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
