@@ -22,6 +22,9 @@ from converting import convert
 from onnx import TensorProto, helper
 
 INT = TensorProto.INT64
+#: Loop and Scan have no bfloat16, and Loop of onnxruntime 1.23 frees stacked strings twice.
+NOT_THERE = {"in_a_loop": ("bfloat16", "string"), "in_a_scan": ("bfloat16",)}
+#: Types that one function can be called with: Pad has a kernel for each.
 PADDED_TYPES = ("float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64")
 
 
@@ -270,8 +273,9 @@ def build(rng: Random, place: str) -> Builder:
     blocked, rest = rng.randint(1, 2), rng.randint(0, 2)
     where = next(p for p in (*ONE, *MANY) if p.__name__ == place)
     if where in ONE:
-        types = [t for t in ELEMENT_TYPES if t != "bfloat16" or where not in (in_a_loop, in_a_scan)]
-        where(make, region(rng, rng.choice(types), blocked, rest))  # they have no bfloat16
+        missing = NOT_THERE.get(where.__name__, ())
+        types = [t for t in ELEMENT_TYPES if t not in missing]
+        where(make, region(rng, rng.choice(types), blocked, rest))
         return make
     dtype = rng.choice(list(ELEMENT_TYPES))
     found = [region(rng, dtype, blocked, rest)]
