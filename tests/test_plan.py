@@ -325,10 +325,25 @@ def test_guesses_for_what_a_function_gives_are_replaced():
             s = Shape(z)
         }
         <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, none) => (y) { y = M.SpaceToBatchND(x, block, none) }""")
+        F (data, block, none) => (moved) { moved = M.SpaceToBatchND(data, block, none) }""")
     made.opset_import.append(helper.make_opsetid("local", 1))
     converted = reference.agree(made, {"x": image(2, 4, 4, 1)})
     assert structure.dims(converted, "y") in ([8, 2, 2, 1], None)
+
+
+def test_names_inside_a_function_say_nothing_of_the_graph_that_calls_it():
+    """The function's y is converted; the graph's y is another value, of which only its owner knows."""
+    made = model("""g (float[3] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,1] y> {
+            y = com.example.Strange(x)
+            z = local.F(y, block, none)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (data, block, none) => (y) { y = M.SpaceToBatchND(data, block, none) }""")
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    result = plan(made)
+    assert structure.dims(result.model, "y") == [2, 4, 4, 1]
+    assert "y" not in result.touched["value_info_changed"]
 
 
 def test_guesses_for_the_outputs_of_a_branch_are_replaced():

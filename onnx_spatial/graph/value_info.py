@@ -26,7 +26,7 @@ def renew(
     Returns:
         Names whose declared type is new or changed.
     """
-    starts = {name for types in known.values() for name in types}
+    starts = {n for place, types in known.items() if place.function is None for n in types}
     starts |= _calls(model, {place.function for place in known if place.function is not None})
     behind = shapes.downstream(model.graph, starts)
     symbols = shapes.symbols(model)
