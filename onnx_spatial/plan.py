@@ -273,12 +273,13 @@ def _touched(
         known.setdefault(finding.place, {})[finding.node.output[0]] = declared
     given = {name for _, _, node in walk.nodes(original) for name in node.output}
     before = {t.name for _, g in walk.graphs(original) for t in getattr(g, "initializer", ())}
+    named = {node.name for _, _, node in walk.nodes(original)}
     return {
         "nodes_replaced": [walk.label(f.node) for f in lowered],
         "nodes_added": [
             n.name
             for _, _, n in walk.nodes(converted)
-            if any(p.key == edit.ORIGIN for p in n.metadata_props)
+            if n.name not in named and any(p.key == edit.ORIGIN for p in n.metadata_props)
         ],
         "initializers_added": [
             t.name

@@ -269,3 +269,18 @@ def test_the_first_example_of_the_readme_is_what_is_printed(tmp_path, capsys):
     assert shown[0] in readme
     # The error depends on the machine's vector units, the rest does not.
     assert shown[1].rsplit(",", 1)[0].replace("PASSED  ", "PASSED ") in readme
+
+
+#: What SpaceToBatch and BatchToSpace without padding are lowered to.
+REARRANGED = ("Reshape", "Transpose", "Reshape_1")
+
+
+def test_a_second_conversion_lists_only_what_it_added_itself():
+    text = f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{
+        [first] y = M.SpaceToBatchND(x, block, none)
+        [second] z = mine.BatchToSpaceND(y, block, none)
+    }}"""
+    once = onnx_spatial.convert(model(text), verify=False)
+    twice = onnx_spatial.convert(once.model, domains=["mine"])
+    assert once.touched["nodes_added"] == [f"first/{n}" for n in REARRANGED]
+    assert twice.touched["nodes_added"] == [f"second/{n}" for n in REARRANGED]

@@ -194,13 +194,3 @@ class PatchCall:
 
 
 Call = BlockCall | PatchCall
-
-__all__ = [
-    "BlockCall",
-    "Call",
-    "Conflict",
-    "InputFacts",
-    "NodeFacts",
-    "PatchCall",
-    "Vector",
-]

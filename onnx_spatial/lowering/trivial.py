@@ -22,10 +22,10 @@ class Copy:
     def refuse(self, request: Request) -> str | None:
         """Only what is known to change nothing."""
         call = request.call
-        op = call.operator
         if isinstance(call, BlockCall):
-            pairs = zip(call.begins.values or (1,), call.ends.values or (1,), strict=False)
-            still = op is not None and set(op.block_shape) <= {1} and not any(map(any, pairs))  # type: ignore[union-attr]
+            op = call.operator
+            amounts = (*(call.begins.values or ()), *(call.ends.values or ()))
+            still = op is not None and set(op.block_shape) <= {1} and not any(amounts)
         else:
             still = set(call.operator.kernel) == {1} and set(call.operator.strides) == {1}
         return None if still else "the operator moves data"
