@@ -17,6 +17,7 @@ from onnx import parser
 
 import onnx_spatial
 from onnx_spatial.cli.main import run
+from onnx_spatial.verify.kernels import run_node
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
@@ -284,3 +285,11 @@ def test_a_second_conversion_lists_only_what_it_added_itself():
     twice = onnx_spatial.convert(once.model, domains=["mine"])
     assert once.touched["nodes_added"] == [f"first/{n}" for n in REARRANGED]
     assert twice.touched["nodes_added"] == [f"second/{n}" for n in REARRANGED]
+
+
+def test_the_reference_refuses_what_would_fill_the_memory():
+    node = onnx.helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], domain=TF)
+    x, block = np.zeros((1, 8, 8, 1), np.float32), np.array([10**9, 1])
+    pads = np.array([[0, 10**9 - 8], [0, 0]])
+    with pytest.raises(onnx_spatial.OperatorError, match="too large to be made"):
+        run_node(node, [x, block, pads])
