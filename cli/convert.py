@@ -16,6 +16,7 @@ from onnx_spatial.errors import VerificationError
 @click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
 @click.argument("model", metavar="MODEL")
 @click.option("-o", "--output", "target", type=click.Path(), metavar="OUT", help="Where to write.")
+@click.option("--in-place", is_flag=True, help="Put the result in the place of MODEL.")
 @click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
 @click.option("--no-fuse", is_flag=True, help="No fusion (this version has none yet).")
@@ -28,6 +29,7 @@ def convert(
     context: click.Context,
     model: str,
     target: str | None,
+    in_place: bool,
     dry_run: bool,
     mode: str,
     no_fuse: bool,
@@ -47,10 +49,16 @@ def convert(
 
     OUT appears only if everything went well; it holds the same model, down to the last name, with
     nothing but the spatial operators replaced. A MODEL without any is copied byte for byte.
+    With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
+    written and read back (with --no-verify it stays there).
     """
     output = options.start(context, as_json, quiet, verbose)
-    if not target and not dry_run:
-        raise click.UsageError("say where to write with -o OUT, or --dry-run to write nothing")
+    if not target and not dry_run and not in_place:
+        raise click.UsageError(
+            "say where to write with -o OUT, or --dry-run to write nothing, or --in-place"
+        )
+    if in_place and target:
+        raise click.UsageError("give either -o OUT or --in-place, not both")
     try:
         with output.progress() as progress:
             result = onnx_spatial.convert(
@@ -66,6 +74,7 @@ def convert(
                 inputs=data.inputs(model, inputs),
                 shapes=options.shapes("--shape", shapes),
                 strict=strict,
+                in_place=in_place and not dry_run,
                 progress=progress,
             )
     except VerificationError as error:
@@ -77,7 +86,7 @@ def convert(
         output.document(result.to_dict())
     elif not quiet:
         render.conversion(output.out, result, Path(model), verbose=verbose)
-        if result.verification is not None and result.output is not None:
+        if result.verification is not None and result.output is not None and not in_place:
             named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
             again = [word for option, values in named for v in values for word in (option, v)]
             again += ["--inputs", inputs] if inputs else []

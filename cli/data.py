@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ def frozen(model: str, sizes: dict[str, int]) -> str | files.Source:
     if not sizes:
         return model
     source = files.read(model)
-    return replace(source, proto=freeze(source.proto, sizes), data=None)
+    return source.holding(freeze(source.proto, sizes))
 
 
 def inputs(model: str, given: str | None) -> Arrays | None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -38,7 +39,14 @@ commands.add_command(verify)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
+    for name in ("SIGTERM", "SIGHUP"):  # end like Ctrl-C does: no temporary files stay behind
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
+            signal.signal(getattr(signal, name), _interrupt)
     sys.exit(run(arguments))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

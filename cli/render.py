@@ -109,6 +109,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
         console.print(f"{what} {result.output}", soft_wrap=True)
+    if result.backup is not None:
+        console.print(f"the original is kept as {result.backup}", soft_wrap=True)
 
 
 def verification(console: Console, result: object, *, verbose: bool) -> None:

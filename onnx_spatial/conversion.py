@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import onnx
 
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.graph import files
+from onnx_spatial.graph import output as writing
 from onnx_spatial.plan import Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.verify import Verification
 from onnx_spatial.verify import verify as run_verification
@@ -53,28 +55,41 @@ class Conversion:
     """A converted model and the proof.
 
     Attributes:
-        model: the converted model; the original where nothing was to do.
+        result: the converted model as it will be written; its large weights may still be in the
+            file that was read.
         inspection: its operators and what was done with each.
         verification: the proof; None if it was not asked for or nothing was to do.
         changed: whether there was anything to do.
         touched: what differs from the original: nodes_replaced, nodes_added, initializers_added,
             value_info_changed, opset_imports_removed.
         output: the file that was written, if any.
+        backup: where the original of a conversion in place is kept, if it is.
     """
 
-    model: onnx.ModelProto
+    result: files.Source
     inspection: Inspection
     verification: Verification | None
     changed: bool
     touched: dict[str, list[str]]
     output: Path | None = None
+    backup: Path | None = None
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The converted model with its embedded weights; the original where nothing was to do.
+
+        Raises:
+            ModelFileError: the file that was read has been changed.
+        """
+        return self.result.whole()
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: changed, output, touched, inspection, verification (null if not made)."""
+        """version 1: changed, output, backup, touched, inspection, verification (or null)."""
         return {
             "version": 1,
             "changed": self.changed,
             "output": None if self.output is None else str(self.output),
+            "backup": None if self.backup is None else str(self.backup),
             "touched": self.touched,
             "inspection": self.inspection.to_dict(),
             "verification": None if self.verification is None else self.verification.to_dict(),
@@ -120,6 +135,7 @@ def convert(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     strategy: str | None = None,
+    in_place: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
     """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
@@ -138,6 +154,9 @@ def convert(
         shapes: sizes of inputs to verify with, by input name.
         strict: also fail if the whole model could not be run end to end, or if operators are left.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        in_place: put the result in the place of the file `model`. Until what was written is seen to
+            be what was verified, the original has a second name beside it; without verification it
+            keeps that name.
         progress: called with a line of text now and then.
 
     Raises:
@@ -151,20 +170,19 @@ def convert(
     if mode != "lower":
         raise UsageError(f"mode {mode!r} is not in this version; use mode 'lower'")
     source, plan = _plan(model, domains, static, max_rank, strategy, progress)
-    if output is not None:
-        files.check_output(Path(output), source)
+    target = _target(source, output, in_place=in_place)
     inspection = _inspection(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
         raise error
     changed = plan.model is not None
-    result = plan.model if plan.model is not None else source.proto
+    result = source if plan.model is None else source.holding(plan.model)
     verification = None
     if verify and changed:
         verification = run_verification(
             source,
-            replace(source, proto=result, data=None),
+            result,
             inputs=inputs,
             seed=seed,
             shapes=shapes,
@@ -173,11 +191,42 @@ def convert(
         )
         check(source.name, verification, strict=strict)
     conversion = Conversion(result, inspection, verification, changed, plan.touched)
-    if output is not None:
-        unchanged = source.data if not changed and not static else None
-        files.write(unchanged if unchanged is not None else result, output, source)
-        conversion.output = Path(output)
+    if target is not None:
+        _write(conversion, target, frozen=bool(static), in_place=in_place)
     return conversion
+
+
+def _target(
+    source: files.Source, output: str | os.PathLike[str] | None, *, in_place: bool
+) -> Path | None:
+    if in_place:
+        if source.path is None:
+            raise UsageError("in place wants a model that is given as a path")
+        if output is not None and not _is_same(Path(output), source.path):
+            raise UsageError("give either an output or in place, not both")
+    target = source.path if in_place else None if output is None else Path(output)
+    if target is not None:
+        writing.check(target, source, in_place=in_place)
+    return target
+
+
+def _is_same(a: Path, b: Path) -> bool:
+    return a.exists() and a.samefile(b)
+
+
+def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
+    """Write the result; what is unchanged as the bytes that it came as."""
+    if not conversion.changed and not frozen:
+        if in_place:
+            return
+        writing.copy(conversion.result, target)
+    elif in_place:
+        conversion.backup = writing.replace(
+            conversion.result, target, keep=conversion.verification is None
+        )
+    else:
+        writing.write(conversion.result, target)
+    conversion.output = target
 
 
 def check(name: str, verification: Verification, *, strict: bool = False) -> None:
@@ -201,7 +250,7 @@ def _plan(
 ) -> tuple[files.Source, Plan]:
     source = files.read(model)
     if static:
-        source = replace(source, proto=freeze(source.proto, static), data=None)
+        source = source.holding(freeze(source.proto, static))
     plan = make_plan(
         source.proto,
         domains=domains,

@@ -52,19 +52,20 @@ def renew(
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
     """Outputs of the nodes that call one of `functions`, or a function that does."""
+    outputs: dict[tuple[str, str], list[str]] = {}
+    callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for place, _, node in walk.nodes(model):
+        operator = (node.domain, node.op_type)
+        outputs.setdefault(operator, []).extend(node.output)
+        if place.function is not None:
+            callers.setdefault(operator, set()).add(place.function[:2])
     callees = {(domain, name) for domain, name, _ in functions}
-    outputs: set[str] = set()
-    grown = True
-    while grown:
-        grown = False
-        for place, _, node in walk.nodes(model):
-            if (node.domain, node.op_type) in callees:
-                outputs.update(node.output)
-                caller = place.function
-                if caller is not None and caller[:2] not in callees:
-                    callees.add(caller[:2])
-                    grown = True
-    return outputs - {""}
+    waiting = list(callees)
+    while waiting:
+        new = callers.get(waiting.pop(), set()) - callees
+        callees |= new
+        waiting += new
+    return {name for callee in callees for name in outputs.get(callee, ())} - {""}
 
 
 def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:

@@ -114,3 +114,30 @@ def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
         yield node
         for _, inner in ir_subgraphs(node):
             yield from _ir_graph_nodes(inner)
+
+
+def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor message of a model, those of sparse tensors and of training graphs included."""
+    training = (g for t in model.training_info for g in (t.initialization, t.algorithm))
+    for graph in (model.graph, *model.functions, *training):
+        yield from _tensors(graph)
+
+
+def _tensors(graph: GraphLike) -> Iterator[onnx.TensorProto]:
+    sparse = [] if isinstance(graph, onnx.FunctionProto) else list(graph.sparse_initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+            if attribute.HasField("sparse_tensor"):
+                sparse.append(attribute.sparse_tensor)
+            sparse.extend(attribute.sparse_tensors)
+            yield from attribute.tensors
+            for inner in attribute.graphs:
+                yield from _tensors(inner)
+    if isinstance(graph, onnx.GraphProto):
+        yield from graph.initializer
+    for both in sparse:
+        yield from (both.values, both.indices)

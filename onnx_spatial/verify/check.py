@@ -99,7 +99,7 @@ def _verify(
     result = _conclude(sites, whole)
     if result.sites_only:
         # Nothing was run end to end: then the rest must be the original's, message by message.
-        found = list(rest.differences(before.proto, after.proto, {f.index for f in known}))
+        found = list(rest.differences(before, after, {f.index for f in known}))
         if found:
             result.sites_only = False
             result.problems += found

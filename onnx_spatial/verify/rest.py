@@ -7,14 +7,16 @@ function is the same message and every operator was proven on its own, nothing e
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import external, files, walk
 
 
 def differences(
-    original: onnx.ModelProto, converted: onnx.ModelProto, sites: Collection[int]
+    original: files.Source, converted: files.Source, sites: Collection[int]
 ) -> Iterator[str]:
     """One line for each part of the original that the converted model lacks or holds otherwise.
 
@@ -23,43 +25,64 @@ def differences(
         converted: what was made of it.
         sites: positions of the spatial operators, in the order of `walk.nodes`.
     """
-    after = dict(walk.graphs(converted))
-    for place, graph in walk.graphs(original):
+    same = _Comparison(original.folder, converted.folder or original.folder)
+    after = dict(walk.graphs(converted.proto))
+    for place, graph in walk.graphs(original.proto):
         if place not in after:
             yield f"{place} is missing in the converted model"
         elif isinstance(graph, onnx.GraphProto):
-            yield from _initializers(place, graph, after[place])
+            yield from _initializers(place, graph, after[place], same)
     nodes = {
-        (place, tuple(node.output)): node for place, _, node in walk.nodes(converted) if node.output
+        (place, tuple(node.output)): node
+        for place, _, node in walk.nodes(converted.proto)
+        if node.output
     }
-    for index, (place, _, node) in enumerate(walk.nodes(original)):
+    for index, (place, _, node) in enumerate(walk.nodes(original.proto)):
         if index in sites:
             continue
         found = nodes.get((place, tuple(node.output)))
-        if found is None or not _same(node, found):
+        if found is None or not same.nodes(node, found):
             yield f"{node.op_type} {walk.label(node)!r} in {place} is not the original's"
 
 
+@dataclass(frozen=True)
+class _Comparison:
+    """Equal messages; tensors by their bytes, which may lie in files of other names."""
+
+    before: Path | None
+    after: Path | None
+
+    def tensors(self, a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
+        return external.same(a, self.before, b, self.after)
+
+    def nodes(self, a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
+        """The graphs inside are compared node by node on their own."""
+        if len(a.attribute) != len(b.attribute):
+            return False
+        pairs = zip(map(_tensors, a.attribute), map(_tensors, b.attribute), strict=True)
+        return _without_parts(a) == _without_parts(b) and all(
+            len(x) == len(y) and all(map(self.tensors, x, y)) for x, y in pairs
+        )
+
+
 def _initializers(
-    place: walk.Place, graph: onnx.GraphProto, after: walk.GraphLike
+    place: walk.Place, graph: onnx.GraphProto, after: walk.GraphLike, same: _Comparison
 ) -> Iterator[str]:
     found = {t.name: t for t in getattr(after, "initializer", ())}
     for tensor in graph.initializer:
-        if found.get(tensor.name) != tensor:
+        if tensor.name not in found or not same.tensors(tensor, found[tensor.name]):
             yield f"initializer {tensor.name!r} in {place} is not the original's"
 
 
-def _same(a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
-    """Equal messages; the graphs inside are compared node by node on their own."""
-    return _without_graphs(a) == _without_graphs(b)
+def _tensors(attribute: onnx.AttributeProto) -> list[onnx.TensorProto]:
+    return [attribute.t, *attribute.tensors] if attribute.HasField("t") else [*attribute.tensors]
 
 
-def _without_graphs(node: onnx.NodeProto) -> onnx.NodeProto:
-    if not any(True for _ in walk.subgraphs(node)):
-        return node
+def _without_parts(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node without the graphs and tensors in it."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     for attribute in copy.attribute:
-        attribute.ClearField("g")
-        attribute.ClearField("graphs")
+        for part in ("g", "graphs", "t", "tensors"):
+            attribute.ClearField(part)
     return copy

@@ -132,7 +132,9 @@ def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
     """
     if isinstance(value, np.ndarray):
         vector = value.ndim == 1 and value.dtype.kind in "iu"
-        dims = list(value.shape) if exact or vector else [None] * value.ndim
+        # Unknown dims have names: without, onnxruntime plans its memory in quadratic time.
+        unknown = [f"{name}[{axis}]" for axis in range(value.ndim)]
+        dims = list(value.shape) if exact or vector else unknown
         return onnx.helper.make_tensor_type_proto(element_type_of(value), dims)
     if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
         element = onnx.helper.make_tensor_type_proto(element_type_of(value[0]), None)

@@ -87,6 +87,8 @@ class Session:
         options.intra_op_num_threads = threads
         # Many small sessions live side by side; threads that spin would starve the one that runs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if not optimise:  # prepacked weights are copies: the session that users see has them
+            options.add_session_config_entry("session.disable_prepacking", "1")
         if folder is not None:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(folder)

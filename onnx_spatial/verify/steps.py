@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -101,29 +102,46 @@ class GraphProgram:
 
     def _plan(self, nodes: list[onnx.NodeProto]) -> list[Step]:
         """As few segments as possible: what does not wait for one of our nodes runs before it."""
+        special = [self._special(node) for node in nodes]
+        produced = {name for node in nodes for name in node.output if name}
+        readers: dict[str, list[int]] = {}
+        missing = []
+        for index, node in enumerate(nodes):
+            needed = cut.needs(node) & produced
+            missing.append(len(needed))
+            for name in needed:
+                readers.setdefault(name, []).append(index)
+        ready = deque(index for index, count in enumerate(missing) if not count)
+        ours: list[int] = []
         steps: list[Step] = []
-        waiting = [(node, cut.needs(node), self._special(node)) for node in nodes]
-        pending = {name for node in nodes for name in node.output if name}
-        while waiting:
-            taken, rest = [], []
-            for entry in waiting:
-                node, needed, special = entry
-                if special is None and not needed & pending:
-                    taken.append(node)
-                    pending.difference_update(node.output)
+        left = set(range(len(nodes)))
+
+        def finish(index: int) -> None:
+            left.discard(index)
+            for name in nodes[index].output:
+                for reader in readers.pop(name, ()):
+                    missing[reader] -= 1
+                    if not missing[reader]:
+                        ready.append(reader)
+
+        while ready or ours:
+            taken = []
+            while ready:
+                index = ready.popleft()
+                if special[index] is None:
+                    taken.append(nodes[index])
+                    finish(index)
                 else:
-                    rest.append(entry)
-            ready = [e for e in rest if e[2] is not None and not e[1] & pending]
+                    ours.append(index)
             if taken:
                 steps.append(Segment(self._program, taken))
-            elif not ready:
-                raise RunFailure(f"nodes wait for each other: {walk.label(rest[0][0])}", "load")
-            else:
-                for entry in ready:
-                    steps.append(entry[2])  # type: ignore[arg-type]
-                    pending.difference_update(entry[0].output)
-                    rest.remove(entry)
-            waiting = rest
+            for index in ours:
+                steps.append(special[index])  # type: ignore[arg-type]
+                finish(index)
+            ours = []
+        if left:
+            name = walk.label(nodes[min(left)])
+            raise RunFailure(f"nodes wait for each other: {name}", "load")
         return steps
 
     def _special(self, node: onnx.NodeProto) -> Step | None:

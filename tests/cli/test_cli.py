@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.console import Console
 import onnx_spatial
 from onnx_spatial.cli import render
 from onnx_spatial.cli.main import run
+from onnx_spatial.verify import Verification
 
 ZOO = Path(__file__).parents[2] / "models"
 
@@ -160,6 +162,7 @@ def test_static_fixes_a_dim(save, tmp_path):
     [
         (["convert", "MODEL"], "say where to write with -o OUT"),
         (["convert", "MODEL", "-o", "MODEL"], "the output must not be the input"),
+        (["convert", "MODEL", "-o", "o.onnx", "--in-place"], "give either -o OUT or --in-place"),
         (["convert", "MODEL", "-o", "no/such/folder/o.onnx"], "there is no folder"),
         (["convert", "MODEL", "--dry-run", "--static", "H=4"], "no symbolic dim named H"),
         (["convert", "MODEL", "--dry-run", "--static", "four"], "wants NAME=DIM"),
@@ -336,7 +339,7 @@ def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("where", ["conversion.run_verification", "graph.files.os.fsync"])
+@pytest.mark.parametrize("where", ["conversion.run_verification", "graph.output.os.fsync"])
 def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch
 ):
@@ -356,3 +359,63 @@ def test_sites_are_listed_where_a_table_would_not_fit():
     assert "while/ExtractImagePatches_1\n    in main graph > Loop while_loop:0.body\n" in shown
     assert "ExtractImagePatches float32 [?, ?, ?, 2] -> [?, ?, ?, 18]\n" in shown
     assert "lower: separable-gather (16 nodes)" in shown
+
+
+# In place, and interrupted
+
+
+def test_in_place_converts_the_file_itself(save, tmp_path, capsys):
+    path = save(S2B)
+    assert run(["convert", path, "--in-place"]) == 0
+    assert f"wrote {path}\n" in capsys.readouterr().out
+    assert all(n.domain == "" for n in onnx.load(path).graph.node)
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_in_place_without_proof_keeps_the_original_and_says_where(save, tmp_path, capsys):
+    path = save(S2B)
+    before = Path(path).read_bytes()
+    assert run(["convert", path, "--in-place", "--no-verify", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["backup"] == f"{path}.orig"
+    assert Path(document["backup"]).read_bytes() == before
+    assert run(["convert", save(S2B), "--in-place", "--no-verify"]) == 0
+    assert f"the original is kept as {path}.orig1\n" in capsys.readouterr().out
+
+
+def test_in_place_nothing_to_do_touches_nothing(save, tmp_path, capsys):
+    path = save(PLAIN)
+    before = Path(path).stat()
+    assert run(["convert", path, "--in-place"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    after = Path(path).stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_in_place_a_failed_proof_leaves_the_original(save, tmp_path, monkeypatch):
+    failed = Verification("failed", "failed: on purpose")
+    monkeypatch.setattr(onnx_spatial.conversion, "run_verification", lambda *a, **k: failed)
+    path = save(S2B)
+    before = Path(path).read_bytes()
+    assert run(["convert", path, "--in-place"]) == 1
+    assert Path(path).read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_end_the_program_cleanly(name, save, tmp_path):
+    waits = (
+        "import onnx_spatial.conversion, time, sys; from onnx_spatial.cli import main\n"
+        "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
+        "onnx_spatial.conversion.run_verification = wait\n"
+        "main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(getattr(signal, name))
+        assert process.communicate(timeout=60)[1].strip() == "error: interrupted"
+        assert process.returncode == 130
+    assert os.listdir(tmp_path) == ["model.onnx"]

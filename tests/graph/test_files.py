@@ -1,53 +1,17 @@
-"""Reading models from whatever they are given as, and writing them so that nothing half done is left."""
+"""Reading models from whatever they are given as, and what a model must fulfil."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, parser
+from onnx import helper, parser
 
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.graph import files
-
-
-@pytest.fixture
-def model() -> onnx.ModelProto:
-    return parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
-        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }""")
-
-
-@pytest.fixture
-def path(tmp_path: Path, model: onnx.ModelProto) -> Path:
-    target = tmp_path / "in" / "model.onnx"
-    target.parent.mkdir()
-    target.write_bytes(model.SerializeToString())
-    return target
-
-
-@pytest.fixture
-def external(tmp_path: Path) -> Path:
-    """A model whose weight lies in weights.bin beside it."""
-    folder = tmp_path / "external"
-    folder.mkdir()
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", "weights.bin"), ("offset", "0"), ("length", "16")):
-        tensor.external_data.add(key=key, value=value)
-    (folder / "weights.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
-    value = helper.make_tensor_value_info
-    node = helper.make_node("Add", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "g", [value("x", 1, [4])], [value("y", 1, [4])], [tensor])
-    made = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
-    (folder / "model.onnx").write_bytes(made.SerializeToString())
-    return folder / "model.onnx"
-
-
-# Reading
 
 
 def test_a_model_is_read_from_a_path_bytes_or_an_object(model, path):
@@ -122,6 +86,9 @@ def test_functions_that_call_each_other_in_a_ring_are_refused():
         ({"length": "17"}, "tensor 'w' needs 17 bytes of 'weights.bin', which has only 16"),
         ({"offset": "8"}, "needs 24 bytes"),
         ({"offset": "x"}, "offset and length of its external data must be integers"),
+        ({"offset": "-4"}, "must be integers, 0 or more"),
+        ({"location": "model.onnx"}, "is the model itself"),
+        ({"location": "."}, "is no regular file"),
         ({"location": "../weights.bin"}, "leaves the model's folder"),
         ({"location": "/etc/passwd"}, "leaves the model's folder"),
     ],
@@ -148,77 +115,79 @@ def test_external_data_of_constants_is_checked_too(external):
     assert "'gone.bin' is missing" in _message(external)
 
 
-# Writing
+def test_functions_given_twice_are_refused():
+    twice = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "l" : 1]>
+        g (float[2] x) => (float[2] y) { y = l.A(x) }
+        <domain: "l", opset_import: ["" : 17]> A (x) => (y) { y = Neg(x) }""")
+    twice.functions.append(twice.functions[0])
+    with pytest.raises(ModelFileError, match="function l:A is defined twice"):
+        files.read(twice)
 
 
-def test_a_written_model_is_what_was_given(path, tmp_path, model):
-    target = tmp_path / "out.onnx"
-    files.write(model, target, files.read(path))
-    assert target.read_bytes() == path.read_bytes()
-    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["out.onnx"]
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[a] y = Add(x, w)  [b] w = Neg(y)",
+        "[a] y = Add(x, y)",
+        "[a] y = If (c) <then_branch = t () => (v) {v = Neg(w)}, else_branch = e () => (u) "
+        "{u = Neg(x)}>  [b] w = Neg(y)",
+    ],
+)
+def test_cycles_are_refused(body):
+    model = parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, bool c) => (float[2] y) {{ {body} }}""")
+    with pytest.raises(ModelFileError, match="'a' in main graph waits for itself"):
+        files.read(model)
 
 
-def test_bytes_are_written_as_they_are(path, tmp_path):
-    files.write(b"anything", tmp_path / "out.onnx", files.read(path))
-    assert (tmp_path / "out.onnx").read_bytes() == b"anything"
+def test_nodes_may_stand_in_any_order():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, bool c) => (float[2] y) {
+            y = If (c) <then_branch = t () => (v) {v = Neg(w)}, else_branch = e () => (u) {u = Neg(x)}>
+            w = Abs(z)
+            z = Relu(x) }""")
+    assert files.read(model).proto is model
 
 
-def test_the_input_is_never_written_to(path, model):
-    before = path.read_bytes()
-    with pytest.raises(UsageError, match="the output must not be the input"):
-        files.write(model, path, files.read(path))
-    link = path.parent / "link.onnx"
-    link.symlink_to(path)
-    with pytest.raises(UsageError, match="the output must not be the input"):
-        files.write(model, link, files.read(path))
-    assert path.read_bytes() == before
+def nested(depth: int) -> onnx.ModelProto:
+    """If in If in If."""
+    value = helper.make_tensor_value_info
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, bool c) => (float[2] y) { y = Neg(x) }""")
+    graph = model.graph
+    for _ in range(depth):
+        node = graph.node[0]
+        node.op_type, node.input[0] = "If", "c"
+        for name in ("then_branch", "else_branch"):
+            inner = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], name, [], [])
+            inner.output.append(value("y", 1, [2]))
+            node.attribute.append(helper.make_attribute(name, inner))
+        graph = node.attribute[0].g
+    return model
 
 
-def test_outputs_that_cannot_be_written_are_refused_before_any_work(path, model, tmp_path):
-    source = files.read(path)
-    with pytest.raises(ModelFileError, match="there is no folder"):
-        files.check_output(tmp_path / "none" / "out.onnx", source)
-    with pytest.raises(ModelFileError, match="it is a folder"):
-        files.check_output(tmp_path, source)
+@pytest.mark.parametrize("depth", [34, 5000])
+def test_graphs_that_no_file_could_hold_are_refused(depth):
+    with pytest.raises(ModelFileError, match="nested more than 33 deep"):
+        files.read(nested(depth))
 
 
-def test_what_goes_wrong_leaves_no_file_and_what_was_there(path, model, tmp_path, monkeypatch):
-    target = tmp_path / "out.onnx"
-    target.write_bytes(b"old")
-
-    def full(self: Path, target: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(ModelFileError, match="cannot be written: No space left on device"):
-        files.write(model, target, files.read(path))
-    assert target.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["out.onnx"]
+def test_the_deepest_graph_that_a_file_can_hold_is_read():
+    assert files.read(nested(30).SerializeToString()).proto.graph.node[0].op_type == "If"
 
 
-def test_external_data_goes_along_to_another_folder(external, tmp_path):
-    source = files.read(external)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    files.write(source.proto, folder / "new.onnx", source)
-    assert (folder / "weights.bin").read_bytes() == (external.parent / "weights.bin").read_bytes()
-    assert onnx.load(folder / "new.onnx").graph.initializer[0].raw_data  # it is found there
-    assert sorted(p.name for p in folder.iterdir()) == ["new.onnx", "weights.bin"]
+def test_pipes_are_read_too(path):
+    import os
+    import threading
+
+    pipe = path.parent / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    writer.start()
+    assert files.read(pipe).proto == onnx.load(path)
+    writer.join()
 
 
-def test_external_data_beside_the_output_is_shared(external):
-    source = files.read(external)
-    files.write(source.proto, external.parent / "new.onnx", source)
-    names = sorted(p.name for p in external.parent.iterdir())
-    assert names == ["model.onnx", "new.onnx", "weights.bin"]
-
-
-def test_another_file_of_that_name_is_never_overwritten(external, tmp_path):
-    source = files.read(external)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    (folder / "weights.bin").write_bytes(b"somebody else's")
-    with pytest.raises(ModelFileError, match="exists and differs from the model's external data"):
-        files.write(source.proto, folder / "new.onnx", source)
-    assert [p.name for p in folder.iterdir()] == ["weights.bin"]
-    assert (folder / "weights.bin").read_bytes() == b"somebody else's"
+def test_paths_that_no_system_takes_are_refused():
+    with pytest.raises(ModelFileError, match="cannot be read: embedded null byte"):
+        files.read("a\0b")

@@ -1,0 +1,137 @@
+"""External data: tensors whose bytes lie in other files, in the model's folder or below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+import onnx
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph import walk
+from onnx_spatial.graph.source import Source
+
+_COMPARE_BYTES = 2**20
+
+
+def tensors(source: Source) -> Iterator[onnx.TensorProto]:
+    """The tensors whose bytes lie in another file than the model's."""
+    for tensor in walk.tensors(source.proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and not _is_embedded(source, tensor):
+            yield tensor
+
+
+def _is_embedded(source: Source, tensor: onnx.TensorProto) -> bool:
+    return source.weights is not None and source.weights.hold(tensor)
+
+
+def locations(source: Source) -> list[str]:
+    """Files that hold external data, relative to the model's folder."""
+    return list(dict.fromkeys(_entry(t).get("location", "") for t in tensors(source)))
+
+
+def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def check(source: Source) -> None:
+    """Every external tensor must lie in a file of the model's folder that is long enough.
+
+    Raises:
+        ModelFileError: one does not.
+    """
+    sizes: dict[str, int] = {}
+    for tensor in tensors(source):
+        entry = _entry(tensor)
+        location = entry.get("location", "")
+        if source.folder is None:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
+                "give the model as a path so that the file can be found"
+            )
+        if location not in sizes:
+            sizes[location] = _size_of(source, source.folder, tensor.name, location)
+        try:
+            offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
+        except ValueError:
+            offset = length = -1
+        if min(offset, length) < 0:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r}: offset and length of its external data "
+                "must be integers, 0 or more"
+            )
+        if offset + length > sizes[location]:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r} needs {offset + length} bytes of "
+                f"{location!r}, which has only {sizes[location]}"
+            )
+
+
+def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
+    path = Path(location)
+    if not location or path.is_absolute() or ".." in path.parts:
+        raise ModelFileError(
+            f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
+        )
+    try:
+        found = folder / path
+        if source.path is not None and found.samefile(source.path):
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
+            )
+        if not found.is_file():
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file"
+            )
+        return found.stat().st_size
+    except (OSError, ValueError):
+        raise ModelFileError(
+            f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
+            "put it beside the model"
+        ) from None
+
+
+def same(
+    a: onnx.TensorProto, a_folder: Path | None, b: onnx.TensorProto, b_folder: Path | None
+) -> bool:
+    """Whether two tensors are the same message and hold the same bytes, wherever these lie."""
+    if _without_data(a) != _without_data(b):
+        return False
+    external = onnx.TensorProto.EXTERNAL
+    if external not in (a.data_location, b.data_location):
+        return a == b
+    pairs = zip_longest(_chunks(a, a_folder), _chunks(b, b_folder))
+    try:
+        return all(one == other for one, other in pairs)
+    except (OSError, ValueError):
+        return False
+
+
+def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    copy = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    copy.doc_string = tensor.doc_string
+    copy.metadata_props.extend(tensor.metadata_props)
+    return copy
+
+
+def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
+    """The bytes of a tensor, piece by piece, in pieces of the same size."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        data = tensor.raw_data if tensor.HasField("raw_data") else _little_endian(tensor)
+        yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
+        return
+    entry = _entry(tensor)
+    path = (folder or Path()) / entry["location"]
+    offset = int(entry.get("offset", "0"))
+    left = int(entry.get("length", "0")) or path.stat().st_size - offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
+            left -= len(chunk)
+            yield chunk
+
+
+def _little_endian(tensor: onnx.TensorProto) -> bytes:
+    array = onnx.numpy_helper.to_array(tensor)
+    return bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())

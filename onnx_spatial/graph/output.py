@@ -1,0 +1,274 @@
+"""Write models so that a name holds either what it held before or all of the new model.
+
+Everything is written to a temporary file beside its target first, and moved there in one step. Files
+of external data that an output in another folder needs are copied, never linked: tools that change
+weights in place would change both. Where the file system can share blocks, the copy is free.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.graph import external, files
+from onnx_spatial.graph.copying import Content, copy_range
+from onnx_spatial.graph.source import Source
+
+#: protobuf's limit for one message.
+MAX_BYTES = 2**31 - 1
+
+#: Writes content to a file descriptor.
+Fill = Callable[[int], None]
+
+
+def check(path: Path, source: Source, *, in_place: bool = False) -> None:
+    """Refuse outputs that cannot be written, before any work is done.
+
+    Raises:
+        UsageError: output is the input (unless `in_place`), or the model's external data.
+        ModelFileError: its folder does not exist or takes no files, or it is no regular file.
+    """
+    if path.exists() and not path.is_file():  # never put a file in the place of a device or pipe
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ModelFileError(f"{path}: cannot be written: it is {what}")
+    if in_place and path.is_symlink():
+        raise UsageError(
+            f"{path}: is a link to {path.resolve()}; convert that in place, or write -o"
+        )
+    if not in_place and source.path is not None and path.exists() and path.samefile(source.path):
+        raise UsageError(f"{path}: the output must not be the input (unless --in-place says so)")
+    for location in external.locations(source):
+        assert source.folder is not None
+        if path.resolve() in ((source.folder / location).resolve(), _beside(path, location)):
+            raise UsageError(f"{path}: is where the model's external data lies or would be copied")
+    if not path.parent.is_dir():
+        raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
+
+
+def _beside(path: Path, location: str) -> Path:
+    return (path.parent / location).resolve()
+
+
+def write(source: Source, output: str | os.PathLike[str]) -> None:
+    """Write a model: as the bytes it was read from if these are at hand, else serialized.
+
+    External data is copied beside an output in another folder; a file there that differs from
+    the one to copy is never overwritten.
+
+    Args:
+        source: the model.
+        output: where to; a link there is replaced, not followed.
+
+    Raises:
+        UsageError: output is the input.
+        ModelFileError: it cannot be written.
+    """
+    _write(source, Path(output), _content(source, str(output)))
+
+
+def copy(source: Source, output: str | os.PathLike[str]) -> None:
+    """Write the file that a model was read from, byte for byte, and its external data.
+
+    Raises:
+        UsageError: output is the input.
+        ModelFileError: it cannot be written.
+    """
+    weights = source.weights
+    content = _content(source, str(output)) if weights is None else weights.whole_file()
+    _write(source, Path(output), content)
+
+
+def _write(source: Source, path: Path, content: Content) -> None:
+    check(path, source)
+    try:
+        with _Copies.beside(path, source):
+            _atomically(path, lambda target: _fill(source, content, target))
+    except OSError as error:
+        raise _failure(path, error) from None
+
+
+def _fill(source: Source, content: Content, target: int) -> None:
+    content.write(target)
+    if source.weights is not None:
+        source.weights.check()
+
+
+def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
+    """Put a model in the place of the file that it was made from.
+
+    The file gets a second name first, model.onnx.orig or the next that is free, and loses it when
+    the new one was read back.
+
+    Args:
+        source: the model.
+        path: the file it was made from.
+        keep: leave the second name there.
+
+    Returns:
+        The second name, if it is left.
+
+    Raises:
+        ModelFileError: the model cannot be written, or reads back differently; the file at `path`
+            is then what it was.
+    """
+    content = _content(source, str(path))
+    backup = _set_aside(path)
+    try:
+        mode = path.stat().st_mode
+        _atomically(path, lambda target: _fill(source, content, target), mode)
+        if not content.is_in(path):
+            backup.replace(path)
+            raise ModelFileError(f"{path}: reads back differently; the original was put back")
+    except OSError as error:
+        raise _failure(path, error) from None
+    except BaseException:
+        keep = False  # the file is still, or again, at its place
+        raise
+    finally:
+        if not keep:
+            backup.unlink(missing_ok=True)
+    return backup if keep else None
+
+
+def _set_aside(path: Path) -> Path:
+    number = 0
+    while True:
+        backup = path.with_name(f"{path.name}.orig{number or ''}")
+        number += 1
+        try:
+            _second_name(path, backup)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _failure(backup, error) from None
+        return backup
+
+
+def _second_name(path: Path, backup: Path) -> None:
+    """A hard link, which takes no time; the name `path` is soon given to another file."""
+    try:
+        backup.hardlink_to(path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: a copy, and no half of one
+        if backup.exists():
+            raise FileExistsError from None
+        _atomically(backup, _copy_of(path))
+
+
+def _failure(path: Path, error: OSError) -> ModelFileError:
+    return ModelFileError(f"{path}: cannot be written: {error.strerror or error}")
+
+
+def _content(source: Source, name: str) -> Content:
+    if source.data is not None:
+        return Content([source.data])
+    if source.weights is None:
+        return Content([files.serialize(source.proto, name)])
+    content = source.weights.content(source.proto)
+    if content.size > MAX_BYTES:
+        raise files.too_large(name, f"{content.size} bytes")
+    return content
+
+
+def _copy_of(path: Path) -> Fill:
+    def fill(target: int) -> None:
+        with path.open("rb") as file:
+            copy_range(file, target, 0, os.fstat(file.fileno()).st_size)
+
+    return fill
+
+
+@dataclass
+class _Copies:
+    """Files of external data that go along with a model, gone again if that cannot be written."""
+
+    made: list[Path] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def beside(cls, path: Path, source: Source) -> Iterator[None]:
+        """External data of `source` in the folder of `path`, while and after that is written."""
+        copies = cls()
+        try:
+            for origin, target in _to_copy(source, path.parent):
+                copies._copy(origin, target)
+            yield
+        except BaseException:  # Ctrl-C too
+            copies._undo()
+            raise
+
+    def _copy(self, origin: Path, target: Path) -> None:
+        missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self.made.append(folder)
+        _atomically(target, _copy_of(origin))
+        self.made.append(target)
+
+    def _undo(self) -> None:
+        for path in reversed(self.made):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _to_copy(source: Source, folder: Path) -> list[tuple[Path, Path]]:
+    if source.folder is None or folder.resolve() == source.folder.resolve():
+        return []
+    pairs = []
+    for location in external.locations(source):
+        origin, target = source.folder / location, folder / location
+        if not target.exists():
+            pairs.append((origin, target))
+        elif not filecmp.cmp(origin, target, shallow=False):
+            raise ModelFileError(
+                f"{target}: exists and differs from the model's external data; "
+                "write to another folder"
+            )
+    return pairs
+
+
+def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:
+    """Fill a temporary file beside `path`, then move it there in one step.
+
+    Args:
+        path: the file to be.
+        fill: writes it.
+        mode: its permissions, if they are not those of any new file.
+    """
+    temporary = path.with_name(f".onnx-spatial-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb", buffering=0) as file:
+            fill(file.fileno())
+            if mode is not None:
+                temporary.chmod(mode)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:  # Ctrl-C too
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make the new name last through a loss of power, where folders can be synced."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,204 @@
+"""Refuse models that contradict themselves, in one line, before anything walks through them.
+
+Nothing here recurses deeper than a file can be nested, and everything is linear in the size of the
+model: the first thing that looks at a file must survive whatever is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph import walk
+
+#: Graphs inside graphs. Protobuf readers stop at 100 nested messages; each graph takes three of them
+#: (node, attribute, graph), so nothing deeper can come from a file or be read from one.
+MAX_DEPTH = 33
+
+#: Nodes of a model with every call of a function spelled out; 40 functions that call the next one
+#: twice each would be 2^40.
+MAX_INLINED = 200_000
+
+Identity = tuple[str, str, str]
+
+
+def check(model: onnx.ModelProto, name: str) -> None:
+    """See that graphs are not nested too deep and that every value and function has one source.
+
+    Args:
+        model: as it was parsed or given; only looked at.
+        name: the model in messages.
+
+    Raises:
+        ModelFileError: graphs nested too deep; a function defined twice, calling itself, or standing
+            for too many nodes; a node that reads what nothing gives, or waits for itself.
+        UnicodeDecodeError: a name is not UTF-8 text.
+    """
+    try:
+        _check_depth(model)
+        _check_functions(model)
+        for function in model.functions:
+            identity = _identity(function)
+            _Names(walk.Place(identity)).check(function)
+        _Names(walk.Place()).check(model.graph)
+    except _Unsound as error:
+        raise ModelFileError(f"{name}: {error}") from None
+
+
+class _Unsound(Exception):
+    """What is wrong, and where."""
+
+
+def _check_depth(model: onnx.ModelProto) -> None:
+    waiting: list[tuple[walk.GraphLike, int]] = [(model.graph, 0)]
+    waiting += ((function, 0) for function in model.functions)
+    while waiting:
+        graph, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise _Unsound(f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold")
+        waiting += ((g, depth + 1) for node in graph.node for _, g in walk.subgraphs(node))
+
+
+def _identity(function: onnx.FunctionProto) -> Identity:
+    return function.domain, function.name, function.overload
+
+
+def _words(identity: Identity) -> str:
+    return str(walk.Place(identity)).removeprefix("function ")
+
+
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Every function is defined once, does not call itself, and does not multiply beyond reason."""
+    bodies: dict[Identity, onnx.FunctionProto] = {}
+    for function in model.functions:
+        if bodies.setdefault(_identity(function), function) is not function:
+            raise _Unsound(f"function {_words(_identity(function))} is defined twice")
+    if not bodies:
+        return
+    calls = {identity: list(_calls(body, bodies)) for identity, body in bodies.items()}
+    callers: dict[Identity, list[Identity]] = {}
+    for identity, called in calls.items():
+        for callee in dict.fromkeys(called):
+            callers.setdefault(callee, []).append(identity)
+    open_calls = {identity: len(set(called)) for identity, called in calls.items()}
+    ready = [identity for identity, count in open_calls.items() if not count]
+    sizes: dict[Identity, int] = {}
+    while ready:
+        identity = ready.pop()
+        own = sum(1 for _ in walk.graph_nodes(walk.Place(), bodies[identity]))
+        sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
+        for caller in callers.get(identity, ()):
+            open_calls[caller] -= 1
+            if not open_calls[caller]:
+                ready.append(caller)
+    if ring := sorted(_words(identity) for identity in bodies if identity not in sizes):
+        raise _Unsound(f"functions call each other in a ring: {_listed(ring)}")
+    total = sum(sizes[callee] for callee in _calls(model.graph, bodies))
+    if total > MAX_INLINED:
+        raise _Unsound(
+            f"the calls of its functions stand for {total} nodes, more than {MAX_INLINED}"
+            if total < 10**15
+            else f"the calls of its functions stand for more than {MAX_INLINED} nodes"
+        )
+
+
+def _calls(graph: walk.GraphLike, bodies: dict[Identity, onnx.FunctionProto]) -> Iterator[Identity]:
+    for _, _, node in walk.graph_nodes(walk.Place(), graph):
+        identity = (node.domain, node.op_type, node.overload)
+        if identity in bodies:
+            yield identity
+
+
+def _listed(words: list[str], most: int = 5) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+class _Names:
+    """Where the values of a graph, and of the graphs inside it, come from."""
+
+    def __init__(self, place: walk.Place) -> None:
+        self._place = place
+        self._outer: list[set[str]] = []
+
+    def check(self, graph: walk.GraphLike) -> set[str]:
+        """The names that a graph takes from those around it.
+
+        Raises:
+            _Unsound: a name comes from nowhere, or a node waits for itself.
+        """
+        given, results = _declared(graph)
+        produced = {name for node in graph.node for name in node.output}
+        self._outer.append(given | produced)
+        captured: set[str] = set()
+        reads: list[set[str]] = []
+        for node in graph.node:
+            wanted = {name for name in node.input if name}
+            for name in wanted:
+                if not self._visible(name):
+                    raise _Unsound(
+                        f"{node.op_type} {walk.label(node)!r} in {self._place} reads {name!r}, "
+                        "which nothing gives"
+                    )
+            for step, inner in walk.subgraphs(node):
+                outside = self._place
+                self._place = outside.inside(f"{node.op_type}.{step}")
+                wanted |= self.check(inner)
+                self._place = outside
+            reads.append(wanted & produced)
+            captured |= wanted
+        for name in results:
+            if not self._visible(name):
+                raise _Unsound(f"{self._place} returns {name!r}, which nothing gives")
+        captured.update(results)
+        self._check_order(graph, reads)
+        return captured - self._outer.pop()
+
+    def _visible(self, name: str) -> bool:
+        return any(name in names for names in reversed(self._outer))
+
+    def _check_order(self, graph: walk.GraphLike, reads: list[set[str]]) -> None:
+        """Nodes may stand in any order, but none may wait for what it gives itself."""
+        done: set[str] = set()
+        waiting = []
+        for node, wanted in zip(graph.node, reads, strict=True):
+            if wanted <= done:
+                done.update(node.output)
+            else:
+                waiting.append((node, wanted))
+        if not waiting:
+            return
+        readers: dict[str, list[int]] = {}
+        missing = []
+        for index, (_, wanted) in enumerate(waiting):
+            missing.append(len(wanted - done))
+            for name in wanted - done:
+                readers.setdefault(name, []).append(index)
+        ready = [index for index, count in enumerate(missing) if not count]
+        left = set(range(len(waiting)))
+        while ready:
+            index = ready.pop()
+            left.discard(index)
+            for name in waiting[index][0].output:
+                for reader in readers.pop(name, ()):
+                    missing[reader] -= 1
+                    if not missing[reader]:
+                        ready.append(reader)
+        if left:
+            node = waiting[min(left)][0]
+            raise _Unsound(
+                f"{node.op_type} {walk.label(node)!r} in {self._place} waits for itself: "
+                f"{len(left)} nodes read each other's results in a circle or behind one"
+            )
+
+
+def _declared(graph: walk.GraphLike) -> tuple[set[str], list[str]]:
+    """Names that a graph has without any node, and the names that it returns."""
+    if isinstance(graph, onnx.FunctionProto):
+        return set(graph.input), list(graph.output)
+    given = {v.name for v in graph.input}
+    given.update(t.name for t in graph.initializer)
+    given.update(t.values.name for t in graph.sparse_initializer)
+    return given, [v.name for v in graph.output]
