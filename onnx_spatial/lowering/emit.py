@@ -90,7 +90,7 @@ class Emitter:
                 texts = [str(text).encode() for text in array.reshape(-1).tolist()]
                 tensor: ir.TensorProtocol = ir.StringTensor(texts, shape=ir.Shape(array.shape))
             else:
-                tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape))
+                tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
             value = ir.Value(
                 type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
             )

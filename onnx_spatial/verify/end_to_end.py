@@ -16,6 +16,7 @@ from onnx_spatial.verify import exactness, trials
 from onnx_spatial.verify.compare import OutputResult, compare
 from onnx_spatial.verify.exactness import Exactness
 from onnx_spatial.verify.inputs import GraphInput
+from onnx_spatial.verify.interface import overridable
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.report import Difference, Run
 from onnx_spatial.verify.search import Trial
@@ -77,9 +78,12 @@ def run(
     except RunFailure as failure:
         result.obstacles.append(str(failure))
         return result
-    _run_converted(
-        program, converted, original.folder, found.trials, marks, in_place, request, result
-    )
+    program.close()  # every session maps the weights or holds copies: one at a time
+    _describe(found.trials, converted, request, result)
+    for optimised in (False, True):
+        session = _Converted(converted, original.folder, in_place, optimised=optimised)
+        if not _compare(program, session, found.trials, marks, request, result):
+            break
     result.executed = {site for trial in found.trials for site in trial.executed}
     return result
 
@@ -104,44 +108,51 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _run_converted(
+def _describe(
+    trials: Sequence[Trial], converted: files.Source, request: Request, result: EndToEnd
+) -> None:
+    defaults = {v.name for v in overridable(converted.proto)}
+    for trial in trials:
+        shapes = {n: a.shape for n, a in trial.feeds.items()}
+        dtypes = {n: dtype_name(a) for n, a in trial.feeds.items()}
+        overridden = tuple(n for n in trial.feeds if n in defaults)
+        result.runs.append(Run(request.seed, shapes, dtypes, overridden))
+
+
+def _compare(
     program: Program,
-    converted: files.Source,
-    folder: Path | None,
-    runs: Sequence[Trial],
+    session: _Converted,
+    trials: Sequence[Trial],
     marks: Mapping[str, Exactness],
-    in_place: InPlace,
     request: Request,
     result: EndToEnd,
-) -> None:
+) -> bool:
+    """Run the converted model and compare it with what the original gave; whether it loads."""
     try:
-        sessions = _Sessions(converted, folder, in_place)
+        session.load()
     except RunFailure as failure:
-        _broken(program, "does not load", failure, runs[0], result)
-        return
-    for number, trial in enumerate(runs):
+        _broken(program, "does not load", failure, trials[0], result)
+        return False
+    for number, trial in enumerate(trials):
         shapes = {n: a.shape for n, a in trial.feeds.items()}
-        request.progress(f"run {number + 1}/{len(runs)}: {_sizes(shapes)}")
-        defaults = [n for n in trial.feeds if n in sessions.overridable]
-        dtypes = {n: dtype_name(a) for n, a in trial.feeds.items()}
-        result.runs.append(Run(request.seed, shapes, dtypes, tuple(defaults)))
-        for optimised in (False, True):
-            try:
-                outputs = sessions.run(trial.feeds, optimised)
-            except RunFailure as failure:
-                _broken(program, f"does not run{_mode(optimised)}", failure, trial, result)
-                continue
-            for name, expected in trial.outputs.items():
-                found = compare(
-                    name,
-                    number,
-                    optimised,
-                    expected,
-                    outputs[name],
-                    marks[name],
-                    same_kernels=not program.substitutes,
-                )
-                _record(found, trial, result, marks[name])
+        request.progress(f"run {number + 1}/{len(trials)}: {_sizes(shapes)}")
+        try:
+            outputs = session.run(trial.feeds)
+        except RunFailure as failure:
+            _broken(program, f"does not run{_mode(session.optimised)}", failure, trial, result)
+            continue
+        for name, expected in trial.outputs.items():
+            found = compare(
+                name,
+                number,
+                session.optimised,
+                expected,
+                outputs[name],
+                marks[name],
+                same_kernels=not program.substitutes,
+            )
+            _record(found, trial, result, marks[name])
+    return True
 
 
 def _record(found: Sequence[OutputResult], trial: Trial, result: EndToEnd, mark: Exactness) -> None:
@@ -181,43 +192,58 @@ def _sizes(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{n} {'x'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items())
 
 
-class _Sessions:
-    """The converted model with optimisations off, its sites laid bare, and with optimisations on."""
+class _Converted:
+    """The converted model: with optimisations, or without any and its sites laid bare."""
 
-    def __init__(self, source: files.Source, folder: Path | None, in_place: InPlace) -> None:
-        data = source.data or files.serialize(source.proto, source.name)
-        folder = source.folder or folder
-        outputs = {v.name for v in source.proto.graph.output}
-        self._outputs = [v.name for v in source.proto.graph.output]
-        self._extra = [n for n in in_place.wanted() if n not in outputs]
+    def __init__(
+        self, source: files.Source, folder: Path | None, in_place: InPlace, *, optimised: bool
+    ) -> None:
+        self.optimised = optimised
+        self._source = source
+        self._folder = source.folder or folder
         self._in_place = in_place
         self._stored = {t.name: t for t in source.proto.graph.initializer}
-        self._folder = str(folder or "")
+        self._outputs = [v.name for v in source.proto.graph.output]
+        self._extra = [] if optimised else [n for n in in_place.wanted() if n not in self._outputs]
+
+    def load(self) -> None:
+        """Make the session.
+
+        Raises:
+            RunFailure: the model does not load.
+        """
+        data = self._source.data or files.serialize(self._source.proto, self._source.name)
         more = onnx.ModelProto()
         more.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self._extra)
         try:
             # Serialized messages that are put together merge: two more kilobytes, and no copy.
-            self._plain = Session(data + more.SerializeToString(), folder=folder)
+            self._session = Session(
+                data + more.SerializeToString(), optimise=self.optimised, folder=self._folder
+            )
         except RunFailure:
+            if not self._extra:
+                raise
             self._extra = []
-            self._plain = Session(data, folder=folder)
-        self._optimised = Session(data, optimise=True, folder=folder)
-        self.overridable = self._plain.overridable
+            self._session = Session(data, folder=self._folder)
 
-    def run(self, feeds: Mapping[str, Array], optimised: bool) -> dict[str, Any]:
-        """The outputs; without optimisations the sites are compared in passing."""
-        if optimised:
-            return self._optimised.run(feeds)
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """The outputs; without optimisations the sites are compared in passing.
+
+        Raises:
+            RunFailure: it cannot run on this data.
+        """
+        if self.optimised:
+            return self._session.run(feeds)
         try:
-            values = self._plain.run(feeds, [*self._outputs, *self._extra])
+            values = self._session.run(feeds, [*self._outputs, *self._extra])
         except RunFailure:
             if not self._extra:
                 raise
             # numpy cannot fetch every type from a session that it can also feed strings to.
-            values = self._plain.run(feeds, self._outputs)
+            values = self._session.run(feeds, self._outputs)
         self._in_place.compare({**feeds, **values}, self._initializer)
         return values
 
     def _initializer(self, name: str) -> Array | None:
         tensor = self._stored.get(name)
-        return None if tensor is None else constant_value(tensor, self._folder)
+        return None if tensor is None else constant_value(tensor, str(self._folder or ""))

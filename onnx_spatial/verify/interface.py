@@ -18,7 +18,7 @@ def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[s
     ):
         found += _compare(what, before, after)
     fed = {v.name for v in converted.graph.input}
-    for value in _overridable(original):
+    for value in overridable(original):
         if value.name not in fed:
             found.append(f"initializer {value.name!r} can no longer be overridden")
     return found
@@ -52,7 +52,8 @@ def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [v for v in model.graph.input if v.name not in stored]
 
 
-def _overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+def overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that have an initializer to fall back on."""
     if model.ir_version < 4:  # every initializer was listed as an input, and none could be fed
         return []
     stored = {t.name for t in model.graph.initializer}

@@ -8,7 +8,7 @@ optimisations, by the very kernels that the converted model uses, so that what d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Program:
         self, model: onnx.ModelProto, sites: Collection[int], folder: Path | None = None
     ) -> None:
         self.executed: set[int] = set()
+        self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
         self.folder = folder
         # Keeping the node objects keeps their ids, by which they are recognised.
@@ -91,6 +92,15 @@ class Program:
         """
         self.executed = set()
         return self._graph.run(feeds, None)
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        """Have something called by `close`."""
+        self._closing.append(action)
+
+    def close(self) -> None:
+        """Let go of the sessions; the next run would make them again."""
+        for action in self._closing:
+            action()
 
     def foreign(self) -> list[str]:
         """Operators that neither we nor onnxruntime know, as domain:op_type."""

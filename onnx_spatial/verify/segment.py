@@ -43,6 +43,7 @@ class Segment(Step):
 
     def __post_init__(self) -> None:
         produced = {name for node in self.nodes for name in node.output}
+        self.program.on_close(self._sessions.clear)
         self._inputs = sorted(set().union(*map(cut.needs, self.nodes)) - produced)
 
     def run(self, scope: Scope) -> None:
