@@ -16,6 +16,7 @@ import click
 import onnx_spatial
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
+from onnx_spatial.cli.memory import limit_memory
 from onnx_spatial.cli.options import Output
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("SIGTERM", "SIGHUP"):  # end like Ctrl-C does: no temporary files stay behind
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
             signal.signal(getattr(signal, name), _interrupt)
+    limit_memory()
     sys.exit(run(arguments))
 
 
