@@ -95,12 +95,33 @@ class _Occurrence:
         base = self.finding.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
-    def element_types(self) -> list[int]:
-        """ONNX element types of the data input that were seen, or at least declared."""
+    def check(self) -> None:
+        """See that the data is a tensor, and that stored parameters can be read.
+
+        Raises:
+            OperatorError: they are not.
+        """
+        kinds = {t.WhichOneof("value") for t in self._data_types() if t is not None}
+        if other := kinds - {None, "tensor_type"}:
+            kind = min(other).removesuffix("_type").replace("_", " ")
+            raise OperatorError(f"the data input is of {kind} type, not a dense tensor")
+        for name in self.node.input[1:]:
+            tensor = self.scope.damaged(name) if self.scope is not None else None
+            if tensor is not None:
+                declared = f"{dtype_name(tensor.data_type)}{list(tensor.dims)}"
+                raise OperatorError(f"the stored tensor {name!r} does not hold a {declared}")
+
+    def _data_types(self) -> list[onnx.TypeProto | None]:
+        """Types of the data input that were seen, or what is declared of it."""
         seen = [types[0] for types in self.types if types]
         if not seen and self.scope is not None and self.node.input:
             seen = [self.scope.type(self.node.input[0])]
-        return [t for t in map(shapes.element_type, seen) if t is not None]
+        return seen
+
+    def element_types(self) -> list[int]:
+        """ONNX element types of the data input that were seen, or at least declared."""
+        found = map(shapes.element_type, self._data_types())
+        return [t for t in found if t is not None]
 
 
 def find(
@@ -118,8 +139,10 @@ def find(
     findings = []
     local = {(f.domain, f.name) for f in model.functions}
     for index, ((place, _, node), (_, _, probe)) in enumerate(
-        zip(walk.nodes(model), walk.nodes(copy), strict=True)
+        zip(walk.nodes(model), list(walk.nodes(copy)), strict=True)
     ):
+        if probe.domain == shapes.DOMAIN:  # the file's own are none of ours
+            probe.domain = f"{shapes.DOMAIN}.other"
         if not recognise(node.op_type, node.domain, len(node.input)):
             continue
         if (node.domain, node.op_type) in local:
@@ -145,7 +168,15 @@ def _opset(model: onnx.ModelProto, place: walk.Place) -> int | None:
 def _make_probe(node: onnx.NodeProto, number: int) -> None:
     node.domain, node.op_type = shapes.DOMAIN, shapes.PROBE
     del node.output[1:]
+    _drop_number(node)
     node.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, number))
+
+
+def _drop_number(node: onnx.NodeProto) -> None:
+    """Forget a number that the file itself holds."""
+    for index in reversed(range(len(node.attribute))):
+        if node.attribute[index].name == shapes.NUMBER:
+            del node.attribute[index]
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
@@ -316,7 +347,9 @@ def _conclude(finding: Finding, occurrences: Sequence[_Occurrence], symbols: set
     finding.facts = replace(finding.facts, inputs=inputs, attributes=_join_attributes(each))
     finding.element_types = frozenset(t for o in occurrences for t in o.element_types())
     try:
-        _check_outputs(finding.node)
+        _check_node(finding.node)
+        for occurrence in occurrences:
+            occurrence.check()
         for facts in each:
             read(facts)
         finding.call = read(finding.facts)
@@ -325,9 +358,12 @@ def _conclude(finding: Finding, occurrences: Sequence[_Occurrence], symbols: set
         finding.call, finding.error = None, str(error)
 
 
-def _check_outputs(node: onnx.NodeProto) -> None:
+def _check_node(node: onnx.NodeProto) -> None:
     if not node.output or not node.output[0]:
         raise OperatorError("the node gives no output")
+    names = [a.name for a in node.attribute]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise OperatorError(f"attribute {repeated[0]} is given more than once")
     if any(node.output[1:]):
         raise OperatorError(f"the operator has one output, the node {len(node.output)}")
 

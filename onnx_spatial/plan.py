@@ -8,17 +8,23 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from onnx_spatial import facts
 from onnx_spatial.errors import ConversionError, ModelFileError, UsageError
 from onnx_spatial.graph import edit, patch, value_info, walk
 from onnx_spatial.graph.names import Names
+from onnx_spatial.graph.outline import outline
 from onnx_spatial.lowering import Request, lower
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import show
 
 #: The opset that a model gets that imports none, with the first IR version that goes with it.
 _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
+
+
+#: Refused sites that one message names.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,10 @@ def make_plan(
         return _make_plan(proto, domains, max_rank, strategy, folder, progress or (lambda _: None))
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
+    except DecodeError as error:  # protobuf copies by writing and reading
+        raise ModelFileError(
+            f"the model is damaged: a message in it is no legal one: {error}"
+        ) from None
 
 
 def _make_plan(
@@ -149,7 +159,7 @@ def _make_plan(
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
-        return ir.from_proto(proto)
+        return ir.from_proto(outline(proto))
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
 
@@ -308,7 +318,10 @@ def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
 def refusals(sites: Iterable[Site]) -> str:
     """One line that names each refused site and the reason."""
     parts = []
-    for site in sites:
+    all_sites = list(sites)
+    for site in all_sites[:_SHOWN]:
         shape = "" if site.input_shape is None else f" on {show(site.input_shape)}"
         parts.append(f"{site.op_type} {site.node!r} in {site.graph}{shape}: {site.reason}")
+    if len(all_sites) > _SHOWN:
+        parts.append(f"and {len(all_sites) - _SHOWN} more")
     return "; ".join(parts)

@@ -8,6 +8,7 @@ with each parameter either known or said where in the node's inputs it is found 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,10 @@ class InputFacts:
         """Everything is known of an array."""
         dtype = "string" if array.dtype.kind in "OUST" else array.dtype.name
         return cls(dtype, tuple(array.shape), array)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring, _SHORT.maxlist, _SHORT.maxlong = 60, 8, 60
 
 
 class Conflict:
@@ -85,10 +90,17 @@ class NodeFacts:
         return value
 
 
+def quoted(value: object) -> str:
+    """A value in messages, shortened if it is long."""
+    return _SHORT.repr(value)
+
+
 def _kind(value: object) -> str:
     if isinstance(value, tuple):
-        return f"the list {list(value)!r}"
-    return f"{type(value).__name__} {value!r}" if isinstance(value, int | float | str) else "that"
+        return f"the list {quoted(list(value))}"
+    if isinstance(value, int | float | str):
+        return f"{type(value).__name__} {quoted(value)}"
+    return "that"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ ExtractVolumePatches  x[N,D,H,W,C]  ksizes strides padding
 
 from __future__ import annotations
 
-from onnx_spatial.dialects.node import BlockCall, NodeFacts, PatchCall, Vector
+from onnx_spatial.dialects.node import BlockCall, NodeFacts, PatchCall, Vector, quoted
 from onnx_spatial.dialects.parameters import TF_TYPES, length_of_pairs, pairs, vector
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.ops import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
@@ -60,12 +60,12 @@ def patches(node: NodeFacts) -> PatchCall:
         raise OperatorError("ExtractVolumePatches has no rates; they must be 1")
     layout = node.attributes.get("data_format", "NDHWC" if volume else "NHWC")
     if layout not in ("NHWC", "NDHWC"):
-        raise OperatorError(f"attribute data_format {layout!r} is not a channels-last layout")
+        raise OperatorError(f"attribute data_format {quoted(layout)} is not a channels-last layout")
     padding = node.string("padding")
     same: AutoPad = "same_unclamped" if volume else "same_upper"
     known: dict[str, AutoPad] = {"SAME": same, "VALID": "valid"}
     if padding not in known:
-        raise OperatorError(f"attribute padding must be SAME or VALID, not {padding!r}")
+        raise OperatorError(f"attribute padding must be SAME or VALID, not {quoted(padding)}")
     operator = ExtractPatches(kernel, strides, rates, known[padding], "channels_last")
     return PatchCall(operator, "tensorflow")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,21 @@ _FOLDABLE = frozenset(
 
 #: Of these, the ones whose last input says how large the result is: looked at before they run.
 _GROWS = frozenset({"ConstantOfShape", "Expand"})
+
+
+class _Kind(NamedTuple):
+    """Attributes of Constant that hold numbers."""
+
+    names: tuple[str, ...]
+    dtype: type[np.generic]
+
+
+_NUMBERS = {
+    onnx.AttributeProto.INT: _Kind(("value_int",), np.int64),
+    onnx.AttributeProto.INTS: _Kind(("value_ints",), np.int64),
+    onnx.AttributeProto.FLOAT: _Kind(("value_float",), np.float32),
+    onnx.AttributeProto.FLOATS: _Kind(("value_floats",), np.float32),
+}
 
 
 class Scope:
@@ -72,6 +88,14 @@ class Scope:
         """The type of a value that can be seen here, as far as it is known."""
         scope = self._owner(name)
         return scope.types.get(name) if scope is not None else None
+
+    def damaged(self, name: str) -> onnx.TensorProto | None:
+        """The stored tensor of that name, if it is small and in the file but cannot be read."""
+        owner = self._owner(name)
+        tensor = owner._tensors.get(name) if owner is not None else None
+        if tensor is None or _is_elsewhere(tensor) or _array(tensor) is not None:
+            return None
+        return tensor
 
     def value(self, name: str) -> Array | None:
         """The value of a tensor if nothing of it is left to the run, else None."""
@@ -155,8 +179,14 @@ def _foldable(node: onnx.NodeProto) -> bool:
     )
 
 
+def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is not looked at: it is large, or lies in another file."""
+    external = onnx.TensorProto.EXTERNAL
+    return bool(math.prod(tensor.dims) > SMALL or tensor.data_location == external)
+
+
 def _array(tensor: onnx.TensorProto) -> Array | None:
-    if math.prod(tensor.dims) > SMALL or tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if _is_elsewhere(tensor):
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)
@@ -170,11 +200,9 @@ def _constant(node: onnx.NodeProto) -> Array | None:
             return None
         if attribute.name == "value":
             return _array(attribute.t)
-        if attribute.name in ("value_int", "value_ints"):
-            value = onnx.helper.get_attribute_value(attribute)
-            return np.array(value, np.int64)
-        if attribute.name in ("value_float", "value_floats"):
-            return np.array(onnx.helper.get_attribute_value(attribute), np.float32)
+        kind = _NUMBERS.get(attribute.type)
+        if kind is not None and attribute.name in kind.names:
+            return np.array(onnx.helper.get_attribute_value(attribute), kind.dtype)
     return None
 
 

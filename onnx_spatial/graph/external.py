@@ -14,6 +14,8 @@ from onnx_spatial.graph.source import Source
 
 _COMPARE_BYTES = 2**20
 
+_TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
+
 
 def tensors(source: Source) -> Iterator[onnx.TensorProto]:
     """The tensors whose bytes lie in another file than the model's."""
@@ -96,11 +98,11 @@ def same(
     a: onnx.TensorProto, a_folder: Path | None, b: onnx.TensorProto, b_folder: Path | None
 ) -> bool:
     """Whether two tensors are the same message and hold the same bytes, wherever these lie."""
-    if _without_data(a) != _without_data(b):
-        return False
     external = onnx.TensorProto.EXTERNAL
     if external not in (a.data_location, b.data_location):
-        return a == b
+        return bool(a == b)
+    if _without_data(a) != _without_data(b):
+        return False
     pairs = zip_longest(_chunks(a, a_folder), _chunks(b, b_folder))
     try:
         return all(one == other for one, other in pairs)
@@ -109,9 +111,10 @@ def same(
 
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    copy = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    copy.doc_string = tensor.doc_string
-    copy.metadata_props.extend(tensor.metadata_props)
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    for field in ("raw_data", "external_data", "data_location", *_TYPED):
+        copy.ClearField(field)
     return copy
 
 

@@ -7,7 +7,7 @@ left alone is kept as it was, and only new nodes and initializers are serialized
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import onnx
 import onnx_ir as ir
@@ -52,7 +52,7 @@ class Patch:
         for node in graph:
             index = self._index.get(node)
             if index is None:
-                nodes.append(ir.to_proto(node))
+                nodes.append(ir.serde.serialize_node(node))
                 edited = True
                 continue
             kept = message.node[index]
@@ -68,7 +68,7 @@ class Patch:
             known = {t.name for t in message.initializer}
             for name, value in graph.initializers.items():
                 if name not in known and value.const_value is not None:
-                    tensor = ir.to_proto(value.const_value)
+                    tensor = ir.serde.serialize_tensor(value.const_value)
                     tensor.name = name
                     message.initializer.append(tensor)
 
@@ -123,8 +123,19 @@ def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelPro
         if isinstance(graph, onnx.GraphProto):
             infos += [*graph.input, *graph.output]
         for info in infos:
-            for dim in info.type.tensor_type.shape.dim:
+            for dim in _dims(info.type):
                 if dim.dim_param in sizes:
                     found.add(dim.dim_param)
                     dim.dim_value = sizes[dim.dim_param]
     return copy, sizes.keys() - found
+
+
+def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """The dims of a tensor type, or of those inside a sequence, optional or map type."""
+    kind = known.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield from getattr(known, kind).shape.dim
+    elif kind in ("sequence_type", "optional_type"):
+        yield from _dims(getattr(known, kind).elem_type)
+    elif kind == "map_type":
+        yield from _dims(known.map_type.value_type)

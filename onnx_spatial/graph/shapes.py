@@ -17,12 +17,15 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import bounds, walk
 
 DOMAIN = "onnx_spatial.probe"
 PROBE = "Probe"
 #: INT attribute that tells probes apart.
 NUMBER = "onnx_spatial_probe"
+
+#: Graphs times nodes of a model above which onnx, whose time grows with it, is not asked.
+_MAX_WORK = 5 * 10**7
 
 logger = logging.getLogger(__name__)
 
@@ -46,26 +49,39 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
         context.set_output_type(0, result)
 
 
+def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
+    known = context.get_input_type(0)
+    if known is not None:
+        context.set_output_type(0, bounds.output_type(known, context.get_attribute(bounds.MOST).i))
+
+
 def _register() -> None:
     with _registration:
-        if onnx.defs.has(PROBE, DOMAIN):
-            return
-        parameter = onnx.defs.OpSchema.FormalParameter
-        option = onnx.defs.OpSchema.FormalParameterOption
-        identity = onnx.defs.get_schema("Identity").type_constraints[0].allowed_type_strs
-        types = sorted(t for t in identity if t.startswith("tensor("))
-        schema = onnx.defs.OpSchema(
-            PROBE,
-            DOMAIN,
-            1,
-            inputs=[parameter("inputs", "T", param_option=option.Variadic, is_homogeneous=False)],
-            outputs=[parameter("output", "T")],
-            type_constraints=[("T", types, "any tensor")],
-        )
-        schema.set_type_and_shape_inference_function(_infer_probe)
-        onnx.defs.register_schema(schema)
-        # onnx 1.19 deadlocks at exit if a Python function outlives the interpreter.
-        atexit.register(onnx.defs.deregister_schema, PROBE, 1, DOMAIN)
+        _register_one(PROBE, _infer_probe)
+        _register_one(bounds.BOUND, _infer_bound)
+
+
+def _register_one(
+    op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]
+) -> None:
+    if onnx.defs.has(op_type, DOMAIN):
+        return
+    parameter = onnx.defs.OpSchema.FormalParameter
+    option = onnx.defs.OpSchema.FormalParameterOption
+    identity = onnx.defs.get_schema("Identity").type_constraints[0].allowed_type_strs
+    types = sorted(t for t in identity if t.startswith("tensor("))
+    schema = onnx.defs.OpSchema(
+        op_type,
+        DOMAIN,
+        1,
+        inputs=[parameter("inputs", "T", param_option=option.Variadic, is_homogeneous=False)],
+        outputs=[parameter("output", "T")],
+        type_constraints=[("T", types, "any tensor")],
+    )
+    schema.set_type_and_shape_inference_function(rule)
+    onnx.defs.register_schema(schema)
+    # onnx 1.19 deadlocks at exit if a Python function outlives the interpreter.
+    atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
 @contextmanager
@@ -86,12 +102,22 @@ def infer(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
     _register()
     if all(o.domain != DOMAIN for o in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    sizes = [len(graph.node) for _, graph in walk.graphs(model)]
+    if len(sizes) * sum(sizes) > _MAX_WORK:
+        logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
+        return model
+    bounded = onnx.ModelProto()
+    bounded.CopyFrom(model)
+    found = bounds.insert(bounded, DOMAIN)
     try:
         with _rule(rule):
-            return onnx.shape_inference.infer_shapes(model, data_prop=True)
+            inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
     except Exception as error:  # onnx raises a dozen types; none may stop a conversion
         logger.info("onnx shape inference gave up: %s", error)
         return model
+    if found:
+        bounds.remove(inferred, DOMAIN)
+    return inferred
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:

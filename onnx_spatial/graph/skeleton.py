@@ -120,12 +120,15 @@ def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto, folder: Path 
         return
     copy.name, copy.data_type = tensor.name, tensor.data_type
     copy.dims.extend(tensor.dims)
-    if small and folder is not None:
-        copy.raw_data = _external_bytes(tensor, folder)
+    data = _external_bytes(tensor, folder) if small and folder is not None else None
+    if data is not None:
+        copy.raw_data = data
+    elif small:
+        copy.data_location = tensor.data_location
 
 
-def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
-    """The bytes of a small tensor; empty where they cannot be read, which leaves it unknown."""
+def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
+    """The bytes of a small tensor; None where they cannot be read, which leaves it unknown."""
     entry = {e.key: e.value for e in tensor.external_data}
     try:
         size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
@@ -134,4 +137,4 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
             data: bytes = file.read(math.prod(tensor.dims) * size)
             return data
     except (OSError, ValueError, KeyError):
-        return b""
+        return None

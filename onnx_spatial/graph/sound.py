@@ -142,7 +142,12 @@ class _Names:
                         f"{node.op_type} {walk.label(node)!r} in {self._place} reads {name!r}, "
                         "which nothing gives"
                     )
-            for step, inner in walk.subgraphs(node):
+            inside = list(walk.subgraphs(node))
+            if len({step for step, _ in inside}) < len(inside):
+                raise _Unsound(
+                    f"{node.op_type} {walk.label(node)!r} in {self._place} has two graphs of one name"
+                )
+            for step, inner in inside:
                 outside = self._place
                 self._place = outside.inside(f"{node.op_type}.{step}")
                 wanted |= self.check(inner)
@@ -187,11 +192,23 @@ class _Names:
                     if not missing[reader]:
                         ready.append(reader)
         if left:
-            node = waiting[min(left)][0]
+            circle = _circle([waiting[index] for index in sorted(left)])
             raise _Unsound(
-                f"{node.op_type} {walk.label(node)!r} in {self._place} waits for itself: "
-                f"{len(left)} nodes read each other's results in a circle or behind one"
+                f"{circle[0].op_type} {walk.label(circle[0])!r} in {self._place} waits for itself: "
+                f"{_listed([walk.label(node) for node in circle])} read each other's results"
             )
+
+
+def _circle(waiting: list[tuple[onnx.NodeProto, set[str]]]) -> list[onnx.NodeProto]:
+    """Nodes of which each reads a result of the next, and the last one of the first."""
+    makers = {name: i for i, (node, _) in enumerate(waiting) for name in node.output}
+    path: dict[int, None] = {}
+    index = 0
+    while index not in path:
+        path[index] = None
+        index = next(makers[name] for name in sorted(waiting[index][1]) if name in makers)
+    numbers = list(path)
+    return [waiting[i][0] for i in numbers[numbers.index(index) :]]
 
 
 def _declared(graph: walk.GraphLike) -> tuple[set[str], list[str]]:

@@ -40,10 +40,15 @@ def renew(
     inferred = shapes.infer(copy, lambda number, types: None)
     changed: list[str] = []
     doubtful &= names
-    for (_, graph), (_, result) in zip(walk.graphs(model), walk.graphs(inferred), strict=False):
+    for (place, graph), (_, result) in zip(walk.graphs(model), walk.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
             found = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
+            for name, known_type in known.get(place, {}).items():
+                # onnxruntime's Scan wants to see the rank of what its body returns.
+                has_rank = known_type.tensor_type.HasField("shape")
+                if has_rank and name in found and not found[name].tensor_type.HasField("shape"):
+                    found[name].CopyFrom(known_type)
             changed += _declare(graph, found, doubtful)
             if graph is not model.graph:  # the main graph's outputs are the user's to declare
                 changed += _correct_outputs(graph, found)

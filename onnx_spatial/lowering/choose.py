@@ -110,7 +110,10 @@ def unsupported(request: Request) -> str | None:
     if request.element_types & _COMPLEX:
         return "complex tensors: onnxruntime has none, so the result could not be run"
     if strange := request.element_types - _MOVABLE:
-        names = ", ".join(sorted(TensorProto.DataType.Name(t) for t in strange))
+        known = TensorProto.DataType.values()
+        names = ", ".join(
+            sorted(TensorProto.DataType.Name(t) if t in known else str(t) for t in strange)
+        )
         return f"element type {names} is not supported"
     if TensorProto.BFLOAT16 in request.element_types and request.opset < 13:
         return f"the model's opset is {request.opset}; bfloat16 needs 13 or newer"

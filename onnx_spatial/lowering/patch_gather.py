@@ -17,11 +17,15 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.dialects import PatchCall
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.block_transpose import permute
 from onnx_spatial.lowering.emit import INT64_MAX, Emitter, Size, Tensor, same
 from onnx_spatial.lowering.padding import pad, passes
 from onnx_spatial.lowering.request import Request
 from onnx_spatial.ops import ExtractPatches
+
+#: Elements of an index that is stored in the file; longer ones are computed at run time.
+_LARGEST_INDEX = 2**20
 
 
 @dataclass(frozen=True)
@@ -163,8 +167,10 @@ def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: S
         # fewer than stride more.
         dims = (*x.dims[:axis], count, *x.dims[axis + 1 :])
         return emit.slice(x, [axis], [0], [INT64_MAX], dims, [stride])
+    if kernel > _LARGEST_INDEX:
+        raise ConversionError(f"a window of {kernel} samples needs an index of as many")
     samples = np.arange(kernel, dtype=np.int64) * rate
-    if isinstance(count, int):
+    if isinstance(count, int) and count * kernel <= _LARGEST_INDEX:
         starts = np.arange(count, dtype=np.int64) * stride
         index = emit.constant(starts[:, None] + samples, "index")
     else:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops.shapes import Dim, check_element_count, integers, show, zeros
+from onnx_spatial.ops.shapes import INT32_MAX, Dim, check_element_count, integers, show, zeros
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
 Layout = Literal["channels_last", "channels_first"]
@@ -68,6 +68,10 @@ class ExtractPatches:
                 if value < 1:
                     raise OperatorError(
                         f"{self.name}: {field}[{axis}] is {value}; it must be at least 1"
+                    )
+                if value > INT32_MAX:  # as in TensorFlow; sums of them then fit into int64
+                    raise OperatorError(
+                        f"{self.name}: {field}[{axis}] is {value}; it must fit into 32 bits"
                     )
             object.__setattr__(self, field, values)
         if self.auto_pad not in get_args(AutoPad):

@@ -13,12 +13,17 @@ from onnx_spatial.errors import OperatorError
 #: A dimension: its size, the name that a model gives it (the same name is the same size), or None.
 Dim = int | str | None
 
+INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+#: Dims that a message shows; a hostile file may have 100,000 of them.
+_SHOWN = 16
 
 
 def show(shape: Sequence[Dim]) -> str:
     """Shapes in messages: [2, H, ?, 3]."""
-    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+    more = f", ... {len(shape)} dims" if len(shape) > _SHOWN else ""
+    return "[" + ", ".join("?" if d is None else str(d) for d in shape[:_SHOWN]) + more + "]"
 
 
 def check_element_count(name: str, shape: Sequence[Dim]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.graph import shapes
+from onnx_spatial.verify import sessions
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, dtype_of
 
@@ -41,7 +43,10 @@ def _loop(body: GraphProgram, inputs: Sequence[Any], scope: Scope) -> list[Any]:
     carried = list(inputs[2:])
     collected: list[list[Array]] = [[] for _ in body.graph.output[1 + len(carried) :]]
     turn = 0
+    deadline = time.monotonic() + sessions.LOOP_SECONDS
     while condition and (trips is None or turn < trips):
+        if time.monotonic() > deadline:
+            raise sessions.endless()
         feeds = dict(zip(names[2:], carried, strict=True))
         feeds[names[0]] = _scalar(body.graph.input[0], turn, np.int64)
         feeds[names[1]] = _scalar(body.graph.input[1], condition, np.bool_)

@@ -32,7 +32,7 @@ class Imports:
         """Those of a model, or of one of its functions where `body` is one."""
         holder = body if isinstance(body, onnx.FunctionProto) else model
         opsets = {_canonical(o.domain): o.version for o in holder.opset_import}
-        default = next(v for ir, v in _OPSET_OF_IR if model.ir_version >= ir)
+        default = next((v for ir, v in _OPSET_OF_IR if model.ir_version >= ir), 11)
         return cls(model.ir_version, {"": default, **opsets}, list(model.functions))
 
 

@@ -72,7 +72,8 @@ def of_outputs(program: Program) -> dict[str, Exactness]:
 def _types(program: Program) -> Mapping[str, int]:
     """Element types by value name, as far as onnx can infer them with our operators as probes."""
     model = skeleton(program.flat)
-    pairs = zip(walk.nodes(program.flat), walk.nodes(model), strict=True)
+    # All at once: the walk follows graphs in attributes, which probes lose.
+    pairs = list(zip(walk.nodes(program.flat), walk.nodes(model), strict=True))
     for (_, _, node), (_, _, probe) in pairs:
         if program.site_of(node) is not None:
             probe.domain, probe.op_type = shapes.DOMAIN, shapes.PROBE

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx
 
-from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.dialects import BlockCall, InputFacts, NodeFacts, PatchCall, read
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.facts import attributes
 from onnx_spatial.ops.shapes import show
@@ -16,6 +17,12 @@ from onnx_spatial.verify.values import Array
 
 #: Outputs above this are not made: a block of 10^9 must not take the machine down.
 MAX_BYTES = 1 << 33
+
+#: Samples of a window; each is one step of the kernel.
+MAX_POSITIONS = 1 << 16
+
+#: Dims of a numpy array; 64 since numpy 2.
+MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 
 def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
@@ -38,6 +45,15 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     if not arrays or arrays[0] is None:
         raise OperatorError("the data input is missing")
     operator, x = call.bind(arrays), arrays[0]
+    blocked = call.blocked if isinstance(call, BlockCall) else len(call.operator.kernel)
+    if x.ndim + blocked > MAX_RANK:
+        raise OperatorError(
+            f"numpy has no room to rearrange {x.ndim} dims, {blocked} of them split"
+        )
+    if isinstance(call, PatchCall) and math.prod(call.operator.kernel) > MAX_POSITIONS:
+        raise OperatorError(
+            f"windows of {show(call.operator.kernel)} are too large for a comparison"
+        )
     shape = operator.output_shape(x.shape)
     if math.prod(d for d in shape if isinstance(d, int)) * x.dtype.itemsize > MAX_BYTES:
         raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")

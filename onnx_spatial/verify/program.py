@@ -36,6 +36,7 @@ class Program:
         imports: its opsets and functions.
         folder: as given.
         executed: which sites took part in the last run.
+        parts: into how many steps it was taken apart.
         substitutes: why parts ran in onnx's reference evaluator instead of onnxruntime, if any did.
 
     Raises:
@@ -49,9 +50,11 @@ class Program:
         self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
         self.folder = folder
+        self.parts = 0
         # Keeping the node objects keeps their ids, by which they are recognised.
         self._nodes = list(walk.nodes(model))
         self._sites = {id(self._nodes[i][2]): i for i in sites}
+        self._inlined = bool(model.functions)  # then nodes are recognised by a number
         self.flat = self._inline(model, set(sites)) if model.functions else model
         self.imports = Imports.of(self.flat)
         self._graph = GraphProgram(self.flat.graph, self, None)
@@ -59,7 +62,10 @@ class Program:
     def _inline(self, model: onnx.ModelProto, sites: set[int]) -> onnx.ModelProto:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
-        for index, (_, _, node) in enumerate(walk.nodes(copy)):
+        for index, (_, _, node) in enumerate(list(walk.nodes(copy))):
+            for attribute in reversed(range(len(node.attribute))):
+                if node.attribute[attribute].name == shapes.NUMBER:  # not of our making
+                    del node.attribute[attribute]
             if index in sites:  # its inlined copies can then still be told
                 node.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, index))
         try:
@@ -76,6 +82,8 @@ class Program:
         """Which site a node is, as its position in the walk over the model; None: not ours."""
         if id(node) in self._sites:
             return self._sites[id(node)]
+        if not self._inlined:
+            return None
         return next((a.i for a in node.attribute if a.name == shapes.NUMBER), None)
 
     def label(self, site: int) -> str:

@@ -14,11 +14,15 @@ from onnx.reference import ReferenceEvaluator
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import cut
 from onnx_spatial.verify.scope import Scope
-from onnx_spatial.verify.sessions import RunFailure, Session, first_line
+from onnx_spatial.verify.sessions import THREADS, RunFailure, Session, first_line
 from onnx_spatial.verify.values import element_type_of
 
 if TYPE_CHECKING:
     from onnx_spatial.verify.program import Program
+
+
+#: Parts of a program that may have more than one thread each.
+_MANY_PARTS = 16
 
 
 class Step:
@@ -72,7 +76,9 @@ class Segment(Step):
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
         """A session, or what stands in for one; None to try again with all shapes declared."""
         try:
-            return Session(model.SerializeToString(), folder=self.program.folder)
+            # Each session has threads of its own: a thousand of them would be too many.
+            threads = 1 if self.program.parts > _MANY_PARTS else THREADS
+            return Session(model.SerializeToString(), folder=self.program.folder, threads=threads)
         except RunFailure as failure:
             failure.progress += self._position(failure.node)
             if failure.lacks_kernel:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +31,14 @@ _FEEDABLE = frozenset(_RAW_TYPES.values())
 _SILENT = 4
 
 #: More threads gain little at the sizes that are run, and every part of a model has its own.
-_THREADS = min(4, os.cpu_count() or 1)
+THREADS = min(4, os.cpu_count() or 1)
+
+#: Seconds that a run may take in a model with loops. Every other graph ends by itself; a Loop of
+#: 2^63 turns, or one whose condition stays true, does not.
+LOOP_SECONDS = 8.0
+
+#: How the operator type Loop stands in a serialized node: field 4, 4 letters.
+_LOOP = b"\x22\x04Loop"
 
 _LACKS_KERNEL = (
     "NOT_IMPLEMENTED",
@@ -76,7 +85,7 @@ class Session:
         *,
         optimise: bool = False,
         folder: Path | None = None,
-        threads: int = _THREADS,
+        threads: int = THREADS,
     ) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = _SILENT
@@ -93,6 +102,7 @@ class Session:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(folder)
             )
+        self._has_loop = _LOOP in model
         try:
             self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a dozen types of its own
@@ -114,14 +124,37 @@ class Session:
             isinstance(a, np.ndarray) and _is_raw(a) for a in feeds.values()
         )
         try:
-            if not raw:
-                fed = {n: _contiguous(a) for n, a in feeds.items()}
-                return dict(zip(names, self._session.run(names, fed, options), strict=True))
-            values = {n: _to_ort(a) for n, a in feeds.items()}
-            results = self._session.run_with_ort_values(names, values, options)
-            return {n: _from_ort(v) for n, v in zip(names, results, strict=True)}
+            with _deadline(options, self._has_loop):
+                if not raw:
+                    fed = {n: _contiguous(a) for n, a in feeds.items()}
+                    return dict(zip(names, self._session.run(names, fed, options), strict=True))
+                values = {n: _to_ort(a) for n, a in feeds.items()}
+                results = self._session.run_with_ort_values(names, values, options)
+                return {n: _from_ort(v) for n, v in zip(names, results, strict=True)}
         except Exception as error:  # as above
+            if options.terminate:
+                raise endless() from None
             raise _failure(error, "run") from None
+
+
+def endless() -> RunFailure:
+    """A loop that was given up, whatever it is fed."""
+    return RunFailure(f"a loop was still running after {LOOP_SECONDS:.0f} s", "load")
+
+
+@contextmanager
+def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
+    """Tell onnxruntime, which looks at it between two nodes, to give up in time."""
+    if not needed:
+        yield
+        return
+    timer = threading.Timer(LOOP_SECONDS, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _contiguous(value: Any) -> Any:

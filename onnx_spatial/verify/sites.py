@@ -23,7 +23,7 @@ from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify import legal
 from onnx_spatial.verify.compare import compare
 from onnx_spatial.verify.exactness import Exactness
-from onnx_spatial.verify.kernels import run_facts
+from onnx_spatial.verify.kernels import MAX_RANK, run_facts
 from onnx_spatial.verify.report import Check, Difference, SiteResult
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.slices import Converted, Slice
@@ -105,6 +105,9 @@ def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: 
     rng = np.random.default_rng([seed, finding.index])
     types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
     draws = [d for d in _draws(finding, rng) if d.elements <= MAX_ELEMENTS]
+    if draws and max(len(d.shape) for d in draws) > MAX_RANK:
+        site.withdraw(f"numpy has no more than {MAX_RANK} dims")
+        return
     if not draws:
         site.withdraw("no legal sizes were found, or only very large ones")
     if ignored := _ignored_parameters(finding, draws, part):
@@ -117,8 +120,12 @@ def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: 
             site.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
         bench = _Bench(site, part, element_type, folder)
-        for number, draw in enumerate(draws):
-            bench.compare(draw, np.random.default_rng([seed, finding.index, number]))
+        try:
+            for number, draw in enumerate(draws):
+                bench.compare(draw, np.random.default_rng([seed, finding.index, number]))
+        except OperatorError as error:
+            site.withdraw(str(error))
+            return
         if len(draws) > 1 and bench.never_ran:
             # Nothing is fixed here that shape inference could see, yet no size at all runs: made
             # for the one size that the whole model has at this place. The whole model will tell.

@@ -53,7 +53,11 @@ class Control(Step):
     def run(self, scope: Scope) -> None:
         """Run the bodies that the node chooses, as often as it says."""
         node = self.nodes[0]
-        results = control.run(node, self.bodies, scope)
+        try:
+            results = control.run(node, self.bodies, scope)
+        except (LookupError, ValueError, TypeError) as error:
+            reason = f"{node.op_type} node {walk.label(node)!r} does not fit its graphs: {error}"
+            raise RunFailure(reason, "load") from None
         scope.values.update((n, v) for n, v in zip(node.output, results, strict=False) if n)
 
 
@@ -81,6 +85,7 @@ class GraphProgram:
                 nodes.append(node)
         self._program = program
         self._steps = self._plan(nodes)
+        program.parts += len(self._steps)
         self._choose_outputs()
 
     def run(self, feeds: Mapping[str, Any], outer: Scope | None) -> dict[str, Any]:

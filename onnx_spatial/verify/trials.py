@@ -12,6 +12,7 @@ from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files
 from onnx_spatial.verify.candidates import Candidates, rank_from_sites
 from onnx_spatial.verify.inputs import Assignment, GraphInput, check_given, fixed_sizes, overrides
+from onnx_spatial.verify.kernels import MAX_RANK
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.search import Search, Trial
 from onnx_spatial.verify.sessions import RunFailure
@@ -57,6 +58,9 @@ def program_of(
     for wanted in (i for i in inputs if i.default is None):
         if wanted.element_type is None:
             raise RunFailure(f"input {wanted.name!r} is no dense tensor of a known type", "load")
+        if wanted.dims is not None and len(wanted.dims) > MAX_RANK:
+            reason = f"input {wanted.name!r} has {len(wanted.dims)} dims, numpy {MAX_RANK} at most"
+            raise RunFailure(reason, "load")
         if wanted.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
             raise RunFailure(
                 f"input {wanted.name!r} is complex, and onnxruntime has no complex tensors", "load"

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnx_spatial.errors import ModelFileError
+
 Array = npt.NDArray[Any]
 
 STRING = onnx.TensorProto.STRING
@@ -58,8 +60,15 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def constant_value(tensor: onnx.TensorProto, folder: str = "") -> Array:
-    """The array in a tensor message; strings as Python strings."""
-    array: Array = onnx.numpy_helper.to_array(tensor, folder)
+    """The array in a tensor message; strings as Python strings.
+
+    Raises:
+        ModelFileError: its data does not fill its shape, or is of a type that onnx does not know.
+    """
+    try:
+        array: Array = onnx.numpy_helper.to_array(tensor, folder)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise ModelFileError(f"tensor {tensor.name!r} cannot be read: {error}") from None
     if array.dtype.kind in "OS":
         decoded = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in array.flat]
         array = np.array(decoded, object).reshape(array.shape)

@@ -1,0 +1,488 @@
+"""A model that holds every field of onnx.proto, and what differs between two models part by part.
+
+The frame is written by hand: it has to be a model, with operators of ours in the main graph, in
+branches and in functions. Whatever the frame leaves empty is found by reflection and filled, so
+that the fields of a newer onnx come in by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import running
+from building import TF
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from onnx import TensorProto, helper, numpy_helper
+
+#: Of a field number that onnx.proto does not have: 5000, length-delimited, "beyond".
+UNKNOWN = b"\xc2\xb8\x02\x06beyond"
+
+#: The file that one tensor of the model lies in, and what is in it.
+WEIGHTS = ("weights.bin", np.float32([1, 2]).tobytes())
+
+#: Metadata key on every node that conversion writes.
+ORIGIN = "onnx_spatial.origin"
+
+#: Fields that stay empty, by full name, with the reason.
+EXCEPTIONS: dict[str, str] = {}
+
+
+# Reflection
+
+
+def _repeated(kind: FieldDescriptor) -> bool:
+    known = getattr(kind, "is_repeated", None)  # protobuf 4 has the label only
+    return bool(kind.label == kind.LABEL_REPEATED if known is None else known)
+
+
+def every_field() -> dict[str, FieldDescriptor]:
+    """All fields of all messages that a model may hold, by full name."""
+    found: dict[str, FieldDescriptor] = {}
+    seen: set[str] = set()
+
+    def visit(kind: Descriptor) -> None:
+        if kind.full_name in seen:
+            return
+        seen.add(kind.full_name)
+        for each in kind.fields:
+            found[each.full_name] = each
+            if each.message_type is not None:
+                visit(each.message_type)
+
+    visit(onnx.ModelProto.DESCRIPTOR)
+    return found
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """A message and all messages in it."""
+    yield message
+    for kind, value in message.ListFields():
+        if kind.message_type is not None:
+            for inner in value if _repeated(kind) else [value]:
+                yield from messages(inner)
+
+
+def populated(message: Message) -> set[str]:
+    """Full names of the fields that are set somewhere in a message."""
+    return {kind.full_name for each in messages(message) for kind, _ in each.ListFields()}
+
+
+def _fill(message: Message, kind: FieldDescriptor) -> None:
+    """Give a field some value of its type."""
+    if kind.message_type is not None:
+        target = getattr(message, kind.name)
+        inner = target.add() if _repeated(kind) else target
+        inner.SetInParent()
+        for each in kind.message_type.fields:
+            if each.message_type is None:
+                _fill(inner, each)
+        return
+    numbers = (kind.CPPTYPE_DOUBLE, kind.CPPTYPE_FLOAT)
+    if kind.cpp_type == kind.CPPTYPE_STRING:
+        value: object = "filled" if kind.type == kind.TYPE_STRING else b"filled"
+    elif kind.cpp_type == kind.CPPTYPE_ENUM:
+        value = kind.enum_type.values[-1].number
+    else:
+        value = 1.5 if kind.cpp_type in numbers else 7
+    if _repeated(kind):
+        getattr(message, kind.name).extend([value, value])
+    else:
+        setattr(message, kind.name, value)
+
+
+def complete(model: onnx.ModelProto) -> None:
+    """Fill what is populated nowhere, each field in the last message that has it."""
+    for _ in range(8):  # a new message brings new fields
+        missing = every_field().keys() - populated(model) - EXCEPTIONS.keys()
+        if not missing:
+            return
+        holders = {message.DESCRIPTOR.full_name: message for message in messages(model)}
+        for name in sorted(missing):
+            kind = every_field()[name]
+            holder = holders.get(kind.containing_type.full_name)
+            oneof = kind.containing_oneof
+            if holder is not None and oneof is not None and holder.WhichOneof(oneof.name):
+                holder = _second(model, kind.containing_type.full_name)
+            if holder is not None:
+                _fill(holder, kind)
+
+
+def _second(model: onnx.ModelProto, wanted: str) -> Message:
+    """A copy, in the same list, of the last message of a type: a oneof has room for one field."""
+    lists = [
+        value
+        for message in messages(model)
+        for kind, value in message.ListFields()
+        if kind.message_type is not None and _repeated(kind)
+    ]
+    for candidates in reversed(lists):
+        if any(each.DESCRIPTOR.full_name == wanted for each in messages(candidates[-1])):
+            candidates.add().CopyFrom(candidates[-2])
+            found = [m for m in messages(candidates[-1]) if m.DESCRIPTOR.full_name == wanted]
+            return found[-1]
+    raise AssertionError(f"{wanted} is in no list")
+
+
+# The frame
+
+
+def _described(info: onnx.ValueInfoProto, words: str) -> onnx.ValueInfoProto:
+    info.doc_string = f"about {words}"
+    info.metadata_props.add(key=f"{words} key", value=f"{words} value")
+    return info
+
+
+def _value(name: str, dims: object, element_type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return _described(helper.make_tensor_value_info(name, element_type, dims), name)
+
+
+def _bare(name: str) -> onnx.ValueInfoProto:
+    """Declared as explicitly as can be that nothing is known."""
+    return onnx.ValueInfoProto(name=name, doc_string="")
+
+
+def _spatial(op_type: str, data: str, output: str, name: str) -> onnx.NodeProto:
+    node = helper.make_node(op_type, [data, "block", "none"], [output], name, domain=TF)
+    node.doc_string = f"doc of {name}"
+    node.metadata_props.add(key="from", value=name)
+    return node
+
+
+def _branch(name: str, op_type: str, *, inner: bool, stored: bool = True) -> onnx.GraphProto:
+    """A branch with one operator of ours, or none, and maybe an initializer of its own."""
+    last = _spatial(op_type, f"{name}.a", f"{name}.z", f"{name} site")
+    if not inner:
+        last = helper.make_node("Neg", [f"{name}.a"], [f"{name}.z"], f"{name} neg")
+    factor = f"{name}.w" if stored else "w"
+    nodes = [helper.make_node("Mul", ["y", factor], [f"{name}.a"], f"{name} mul"), last]
+    weights = [numpy_helper.from_array(np.float32([2]), factor)] if stored else []
+    graph = helper.make_graph(nodes, name, [], [_bare(f"{name}.z")], weights)
+    graph.doc_string = ""
+    graph.value_info.append(_value(f"{name}.a", [4, None, None, "C"]))
+    graph.metadata_props.add(key=f"{name} key", value="")
+    return graph
+
+
+def _function(overload: str, *, inner: bool, odd: bool) -> onnx.FunctionProto:
+    block = numpy_helper.from_array(np.int64([1, 1]), "block of one")
+    none = numpy_helper.from_array(np.zeros((2, 2), np.int32), "no paddings")
+    site = _spatial("SpaceToBatchND", "scaled", "result", "function site")
+    neg = helper.make_node("Neg", ["scaled"], ["result"], "function neg")
+    alpha = helper.make_node("LeakyRelu", ["data"], ["scaled"], "scale")
+    alpha.attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
+    nodes = [
+        helper.make_node("Constant", [], ["block"], "block", value=block),
+        helper.make_node("Constant", [], ["none"], "none", value=none),
+        alpha,
+        site if inner else neg,
+    ]
+    imports = [helper.make_opsetid("", running.newest_opset()), helper.make_opsetid("odd", 3)]
+    if inner:
+        imports.append(helper.make_opsetid(TF, 1))
+    function = helper.make_function("local", "blocks", ["data"], ["result"], nodes, imports)
+    function.overload = overload
+    function.doc_string = "a function"
+    function.attribute.append("required")
+    function.attribute_proto.append(helper.make_attribute("alpha", 0.5, "its default"))
+    function.metadata_props.add(key="function key", value="function value")
+    function.value_info.append(_value("scaled", [None, None, None, None]))
+    if odd:
+        function.node.append(helper.make_node("Odd", ["data"], ["odd"], "odd", domain="odd"))
+    return function
+
+
+def _tensors() -> Iterator[TensorProto]:
+    """One for each element type and way to store it; the last ones are out of the ordinary."""
+    whole = {TensorProto.INT64: "int64_data", TensorProto.UINT64: "uint64_data"}
+    for number in TensorProto.DataType.values():
+        name = TensorProto.DataType.Name(number).lower()
+        tensor = TensorProto(name=f"typed {name}", data_type=number, dims=[2])
+        if number in (TensorProto.FLOAT, TensorProto.COMPLEX64):
+            tensor.float_data.extend([1.5] * (2 if number == TensorProto.FLOAT else 4))
+        elif number in (TensorProto.DOUBLE, TensorProto.COMPLEX128):
+            tensor.double_data.extend([2.5] * (2 if number == TensorProto.DOUBLE else 4))
+        elif number == TensorProto.STRING:
+            tensor.string_data.extend([b"one", b"\xff no text"])
+        elif number in (TensorProto.UINT32, *whole):
+            getattr(tensor, whole.get(number, "uint64_data")).extend([1, 2])
+        elif number:
+            tensor.int32_data.extend([1, 1])
+        tensor.doc_string = "" if number % 2 else name
+        tensor.metadata_props.add(key="tensor", value=name)
+        yield tensor
+    yield numpy_helper.from_array(np.arange(3, dtype=np.int16), "raw")
+    segment = TensorProto(name="a segment", data_type=TensorProto.INT32, dims=[4])
+    segment.segment.begin, segment.segment.end = 0, 2
+    yield segment
+    elsewhere = TensorProto(name="elsewhere", data_type=TensorProto.FLOAT, dims=[2])
+    elsewhere.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", "0"), ("length", "8")):
+        elsewhere.external_data.add(key=key, value=value)
+    yield elsewhere
+
+
+def _types() -> Iterator[onnx.TypeProto]:
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, "N", None, 0])
+    tensor.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    tensor.tensor_type.shape.dim[1].denotation = ""
+    tensor.denotation = "IMAGE"
+    yield tensor
+    yield helper.make_sequence_type_proto(tensor)
+    yield helper.make_optional_type_proto(helper.make_sequence_type_proto(tensor))
+    yield helper.make_map_type_proto(TensorProto.STRING, tensor)
+    yield helper.make_sparse_tensor_type_proto(TensorProto.INT32, [3, "M"])
+    opaque = onnx.TypeProto()
+    opaque.opaque_type.domain, opaque.opaque_type.name = "odd", "Opaque"
+    yield opaque
+    yield onnx.TypeProto(denotation="nothing else")
+
+
+def _sparse(name: str) -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.float32([1, 2]), name)
+    return helper.make_sparse_tensor(
+        values, numpy_helper.from_array(np.int64([0, 3]), f"{name} at"), [5]
+    )
+
+
+def _everything() -> onnx.NodeProto:
+    """A node of somebody else's with attributes of every kind."""
+    node = helper.make_node("Everything", ["x", "", "w"], ["every", ""], "every", domain="odd")
+    node.overload = "an overload"
+    inner = helper.make_graph([helper.make_node("Odd", [], [], domain="odd")], "", [], [])
+    kinds = onnx.AttributeProto
+    values: list[tuple[str, int, object]] = [
+        ("f", kinds.FLOAT, 0.0),
+        ("i", kinds.INT, 0),
+        ("s", kinds.STRING, b"\xff\xfe no text"),
+        ("t", kinds.TENSOR, numpy_helper.from_array(np.float32([1]), "t")),
+        ("g", kinds.GRAPH, inner),
+        ("sparse_tensor", kinds.SPARSE_TENSOR, _sparse("in an attribute")),
+        ("tp", kinds.TYPE_PROTO, helper.make_tensor_type_proto(TensorProto.INT4, [7])),
+        ("floats", kinds.FLOATS, [0.0, -0.0, 1.5]),
+        ("ints", kinds.INTS, [0, -1, 2**63 - 1]),
+        ("strings", kinds.STRINGS, [b"", b"\xff"]),
+        ("tensors", kinds.TENSORS, list(_tensors())),
+        ("graphs", kinds.GRAPHS, [inner, inner]),
+        ("sparse_tensors", kinds.SPARSE_TENSORS, [_sparse("1"), _sparse("2")]),
+        ("type_protos", kinds.TYPE_PROTOS, list(_types())),
+    ]
+    for name, kind, value in values:
+        attribute = node.attribute.add(name=f"of kind {name}", type=kind, doc_string=name)
+        target = getattr(attribute, name)
+        if isinstance(value, list):
+            target.extend(value)
+        elif isinstance(value, Message):
+            target.CopyFrom(value)
+        else:
+            setattr(attribute, name, value)
+    empty = node.attribute.add(name="explicitly empty", type=kinds.INTS)
+    empty.ref_attr_name, empty.doc_string = "", ""
+    return node
+
+
+def build(*, odd: bool = True, sites: bool = True, ir_version: int = 10) -> onnx.ModelProto:
+    """The model.
+
+    Args:
+        odd: with everything that no runtime loads; without, onnxruntime runs what is left of it
+            once our operators are converted.
+        sites: with our operators; without there is nothing to do.
+        ir_version: below 4 the initializers are inputs too, and there are no functions.
+    """
+    first = _spatial("SpaceToBatchND", "a", "y", "main site")
+    if not sites:
+        first = helper.make_node("Neg", ["a"], ["y"], "main neg")
+    call = helper.make_node("blocks", ["u"], ["v"], "call", domain="local", required=1)
+    call.overload = "second" if odd else ""
+    choice = helper.make_node("If", ["flag"], ["u"], "choice")
+    choice.attribute.add(
+        name="then_branch",
+        type=5,
+        g=_branch("then", "SpaceToBatchND", inner=sites, stored=ir_version >= 4),
+    )
+    choice.attribute.add(
+        name="else_branch",
+        type=5,
+        g=_branch("else", "BatchToSpaceND", inner=False, stored=ir_version >= 4),
+    )
+    last = helper.make_node("Neg", ["v" if ir_version >= 8 else "u"], ["z"], "last")
+    nodes = [helper.make_node("Mul", ["x", "w"], ["a"], "scale"), first, choice, call, last]
+    if ir_version < 8:
+        nodes.remove(call)
+    nodes[0].doc_string = nodes[0].domain = nodes[0].overload = ""
+    graph = helper.make_graph(
+        nodes,
+        "main",
+        [_value("x", ["N", 4, 4, 1]), _value("flag", [], TensorProto.BOOL), _value("w", [1])],
+        [_value("z", [None, None, None, None])],
+        [
+            numpy_helper.from_array(np.float32([3]), "w"),
+            numpy_helper.from_array(np.int32([[0, 0], [0, 0]]), "none"),
+            numpy_helper.from_array(np.float64([5, 6]), "never read"),
+            numpy_helper.from_array(np.int64([2, 2]), "block"),
+        ],
+        "about the graph",
+    )
+    if ir_version < 4:
+        graph.input.extend(
+            helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+            for t in graph.initializer[1:]
+        )
+    graph.value_info.extend([_value("a", ["N", 4, 4, 1]), _value("y", [7, 7, 7, 7])])
+    graph.value_info.append(_value("of nothing", [1]))
+    graph.metadata_props.add(key="graph key", value="graph value")
+    graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(
+        key="SCALE_TENSOR", value="w"
+    )
+    imports = [helper.make_opsetid("", running.newest_opset()), helper.make_opsetid("local", 1)]
+    imports += [helper.make_opsetid("odd", 3)]
+    if sites:
+        imports.insert(1, helper.make_opsetid(TF, 1))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    model.producer_name, model.producer_version = "a producer", "1.2.3"
+    model.domain, model.model_version, model.doc_string = "a.domain", 0, ""
+    model.metadata_props.add(key="model key", value="model value")
+    if ir_version >= 8:
+        model.functions.append(_function("", inner=sites and not odd, odd=odd))
+    if odd:
+        model.functions.append(_function("second", inner=sites, odd=True))
+        graph.node.append(_everything())
+        graph.sparse_initializer.append(_sparse("sparse"))
+        for number, kind in enumerate(_types()):
+            graph.value_info.add(name=f"type {number}").type.CopyFrom(kind)
+        training = model.training_info.add()
+        training.initialization.CopyFrom(helper.make_graph([], "initialization", [], []))
+        training.algorithm.CopyFrom(_branch("step", "SpaceToBatchND", inner=False))
+        training.initialization_binding.add(key="w", value="w0")
+        training.update_binding.add(key="w", value="w1")
+        # make_model copied the graph
+        model.graph.CopyFrom(graph)
+        model.graph.node[-1].attribute.add(name="carrier", type=4).t.CopyFrom(
+            TensorProto(name="carrier", data_type=TensorProto.FLOAT, dims=[0])
+        )
+        complete(model)
+    for message in list(messages(model)):
+        message.MergeFromString(UNKNOWN)
+    return model
+
+
+# What differs
+
+
+@dataclass
+class Differences:
+    """What differs between two models, by the kinds that `Conversion.touched` knows, and the rest."""
+
+    nodes_replaced: list[str] = field(default_factory=list)
+    nodes_added: list[str] = field(default_factory=list)
+    initializers_added: list[str] = field(default_factory=list)
+    value_info_changed: list[str] = field(default_factory=list)
+    opset_imports_removed: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+    compared: int = 0
+
+    def touched(self) -> dict[str, list[str]]:
+        """Without the rest, sorted."""
+        kinds = vars(self).items()
+        return {k: sorted(v) for k, v in kinds if isinstance(v, list) and k != "other"}
+
+
+def differences(before: onnx.ModelProto, after: onnx.ModelProto) -> Differences:
+    """Compare message by message the bytes of everything."""
+    found = Differences()
+    _compare(before, after, "model", found)
+    return found
+
+
+def _compare(before: Message, after: Message, path: str, found: Differences) -> None:
+    """The fields of two messages of one type, and behind them the fields that nobody knows."""
+    for kind in before.DESCRIPTOR.fields:
+        here = f"{path}.{kind.name}"
+        a, b = getattr(before, kind.name), getattr(after, kind.name)
+        if _repeated(kind):
+            _compare_lists(kind, list(a), list(b), here, found)
+        elif kind.message_type is not None and before.HasField(kind.name):
+            if not after.HasField(kind.name):
+                found.other.append(here)
+            _compare(a, b, here, found)
+        else:
+            found.compared += 1
+            if before.HasField(kind.name) != after.HasField(kind.name) or not _same(kind, a, b):
+                found.other.append(here)
+    if _unknown(before) != _unknown(after):
+        found.other.append(f"{path}: unknown fields")
+
+
+def _same(kind: FieldDescriptor, a: object, b: object) -> bool:
+    if kind.message_type is not None:
+        return a.SerializeToString() == b.SerializeToString()  # type: ignore[attr-defined]
+    return repr(a) == repr(b)  # -0.0 is not 0.0
+
+
+def _unknown(message: Message) -> bytes:
+    """What is left of the bytes of a message without its known fields."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for kind in message.DESCRIPTOR.fields:
+        rest.ClearField(kind.name)
+    return bytes(rest.SerializeToString())
+
+
+def _compare_lists(
+    kind: FieldDescriptor, a: list[object], b: list[object], path: str, found: Differences
+) -> None:
+    if kind.full_name in ("onnx.GraphProto.node", "onnx.FunctionProto.node"):
+        b = _without_new_nodes(a, b, found)
+        a = [node for node in a if node.name not in found.nodes_replaced]
+    elif kind.full_name == "onnx.GraphProto.initializer":
+        found.initializers_added += [t.name for t in b[len(a) :]]
+        b = b[: len(a)]
+    elif kind.name == "opset_import":
+        kept = [each for each in a if each in b]
+        found.opset_imports_removed += [each.domain for each in a if each not in b]
+        a = kept
+    elif kind.name == "value_info" or kind.full_name == "onnx.GraphProto.output":
+        a, b = _without_changed_infos(a, b, found)
+    if len(a) != len(b):
+        found.other.append(f"{path}: {len(a)} and {len(b)}")
+        return
+    for index, (x, y) in enumerate(zip(a, b, strict=True)):
+        if kind.message_type is not None:
+            _compare(x, y, f"{path}[{index}]", found)
+        else:
+            found.compared += 1
+            if not _same(kind, x, y):
+                found.other.append(f"{path}[{index}]")
+
+
+def _without_new_nodes(a: list[object], b: list[object], found: Differences) -> list[object]:
+    names = {node.name for node in a}
+    found.nodes_replaced += [n.name for n in a if n.name not in {node.name for node in b}]
+    new = [n for n in b if n.name not in names and any(p.key == ORIGIN for p in n.metadata_props)]
+    found.nodes_added += [node.name for node in new]
+    return [node for node in b if node not in new]
+
+
+def _without_changed_infos(
+    a: list[object], b: list[object], found: Differences
+) -> tuple[list[object], list[object]]:
+    """Both lists without the values whose declared type differs; nothing else of them may."""
+    types_a = {v.name: v.type.SerializeToString() for v in a}
+    types_b = {v.name: v.type.SerializeToString() for v in b}
+    changed = [n for n in (types_a | types_b) if types_a.get(n) != types_b.get(n)]
+    found.value_info_changed += changed
+    left, right = ([_untyped(v, changed) for v in infos] for infos in (a, b))
+    both = types_a.keys() & types_b.keys()
+    return [v for v in left if v.name in both], [v for v in right if v.name in both]
+
+
+def _untyped(info: onnx.ValueInfoProto, changed: list[str]) -> onnx.ValueInfoProto:
+    copy = onnx.ValueInfoProto()
+    copy.CopyFrom(info)
+    if info.name in changed:
+        copy.ClearField("type")
+    return copy

@@ -1,0 +1,821 @@
+"""Models that are damaged, contradict themselves or ask for the impossible, and who tries them out.
+
+Each case is a function that makes the model and a pattern of what must become of it: the class of
+the error and its message, "converted", or "nothing to do". Run as a program, this module converts
+the case named on each line of its input and writes what became of it as a line of JSON; its memory
+is limited, so that a bomb fails instead of taking the machine along.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import onnx_spatial
+from onnx_spatial.verify import sessions
+
+TF = "ai.onnx.converters.tensorflow"
+HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'
+PARAMETERS = "int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}"
+DEEP = 10_000
+
+Model = onnx.ModelProto | bytes
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and what must become of it; where nothing runs it, it is converted without proof."""
+
+    make: Callable[[], Model]
+    outcome: str
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(outcome: str) -> Callable[[Callable[[], Model]], Callable[[], Model]]:
+    """Register a function that makes a model."""
+
+    def register(make: Callable[[], Model]) -> Callable[[], Model]:
+        CASES[make.__name__] = Case(make, outcome)
+        return make
+
+    return register
+
+
+def cases(name: str, make: Callable[[Any], Model], variants: Mapping[str, tuple[Any, str]]) -> None:
+    """Register one case per variant: what `make` is called with, and the outcome."""
+    for variant, (argument, outcome) in variants.items():
+        CASES[f"{name}: {variant}"] = Case(lambda a=argument: make(a), outcome)
+
+
+def text(source: str) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(HEAD + source.replace("M.", f"{TF}."))
+
+
+def good() -> onnx.ModelProto:
+    """A model that converts."""
+    return text(f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{
+        [site] y = M.SpaceToBatchND(x, block, none)
+        z = Neg(y)
+    }}""")
+
+
+def changed(change: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
+    """The good model after a change."""
+    model = good()
+    change(model)
+    return model
+
+
+# Bytes
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+def nested(payload: bytes, fields: Iterable[tuple[int, bytes]]) -> bytes:
+    """`payload` inside messages; fields are (number, what stands before it), the outermost first."""
+    heads, total = [], len(payload)
+    for number, before in reversed(list(fields)):
+        head = varint(number << 3 | 2) + varint(len(before) + total) + before
+        heads.append(head)
+        total += len(head)
+    return b"".join(reversed(heads)) + payload
+
+
+def nested_ifs(depth: int) -> bytes:
+    attribute = b"\x0a\x0bthen_branch\xa0\x01\x05"
+    level = [(1, b"\x22\x02If"), (5, attribute), (6, b"")]
+    return b"\x08\x08" + nested(b"", [(7, b""), *level * depth])
+
+
+def nested_types(depth: int) -> bytes:
+    return b"\x08\x08" + nested(
+        b"", [(7, b""), (11, b"\x0a\x01x"), (2, b""), *[(4, b""), (1, b"")] * depth]
+    )
+
+
+NO_MODEL = "ModelFileError: model: is not an ONNX model"
+cases(
+    "cut off",
+    lambda n: good().SerializeToString()[:n],
+    {str(n): (n, NO_MODEL) for n in (0, 1, 9, -1, -40)},
+)
+cases(
+    "bytes",
+    lambda data: data,
+    {
+        "zeros": (b"\0" * 1000, NO_MODEL),
+        "ones": (b"\xff" * 1000, NO_MODEL),
+        "text": (b"hello world\n" * 100, NO_MODEL),
+        "an endless number": (b"\x80" * 10**6, NO_MODEL),
+        "a million groups": (b"\x0b" * 10**6, NO_MODEL),
+        "more than there is": (b"\x3a\xff\xff\xff\xff\x07abc", NO_MODEL),
+        "graphs 10,000 deep": (nested_ifs(DEEP), NO_MODEL),
+        "types 10,000 deep": (nested_types(DEEP), NO_MODEL),
+        "graphs as deep as can be read": (nested_ifs(33), "nothing to do"),
+    },
+)
+
+
+@case("ModelFileError: model: graphs are nested more than 33 deep")
+def graphs_in_memory_10000_deep() -> onnx.ModelProto:
+    model = good()
+    graph = model.graph
+    for number in range(DEEP):
+        node = graph.node.add(op_type="If", output=[f"o{number}"])
+        graph = node.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
+    return model
+
+
+@case("ModelFileError: the model is damaged")
+def types_in_memory_1000_deep() -> onnx.ModelProto:
+    model = good()
+    kind = model.graph.value_info.add(name="y").type
+    for _ in range(1000):
+        kind = kind.sequence_type.elem_type
+    kind.tensor_type.elem_type = TensorProto.FLOAT
+    return model
+
+
+def not_text(name: bytes) -> bytes:
+    model = good()
+    model.graph.name, model.doc_string = "gname", "docstring"
+    model.metadata_props.add(key="metakey", value="metavalue")
+    model.graph.initializer[0].doc_string = "tensordoc"
+    model.graph.node[1].name = "negname"
+    attribute = helper.make_attribute("attrname", "attrvalue")
+    model.graph.node.append(helper.make_node("Other", ["x"], ["valname"], domain="my.own"))
+    model.graph.node[-1].attribute.append(attribute)
+    model.graph.node[-1].overload = "ovload"
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "dimname"
+    model.graph.input[0].type.denotation = "denoted"
+    data = model.SerializeToString()
+    assert name in data
+    return data.replace(name, b"\xff\xfe" + name[2:])
+
+
+NO_TEXT = "ModelFileError: .*(is not UTF-8 text|must be a string|got bytes)"
+cases(
+    "not UTF-8",
+    not_text,
+    {
+        **{
+            name: (name.encode(), NO_TEXT)
+            for name in (
+                "gname",
+                "site",
+                "negname",
+                "Other",
+                "my.own",
+                "valname",
+                "block",
+                "ovload",
+            )
+        },
+        # What says nothing to anybody is kept as it is.
+        **{
+            name: (name.encode(), "converted")
+            for name in ("docstring", "metakey", "metavalue", "tensordoc", "attrvalue", "denoted")
+        },
+    },
+)
+
+
+# Graphs
+
+
+def flow(body: str) -> onnx.ModelProto:
+    return text(f"g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ {body} }}")
+
+
+WAITS = "ModelFileError: model: .* in main graph waits for itself: "
+cases(
+    "order",
+    flow,
+    {
+        "a cycle": (
+            "y = M.SpaceToBatchND(w, block, none) w = Neg(y) z = Neg(y)",
+            WAITS + "<y>, <w>",
+        ),
+        "a cycle of one": ("z = M.SpaceToBatchND(z, block, none)", WAITS + "<z>"),
+        "a cycle of parameters": (
+            "b = Add(c, block) c = Sub(b, block) z = M.SpaceToBatchND(x, b, none)",
+            WAITS + "<b>, <c>",
+        ),
+        "a cycle elsewhere": ("z = M.SpaceToBatchND(x, block, none) u = Neg(v) v = Neg(u)", WAITS),
+        "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
+        "given twice": (
+            "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
+            "ModelFileError: the graph cannot be read: Output 'z' is redeclared",
+        ),
+        "names of nodes twice": (
+            "[n] y = M.SpaceToBatchND(x, block, none) [n] z = M.BatchToSpaceND(y, block, none)",
+            "converted",
+        ),
+        "what nothing gives": (
+            "z = M.SpaceToBatchND(w, block, none)",
+            "ModelFileError: model: .*<z>' in main graph reads 'w', which nothing gives",
+        ),
+    },
+)
+
+
+def _two_branches(model: onnx.ModelProto) -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")]
+    )
+    node = helper.make_node("If", ["x"], ["o"], then_branch=branch, else_branch=branch)
+    node.attribute.append(node.attribute[0])
+    model.graph.node.append(node)
+
+
+def _inputs(model: onnx.ModelProto, names: list[str]) -> None:
+    del model.graph.node[0].input[:]
+    model.graph.node[0].input.extend(names)
+
+
+def _untyped(model: onnx.ModelProto) -> None:
+    for value in (*model.graph.input, *model.graph.output):
+        value.ClearField("type")
+
+
+def _ends_here(model: onnx.ModelProto) -> None:
+    del model.graph.node[0].output[:]
+    model.graph.node[1].input[0] = "x"
+
+
+REFUSED = "ConversionError: model: SpaceToBatchND 'site' in main graph"
+cases(
+    "graph",
+    changed,
+    {
+        "two initializers of one name": (
+            lambda m: m.graph.initializer.append(
+                numpy_helper.from_array(np.int32([1, 1]), "block")
+            ),
+            "converted",
+        ),
+        "two inputs of one name": (
+            lambda m: m.graph.input.append(m.graph.input[0]),
+            "VerificationError: .*does not load",
+        ),
+        "two graphs of one name": (_two_branches, "ModelFileError: model: If '<o>' .* two graphs"),
+        "no graph": (lambda m: m.ClearField("graph"), f"{NO_MODEL}|nothing to do"),
+        "no opset": (lambda m: m.ClearField("opset_import"), "converted"),
+        "no types": (_untyped, "converted"),
+        "no inputs at all": (lambda m: _inputs(m, []), f"{REFUSED}: the data input is missing"),
+        "100 inputs": (lambda m: _inputs(m, ["x"] * 100), f"{REFUSED} .*has 100 inputs"),
+        "missing inputs": (lambda m: _inputs(m, [""] * 3), f"{REFUSED}: the data input is missing"),
+        "no outputs": (_ends_here, f"{REFUSED} .*: the node gives no output"),
+        "an unknown type": (
+            lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999),
+            f"{REFUSED} .*: element type 999 is not supported",
+        ),
+        "another type than it gives": (
+            lambda m: setattr(m.graph.output[0].type.tensor_type, "elem_type", 7),
+            "VerificationError: .*does not match expected type",
+        ),
+        "ranks that contradict": (
+            lambda m: m.graph.value_info.append(helper.make_tensor_value_info("y", 1, [1, 2])),
+            "converted",
+        ),
+        "a negative IR version": (lambda m: setattr(m, "ir_version", -3), "VerificationError"),
+        "an opset of the far future": (
+            lambda m: setattr(m.opset_import[0], "version", 999),
+            "VerificationError: .*does not load",
+        ),
+        "a graph where a tensor is wanted": (
+            lambda m: m.graph.node.append(
+                helper.make_node("Constant", [], ["c"], value=good().graph)
+            ),
+            "ModelFileError: model: .*reads 'x'|VerificationError|converted",
+        ),
+        "a graph on a spatial node": (
+            lambda m: m.graph.node[0].attribute.append(helper.make_attribute("foo", good().graph)),
+            "converted|VerificationError",
+        ),
+        "a number of ours": (
+            lambda m: m.graph.node[0].attribute.append(
+                helper.make_attribute("onnx_spatial_probe", 7)
+            ),
+            "converted",
+        ),
+        "a node of ours": (
+            lambda m: m.graph.node.append(
+                helper.make_node("Probe", ["x"], ["p"], domain="onnx_spatial.probe")
+            ),
+            "VerificationError: .*does not load",
+        ),
+    },
+)
+
+
+# Dims, tensors, types
+
+
+def sized(dims: list[int]) -> onnx.ModelProto:
+    model = good()
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, dims))
+    return model
+
+
+OVERFLOWS = f"{REFUSED} .*overflows int64"
+TOO_MANY = "VerificationError: .*too many to make up"
+cases(
+    "dims",
+    sized,
+    {
+        "0": ([1, 0, 4, 1], "converted"),
+        "-1": ([1, -1, 4, 1], f"{REFUSED} .*size -1|converted"),
+        "2^31": ([1, 2**31, 4, 1], TOO_MANY),
+        "2^62": ([1, 2**62, 4, 1], OVERFLOWS),
+        "2^62 each": ([2**62] * 4, OVERFLOWS),
+        "40,000 by 40,000": ([1, 40_000, 40_000, 1], TOO_MANY),
+        "1,000 of them": ([1, 4, 4] + [1] * 1000, "VerificationError: .*has 1003 dims"),
+        "100,000 of them": ([2] * 100_000, f"{REFUSED} .*100000 dims"),
+    },
+)
+
+
+def block(change: Callable[[TensorProto], object]) -> onnx.ModelProto:
+    model = good()
+    tensor = model.graph.initializer[0]
+    tensor.CopyFrom(TensorProto(name="block", data_type=TensorProto.INT32, dims=[2]))
+    change(tensor)
+    return model
+
+
+UNFILLED = f"{REFUSED} .*the stored tensor 'block' does not hold a int32\\[2\\]"
+cases(
+    "tensor",
+    block,
+    {
+        "no data": (lambda t: None, UNFILLED),
+        "too little": (lambda t: setattr(t, "raw_data", b"\2\0\0"), UNFILLED),
+        "too much": (lambda t: setattr(t, "raw_data", b"\2\0\0\0" * 4), UNFILLED),
+        "in the wrong field": (lambda t: t.int64_data.extend([2, 2]), UNFILLED),
+        "too many": (lambda t: t.int32_data.extend([2] * 5), UNFILLED),
+        "a segment": (lambda t: setattr(t.segment, "end", 2**40), UNFILLED),
+        "negative dims": (lambda t: t.dims.__setitem__(0, -2), f"{REFUSED} .*: "),
+        "2^62 of them": (lambda t: t.dims.__setitem__(0, 2**62), f"{REFUSED} .*must have shape"),
+        "2^80 of them": (lambda t: t.dims.extend([2**62, 2**18]), f"{REFUSED} .*must be 1-D"),
+        "of no type": (lambda t: setattr(t, "data_type", 999), f"{REFUSED} .*: "),
+        "of strings": (lambda t: setattr(t, "data_type", 8), f"{REFUSED} .*does not hold a string"),
+        "in a file that is not said": (lambda t: setattr(t, "data_location", 1), "ModelFileError"),
+    },
+)
+
+
+def typed(change: Callable[[onnx.TypeProto], object]) -> onnx.ModelProto:
+    model = good()
+    model.graph.input[0].type.Clear()
+    change(model.graph.input[0].type)
+    return model
+
+
+NO_TENSOR = f"{REFUSED}: the data input is of %s type, not a dense tensor"
+cases(
+    "type",
+    typed,
+    {
+        "sequence": (lambda t: t.sequence_type.elem_type.SetInParent(), NO_TENSOR % "sequence"),
+        "optional": (lambda t: t.optional_type.elem_type.SetInParent(), NO_TENSOR % "optional"),
+        "map": (lambda t: t.map_type.SetInParent(), NO_TENSOR % "map"),
+        "sparse": (lambda t: t.sparse_tensor_type.SetInParent(), NO_TENSOR % "sparse tensor"),
+        "opaque": (lambda t: t.opaque_type.SetInParent(), NO_TENSOR % "opaque"),
+        "none": (lambda t: None, "converted"),
+    },
+)
+
+
+# Parameters that ask for too much
+
+
+def blocks(arguments: tuple[str, str, str]) -> onnx.ModelProto:
+    shape, size, pads = arguments
+    return text(f"""g (float[{shape}] x) => (float[a,b,c,d] z)
+        <int64[2] block = {{{size}}}, int64[2,2] pads = {{{pads}}}> {{
+            [site] z = M.SpaceToBatchND(x, block, pads)
+    }}""")
+
+
+BILLION = 10**9
+cases(
+    "blocks",
+    blocks,
+    {
+        "of 10^9, padded to fit": (
+            ("1,4,4,1", f"{BILLION},{BILLION}", f"0,{BILLION - 4},0,{BILLION - 4}"),
+            "VerificationError: .*too large to be made",
+        ),
+        "of 10^9, sizes open": (
+            ("N,H,W,1", f"{BILLION},{BILLION}", "0,0,0,0"),
+            "VerificationError: .*no legal sizes",
+        ),
+        "of 10^9 that do not fit": (
+            ("1,4,4,1", f"{BILLION},1", "0,0,0,0"),
+            f"{REFUSED} .*divisible",
+        ),
+        "padded by 10^12": (("1,4,4,1", "2,2", f"0,{10**12},{10**12},0"), OVERFLOWS),
+        "padded by 10^12, sizes open": (
+            ("N,H,W,1", "2,2", f"0,{10**12},{10**12},0"),
+            "VerificationError: .*no legal sizes",
+        ),
+        "of -2^63": (("1,4,4,1", f"{-(2**63)},2", "0,0,0,0"), f"{REFUSED} .*at least 1"),
+    },
+)
+
+
+def patches(arguments: tuple[str, int, int, int, str]) -> onnx.ModelProto:
+    shape, kernel, stride, rate, padding = arguments
+    return text(f"""g (float[{shape}] x) => (float[a,b,c,d] z) {{
+        [site] z = M.ExtractImagePatches <ksizes = [1, {kernel}, {kernel}, 1],
+            strides = [1, {stride}, {stride}, 1], rates = [1, {rate}, {rate}, 1],
+            padding = "{padding}"> (x)
+    }}""")
+
+
+PATCHES = "ConversionError: model: ExtractImagePatches 'site' in main graph"
+cases(
+    "patches",
+    patches,
+    {
+        "10^9 wide": (("1,4,4,1", BILLION, 1, 1, "SAME"), f"{PATCHES} .*overflows int64"),
+        "10^9 wide, sizes open": (("N,H,W,1", BILLION, 1, 1, "SAME"), f"{PATCHES}.*needs an index"),
+        "10^9 apart": (("1,4,4,1", 3, BILLION, 1, "SAME"), "converted"),
+        "2^63 apart": (("N,H,W,1", 3, 2**63 - 1, 1, "SAME"), f"{PATCHES}.*must fit into 32 bits"),
+        "spread over 10^9": (("1,4,4,1", 3, 1, BILLION, "VALID"), f"{PATCHES} .*negative output"),
+        "of 10^18 images": (
+            (f"1,{BILLION},{BILLION},1", 2, 1, 1, "VALID"),
+            TOO_MANY,
+        ),
+        "of 4,000 by 4,000": (
+            ("1,4000,4000,1", 4000, 1, 1, "VALID"),
+            "VerificationError: .*too large for a comparison",
+        ),
+    },
+)
+
+
+def kind_of(change: dict[str, Any]) -> onnx.ModelProto:
+    model = patches(("1,4,4,1", 2, 1, 1, "SAME"))
+    node = model.graph.node[0]
+    name = change.get("of", "ksizes")
+    fields = {key: value for key, value in change.items() if key != "of"}
+    attribute = next(a for a in node.attribute if a.name == name)
+    attribute.CopyFrom(onnx.AttributeProto(name=name, **fields))
+    return model
+
+
+MUST_BE = f"{PATCHES} .*: attribute ksizes must be a list of integers"
+cases(
+    "attribute",
+    kind_of,
+    {
+        "a float": ({"type": 1, "f": 2.0}, MUST_BE),
+        "floats": ({"type": 6, "floats": [1, float("nan"), 2, 1]}, MUST_BE),
+        "an integer": ({"type": 2, "i": 2}, MUST_BE),
+        "a tensor": ({"type": 4, "t": TensorProto()}, MUST_BE),
+        "a graph": ({"type": 5, "g": onnx.GraphProto()}, MUST_BE),
+        "a sparse tensor": ({"type": 11, "sparse_tensor": onnx.SparseTensorProto()}, MUST_BE),
+        "a type": ({"type": 13, "tp": onnx.TypeProto()}, MUST_BE),
+        "without a type": ({"ints": [1, 2, 2, 1]}, MUST_BE),
+        "100,000 integers": ({"type": 7, "ints": [1] * 100_000}, f"{PATCHES} .*not 100000"),
+        "integers for a string": (
+            {"of": "padding", "type": 7, "ints": [1]},
+            f"{PATCHES} .*padding must be a string",
+        ),
+        "a megabyte of text": (
+            {"of": "padding", "type": 3, "s": b"S" * 10**6},
+            f"{PATCHES} .*padding must be SAME or VALID",
+        ),
+        "text of control characters": (
+            {"of": "padding", "type": 3, "s": b"\x1b[2J\nSAME"},
+            f"{PATCHES} .*padding must be SAME or VALID",
+        ),
+    },
+)
+
+
+@case(f"{PATCHES} .*attribute ksizes is given more than once")
+def an_attribute_twice() -> onnx.ModelProto:
+    model = patches(("1,4,4,1", 2, 1, 1, "SAME"))
+    model.graph.node[0].attribute.append(helper.make_attribute("ksizes", [1, 3, 3, 1]))
+    return model
+
+
+@case("VerificationError|ConversionError")
+def a_constant_of_the_wrong_kind() -> onnx.ModelProto:
+    model = flow("b = Constant<value_int = 1>() z = M.SpaceToBatchND(x, b, none)")
+    attribute = model.graph.node[0].attribute[0]
+    attribute.name, attribute.type = "value_ints", onnx.AttributeProto.TENSOR
+    return model
+
+
+# Constants that would fill the memory
+
+
+def folded(body: str) -> onnx.ModelProto:
+    return text(f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <
+            int32[2,2] none = {{0, 0, 0, 0}}, int64[1] one = {{1}}, int64[1] three = {{3}},
+            int64[1] big = {{10000000000}}, int64 zero = {{0}}, int64 step = {{1}},
+            int64 end = {{10000000000}}, int64[2] seed = {{2, 2}}, int64[2] pads = {{0, 1000000000000}},
+            float[1] scales = {{1000000000.0}}> {{
+        {body}
+        b = Slice(c, one, three)
+        z = M.SpaceToBatchND(x, b, none)
+    }}""")
+
+
+NOT_RUN = "VerificationError: .*does not run on made-up data|converted"
+cases(
+    "folding",
+    folded,
+    {
+        "ConstantOfShape": ("c = ConstantOfShape <value = int64[1] {2}> (big)", NOT_RUN),
+        "Expand": ("c = Expand(one, big)", NOT_RUN),
+        "Range": ("c = Range(zero, end, step)", NOT_RUN),
+        "Tile": ("c = Tile(seed, big)", NOT_RUN),
+        "Pad": ("c = Pad(seed, pads)", NOT_RUN),
+        "Resize": (
+            "f = Cast <to = 1> (seed) r = Resize(f, , scales) c = Cast <to = 7> (r)",
+            NOT_RUN,
+        ),
+        "Add of what is known late": (
+            "n = Add(big, one) l = ConstantOfShape <value = int64[1] {2}> (n) c = Cast <to = 7> (l)",
+            NOT_RUN,
+        ),
+        "4,000 by 4,000": (
+            "n = Constant <value_ints = [4000]> () k = Constant <value_ints = [4000, 1]> ()"
+            "v = ConstantOfShape <value = int64[1] {1}> (n) w = Reshape(v, k) s = Add(v, w)"
+            "m = Constant <value_ints = [-1]> () c = Reshape(s, m)",
+            "converted",
+        ),
+    },
+)
+
+
+@case("converted")
+def a_concat_that_doubles_20_times() -> onnx.ModelProto:
+    lines = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(20))
+    return folded(lines.replace("c0", "seed").replace("c20", "c"))
+
+
+# Functions
+
+FUNCTION = f'<opset_import: ["" : 17, "loc" : 1, "{TF}" : 1], domain: "loc"> '
+
+
+def calls(count: int, each: int) -> onnx.ModelProto:
+    """`count` functions, each of which calls the next one so many times."""
+    model = good()
+    model.graph.node[0].CopyFrom(helper.make_node("f0", ["x"], ["y"], domain="loc"))
+    imports = [helper.make_opsetid(d, v) for d, v in (("", 17), ("loc", 1), (TF, 1))]
+    for number in range(count):
+        names = ["a", *(f"v{k}" for k in range(each))]
+        nodes = [
+            helper.make_node(f"f{number + 1}", [a], [b], domain="loc")
+            for a, b in itertools.pairwise(names)
+        ]
+        if number == count - 1:
+            nodes = [helper.make_node("Neg", ["a"], [names[-1]])]
+        model.functions.append(
+            helper.make_function("loc", f"f{number}", ["a"], [names[-1]], nodes, imports)
+        )
+    last = model.functions[-1].node
+    block, none = (numpy_helper.from_array(np.array(v)) for v in ([1, 1], [[0, 0], [0, 0]]))
+    last.append(helper.make_node("Constant", [], ["block"], value=block))
+    last.append(helper.make_node("Constant", [], ["none"], value=none))
+    last.append(helper.make_node("SpaceToBatchND", ["a", "block", "none"], ["s"], domain=TF))
+    return model
+
+
+CALL = "g (float[1,4,4,1] x) => (float[a,b,c,d] y) { y = loc.f(x) }"
+cases(
+    "functions",
+    lambda make: make(),
+    {
+        "in a ring": (
+            lambda: text(
+                f"{CALL} {FUNCTION} f (a) => (b) {{ b = loc.h(a) }}"
+                f"{FUNCTION} h (a) => (b) {{ b = loc.f(a) }}"
+            ),
+            "ModelFileError: model: functions call each other in a ring: loc:f, loc:h",
+        ),
+        "that call themselves in a branch": (
+            lambda: text(
+                f"{CALL} {FUNCTION} f (a) => (b) {{ b = If (a) <then_branch = t () => (float[1] u)"
+                "{ u = loc.f(a) }, else_branch = e () => (float[1] v) { v = Neg(a) }> }"
+            ),
+            "ModelFileError: model: functions call each other in a ring: loc:f",
+        ),
+        "defined twice": (
+            lambda: text(
+                f"{CALL} {FUNCTION} f (a) => (b) {{ b = Neg(a) }}"
+                f"{FUNCTION} f (a) => (b) {{ b = Abs(a) }}"
+            ),
+            "ModelFileError: model: function loc:f is defined twice",
+        ),
+        "that call twice, 40 deep": (
+            lambda: calls(40, 2),
+            "ModelFileError: model: the calls of its functions stand for 3[0-9]{12} nodes",
+        ),
+        "that call twice, 2,000 deep": (
+            lambda: calls(2000, 2),
+            "ModelFileError: model: the calls of its functions stand for more than",
+        ),
+        "in a chain of 2,000": (lambda: calls(2000, 1), "converted"),
+        "that call twice, 6 deep": (lambda: calls(6, 2), "converted"),
+    },
+)
+
+
+# Loops
+
+BODY = (
+    "<body = b (int64 i, bool on, float[?,?,?,?] v) => (bool go, float[?,?,?,?] w)"
+    "{ go = Identity(on) %s }>"
+)
+
+
+def looped(arguments: tuple[str, int]) -> onnx.ModelProto:
+    body, turns = arguments
+    return text(f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z)
+        <{PARAMETERS}, int64 n = {{{turns}}}, bool t = {{1}}> {{
+            l = Loop {BODY % body} (n, t, x)
+            z = M.SpaceToBatchND(l, block, none)
+    }}""")
+
+
+THERE_AND_BACK = "q = M.SpaceToBatchND(v, block, none) w = M.BatchToSpaceND(q, block, none)"
+GIVEN_UP = "converted.*a loop was still running after"
+cases(
+    "loop",
+    looped,
+    {
+        "of 2^63 turns": (("w = Neg(v)", 2**63 - 1), GIVEN_UP),
+        "of 2^63 turns around an operator": ((THERE_AND_BACK, 2**63 - 1), GIVEN_UP),
+        "of 3 turns": ((THERE_AND_BACK, 3), "converted.*passed"),
+    },
+)
+
+
+@case("converted.*does not fit its graphs")
+def a_loop_whose_body_has_no_inputs() -> onnx.ModelProto:
+    model = good()
+    body = good().graph
+    del body.input[:]
+    model.graph.node.append(helper.make_node("Loop", ["", ""], ["o"], body=body))
+    return model
+
+
+# Size
+
+
+def chain(arguments: tuple[int, int]) -> onnx.ModelProto:
+    """So many nodes in a row, of which one in so many is ours."""
+    count, distance = arguments
+    model = good()
+    del model.graph.node[:]
+    for number in range(count):
+        names = [f"v{number - 1}" if number else "x"]
+        if number % distance:
+            node = helper.make_node("Neg", names, [f"v{number}"])
+        else:
+            op_type = ("SpaceToBatchND", "BatchToSpaceND")[number // distance % 2]
+            node = helper.make_node(op_type, [*names, "block", "none"], [f"v{number}"], domain=TF)
+        model.graph.node.append(node)
+    model.graph.node.append(helper.make_node("Neg", [f"v{count - 1}"], ["z"]))
+    return model
+
+
+def ifs(count: int) -> onnx.ModelProto:
+    """So many branches in a row."""
+    model = good()
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    for number in range(count):
+        branches = [
+            helper.make_graph(
+                [
+                    helper.make_node(
+                        "Neg", [f"o{number - 1}" if number else "x"], [f"{tag}{number}"]
+                    )
+                ],
+                tag,
+                [],
+                [onnx.ValueInfoProto(name=f"{tag}{number}")],
+            )
+            for tag in "te"
+        ]
+        model.graph.node.append(
+            helper.make_node(
+                "If", ["yes"], [f"o{number}"], then_branch=branches[0], else_branch=branches[1]
+            )
+        )
+    return model
+
+
+cases(
+    "many",
+    lambda make: make(),
+    {
+        "nodes": (lambda: chain((5000, 5000)), "converted"),
+        "operators": (lambda: chain((200, 1)), "converted"),
+        "branches": (lambda: ifs(300), "converted"),
+        "refused operators": (
+            lambda: changed(
+                lambda m: m.graph.node.extend(
+                    helper.make_node("SpaceToBatchND", ["x"], [f"q{i}"], domain=TF)
+                    for i in range(1000)
+                )
+            ),
+            "ConversionError: .*and 990 more",
+        ),
+    },
+)
+
+#: The same at full size: without proof, which is a matter of time there.
+LARGE: dict[str, Case] = {
+    "100,000 nodes": Case(lambda: chain((100_000, 100_000)), "converted"),
+    "100,000 nodes, 5,000 operators": Case(lambda: chain((100_000, 20)), "converted"),
+    "20,000 operators": Case(lambda: chain((20_000, 1)), "converted"),
+    "20,000 branches": Case(lambda: ifs(20_000), "converted"),
+    "a chain of 10,000 functions": Case(lambda: calls(10_000, 1), "converted"),
+}
+
+
+# Trying out
+
+
+def attempt(case: Case, *, verify: bool) -> str:
+    """What becomes of a case, in words."""
+    try:
+        result = onnx_spatial.convert(case.make(), verify=verify)
+    except onnx_spatial.SpatialError as error:
+        return f"{type(error).__name__}: {error}"
+    if not result.changed:
+        return "nothing to do"
+    return "converted" + (
+        f": {result.verification.message}" if result.verification is not None else ""
+    )
+
+
+def _peak() -> int:
+    """Most MiB in use since `_forget_peak`; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status") as file:  # noqa: PTH123
+            line = next(line for line in file if line.startswith("VmHWM"))
+        return int(line.split()[1]) // 1024
+    except OSError:
+        return 0
+
+
+def _forget_peak() -> None:
+    try:
+        with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123
+            file.write("5")
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Try out the cases named on standard input."""
+    import resource
+
+    limit = 4 << 30
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    sessions.LOOP_SECONDS = 1.0
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # onnxruntime prints what it pleases
+    for line in sys.stdin:
+        name, verify = json.loads(line)
+        _forget_peak()
+        before, started = _peak(), time.monotonic()
+        try:
+            found = attempt((CASES | LARGE)[name], verify=verify)
+        except BaseException as error:  # that is what is looked for
+            found = f"traceback: {type(error).__name__}: {error}"
+        seconds, memory = time.monotonic() - started, _peak() - before
+        print(json.dumps([found, seconds, memory]), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Everything but the replaced nodes, what is declared behind them and dead imports stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import every_field
+import onnx
+import onnx_ir as ir
+import pytest
+from every_field import build, differences
+from google.protobuf.message import Message
+
+import onnx_spatial
+
+
+def test_the_fixture_holds_every_field_of_onnx_proto():
+    missing = every_field.every_field().keys() - every_field.populated(build())
+    assert missing == every_field.EXCEPTIONS.keys()
+
+
+def test_every_message_of_the_fixture_holds_fields_that_nobody_knows():
+    for message in every_field.messages(build()):
+        assert every_field.UNKNOWN in message.SerializeToString()
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    """The model as a file, with its external data."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(build().SerializeToString())
+    name, data = every_field.WEIGHTS
+    path.with_name(name).write_bytes(data)
+    return path
+
+
+def test_nothing_else_is_touched(saved):
+    converted = onnx_spatial.convert(saved, saved.with_name("o.onnx"), verify=False)
+    written = onnx.ModelProto.FromString(saved.with_name("o.onnx").read_bytes())
+    found = differences(build(), written)
+    assert found.other == []
+    assert found.compared > 1000
+    assert found.nodes_replaced == ["main site", "then site", "function site"]
+    assert found.opset_imports_removed == [every_field.TF] * 2
+    assert written.SerializeToString() == converted.model.SerializeToString()
+
+
+def test_touched_names_exactly_what_differs(saved):
+    converted = onnx_spatial.convert(saved, verify=False)
+    touched = converted.to_dict()["touched"]
+    found = differences(build(), converted.model).touched()
+    assert {kind: sorted(set(names)) for kind, names in touched.items()} == {
+        kind: sorted(set(names)) for kind, names in found.items()
+    }
+
+
+@pytest.mark.parametrize("given", ["bytes", "message", "onnx_ir"])
+def test_what_is_given_in_memory_keeps_everything_and_is_not_changed(given):
+    model = build(odd=False)
+    data = model.SerializeToString()
+    source = {"bytes": data, "message": model, "onnx_ir": ir.from_proto(model)}[given]
+    converted = onnx_spatial.convert(source, verify=False).model
+    assert model.SerializeToString() == data
+    if given == "onnx_ir":  # what onnx_ir itself does not keep is lost before it comes to us
+        model = ir.to_proto(ir.from_proto(model))
+    assert differences(model, converted).other == []
+
+
+@pytest.mark.parametrize("ir_version", [3, 4, 8, 10])
+def test_what_a_runtime_loads_is_proven_as_well(ir_version):
+    model = build(odd=False, ir_version=ir_version)
+    converted = onnx_spatial.convert(model)
+    assert converted.verification
+    found = differences(model, converted.model)
+    assert found.other == []
+    sites = ["main site", "then site", "function site"]
+    assert found.nodes_replaced == sites[: 3 if ir_version >= 8 else 2]
+    assert converted.model.ir_version == ir_version
+    # Before IR 4 an initializer that is no input is invalid: constants are nodes there.
+    assert bool(found.initializers_added) == (ir_version >= 4)
+
+
+def test_symbolic_dims_that_are_fixed_are_all_that_changes(saved):
+    """--static changes declared dims, and says so in no other place."""
+    converted = onnx_spatial.convert(saved, static={"N": 2}, verify=False).model
+    expected = build()
+    graphs = (expected.graph, *expected.functions)
+    declared = [m for g in graphs for m in every_field.messages(g)]
+    for message in (m for m in declared if isinstance(m, onnx.ValueInfoProto)):
+        for dim in every_field.messages(message):
+            if isinstance(dim, onnx.TensorShapeProto.Dimension) and dim.dim_param == "N":
+                dim.dim_value = 2
+    found = differences(expected, converted)
+    assert found.other == []
+    assert converted.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 2
+
+
+def test_a_second_conversion_changes_nothing(saved):
+    once = onnx_spatial.convert(saved, saved.with_name("o.onnx"), verify=False)
+    twice = onnx_spatial.convert(once.output, saved.with_name("p.onnx"))
+    assert not twice.changed
+    assert saved.with_name("p.onnx").read_bytes() == saved.with_name("o.onnx").read_bytes()
+
+
+# Nothing to do: the bytes of the file, not those that this protobuf would write
+
+
+def backwards(message: Message) -> bytes:
+    """The fields of a message in an unusual but legal order, integers longer than they need be."""
+    fields = []
+    for kind, value in reversed(message.ListFields()):
+        each = value if every_field._repeated(kind) else [value]
+        alone = type(message)()
+        for one in each:
+            if kind.message_type is not None:
+                inner = backwards(one)
+                fields.append(_long(kind.number << 3 | 2) + _long(len(inner)) + inner)
+                continue
+            if every_field._repeated(kind):
+                getattr(alone, kind.name).append(one)
+            else:
+                setattr(alone, kind.name, one)
+            fields.append(alone.SerializeToString())
+            alone.Clear()
+    return b"".join(fields) + every_field._unknown(message)
+
+
+def _long(number: int) -> bytes:
+    """A varint of five bytes, whatever the number."""
+    return bytes([(number >> 7 * i & 127) | 128 for i in range(4)]) + bytes([number >> 28])
+
+
+def test_an_unusual_serialization_is_the_same_model():
+    model = build(sites=False)
+    data = backwards(model)
+    assert data != model.SerializeToString()
+    read = onnx.ModelProto.FromString(data)
+    assert differences(model, read).other == []
+
+
+@pytest.mark.parametrize("order", ["usual", "backwards"])
+def test_a_model_with_nothing_to_do_keeps_its_bytes(order, tmp_path):
+    model = build(sites=False)
+    data = model.SerializeToString() if order == "usual" else backwards(model)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    name, weights = every_field.WEIGHTS
+    path.with_name(name).write_bytes(weights)
+    converted = onnx_spatial.convert(path, tmp_path / "o.onnx")
+    assert not converted.changed
+    assert (tmp_path / "o.onnx").read_bytes() == data
+    assert not any(converted.to_dict()["touched"].values())
