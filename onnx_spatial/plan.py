@@ -160,6 +160,8 @@ def _make_plan(
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
         return ir.from_proto(outline(proto))
+    except UnicodeDecodeError:
+        raise  # said in the words of `make_plan`
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
 

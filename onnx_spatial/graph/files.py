@@ -43,6 +43,10 @@ def read(model: Model) -> Source:
         raise UsageError(
             f"a model is a path, bytes, onnx.ModelProto or onnx_ir.Model, not {type(model).__name__}"
         )
+    if not source.proto.HasField("graph") or not source.proto.ir_version:
+        raise ModelFileError(
+            f"{source.name}: is not an ONNX model: it holds no graph or no ir_version"
+        )
     try:
         sound.check(source.proto, source.name)
         external.check(source)
@@ -108,8 +112,6 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
             f"{len(data) if size is None else size} bytes "
             f"({detail.removesuffix('.') or 'no detail'})"
         ) from None
-    if not proto.HasField("graph") or not proto.ir_version:
-        raise ModelFileError(f"{name}: is not an ONNX model: it holds no graph or no ir_version")
     return proto
 
 

@@ -48,6 +48,11 @@ def test_what_is_no_model_is_refused(tmp_path, data, reason):
     assert str(target) in _message(target)
 
 
+def test_an_object_without_a_graph_is_refused():
+    with pytest.raises(ModelFileError, match="model: is not an ONNX model: it holds no graph"):
+        files.read(onnx.ModelProto(ir_version=8))
+
+
 def _message(target: Path) -> str:
     with pytest.raises(ModelFileError) as caught:
         files.read(target)
