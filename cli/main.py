@@ -9,7 +9,8 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -40,11 +41,24 @@ commands.add_command(verify)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
-    for name in ("SIGTERM", "SIGHUP"):  # end like Ctrl-C does: no temporary files stay behind
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
-            signal.signal(getattr(signal, name), _interrupt)
-    limit_memory()
-    sys.exit(run(arguments))
+    try:
+        _on_signals(_interrupt, signal.SIG_DFL)  # end like Ctrl-C does: no files stay behind
+        limit_memory()
+        code = run(arguments)
+        _on_signals(signal.SIG_IGN, _interrupt, signal.default_int_handler)  # it is over
+    except KeyboardInterrupt:  # just before or after
+        code = 130
+    sys.exit(code)
+
+
+def _on_signals(
+    handler: Callable[[int, object], None] | signal.Handlers, *instead_of: object
+) -> None:
+    """Take over the signals that ask a process to end, where nobody else has."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) in instead_of:
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -55,7 +69,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     output = Output()
     try:
-        code = commands.main(arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output)
+        with warnings.catch_warnings():
+            if not sys.warnoptions:  # libraries below remark on odd models; errors are ours to tell
+                warnings.simplefilter("ignore")
+            code = commands.main(
+                arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output
+            )
     except (click.exceptions.Abort, KeyboardInterrupt):
         output.fail("interrupted", 130)
         return 130

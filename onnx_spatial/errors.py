@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+#: Letters of a message; names in a file may be of any length.
+_LONGEST = 1500
+
+
+def one_line(text: str) -> str:
+    """Text that can stand in a message: without line breaks and control codes, and not endless."""
+    if text.isprintable() and len(text) <= _LONGEST:
+        return text
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut(text)))
+
+
+def _cut(text: str) -> str:
+    half = _LONGEST // 2 - 10
+    return text if len(text) <= _LONGEST else f"{text[:half]} [...] {text[-half:]}"
+
 
 class SpatialError(Exception):
     """Base of every error that onnx-spatial raises on purpose.
@@ -10,6 +25,9 @@ class SpatialError(Exception):
     """
 
     exit_code = 3
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class UsageError(SpatialError):

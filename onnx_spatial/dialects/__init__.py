@@ -48,6 +48,9 @@ DOMAINS = frozenset(
     }
 )
 
+#: Entries of a block shape; more dims than any tensor that a runtime or numpy holds.
+MAX_BLOCKED = 1000
+
 _BEGINS_AND_ENDS = frozenset({"pads_begin", "pads_end", "crops_begin", "crops_end"})
 #: Attributes that belong to different spellings.
 _EXCLUSIVE = (
@@ -127,6 +130,8 @@ def _is_openvino_patches(node: NodeFacts) -> bool:
 
 def _check_known_parts(call: BlockCall) -> None:
     """Rules that hold whatever the run-time parameters turn out to be."""
+    if call.blocked > MAX_BLOCKED:  # declared of a parameter that is computed at run time
+        raise OperatorError(f"block_shape has {call.blocked} entries; no tensor has so many dims")
     neutral = (0,) * call.blocked
     call.kind(
         call.block.values or (1,) * call.blocked,

@@ -26,6 +26,9 @@ MOST = "most"
 #: Elements that a vector of sizes may have; shapes have a few, tables of indices some more.
 LONGEST = 4096
 
+#: Operators whose output may be a vector although the input is not.
+_LOSE_DIMS = frozenset({"Gather", "Squeeze"})
+
 _SUFFIX = "\n(bounded)"  # no exporter's names hold a line break, and collisions are looked for
 
 
@@ -97,6 +100,7 @@ def _insert(graph: walk.GraphLike, domain: str, lengths: dict[str, int]) -> bool
                 lengths[node.output[0]] = _constant_length(node)
             continue
         length, most = _length(node, lengths)
+        unknown = any(lengths.get(name, LONGEST + 1) > LONGEST for name in node.input)
         for index, name in enumerate(node.input if node.op_type not in ("Shape", "Size") else ()):
             if name and (most == 0 or lengths.get(name, LONGEST + 1) > LONGEST):
                 if (name, most) not in bounded:
@@ -109,6 +113,9 @@ def _insert(graph: walk.GraphLike, domain: str, lengths: dict[str, int]) -> bool
                 node.input[index] = bounded[name, most]
         nodes.append(node)
         lengths.update(dict.fromkeys(node.output, length))
+        if node.op_type in _LOSE_DIMS and unknown:  # a long vector may come of a bounded table
+            for name in node.output:
+                lengths.pop(name)
     if bounded:
         del graph.node[:]
         graph.node.extend(nodes)

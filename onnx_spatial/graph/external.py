@@ -47,6 +47,10 @@ def check(source: Source) -> None:
     for tensor in tensors(source):
         entry = _entry(tensor)
         location = entry.get("location", "")
+        if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # as protobuf has it
+            raise ModelFileError(
+                f"{source.name}: is damaged: where tensor {tensor.name!r} has its data is not UTF-8 text"
+            )
         if source.folder is None:
             raise ModelFileError(
                 f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "

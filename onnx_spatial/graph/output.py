@@ -11,7 +11,7 @@ import filecmp
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,22 +120,32 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             is then what it was.
     """
     content = _content(source, str(path))
+    original = _identity(path)
     backup = _set_aside(path)
     try:
         mode = path.stat().st_mode
         _atomically(path, lambda target: _fill(source, content, target), mode)
         if not content.is_in(path):
-            backup.replace(path)
             raise ModelFileError(f"{path}: reads back differently; the original was put back")
-    except OSError as error:
-        raise _failure(path, error) from None
-    except BaseException:
-        keep = False  # the file is still, or again, at its place
+    except BaseException as error:  # Ctrl-C too
+        if _identity(path) != original:
+            backup.replace(path)
+        backup.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _failure(path, error) from None
         raise
-    finally:
-        if not keep:
-            backup.unlink(missing_ok=True)
+    if not keep:
+        backup.unlink(missing_ok=True)
     return backup if keep else None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path; another one lies there after a move, whatever came next."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _set_aside(path: Path) -> Path:
@@ -197,29 +207,31 @@ class _Copies:
     @contextmanager
     def beside(cls, path: Path, source: Source) -> Iterator[None]:
         """External data of `source` in the folder of `path`, while and after that is written."""
-        copies = cls()
+        copies, before = cls(), _identity(path)
         try:
             for origin, target in _to_copy(source, path.parent):
                 copies._copy(origin, target)
             yield
-        except BaseException:  # Ctrl-C too
-            copies._undo()
+        except BaseException:  # Ctrl-C too, be it after the model took its place
+            if _identity(path) == before:
+                copies._undo()
             raise
 
     def _copy(self, origin: Path, target: Path) -> None:
         missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
         for folder in reversed(missing):
+            self.made.append(folder)  # before it is: an interrupt may come in between
             folder.mkdir()
-            self.made.append(folder)
-        _atomically(target, _copy_of(origin))
         self.made.append(target)
+        _atomically(target, _copy_of(origin))
 
     def _undo(self) -> None:
         for path in reversed(self.made):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink()
 
 
 def _to_copy(source: Source, folder: Path) -> list[tuple[Path, Path]]:

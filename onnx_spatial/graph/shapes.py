@@ -131,10 +131,13 @@ def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
     """The dims of a dense tensor type; None if not even the rank is known."""
     if known is None or not known.tensor_type.HasField("shape"):
         return None
-    return tuple(
-        d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
-        for d in known.tensor_type.shape.dim
-    )
+    return tuple(map(_dim, known.tensor_type.shape.dim))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1
+    return dim.dim_param or None
 
 
 def symbols(model: onnx.ModelProto) -> set[str]:

@@ -129,7 +129,7 @@ class _Names:
         Raises:
             _Unsound: a name comes from nowhere, or a node waits for itself.
         """
-        given, results = _declared(graph)
+        given, results = _declared(graph, self._place)
         produced = {name for node in graph.node for name in node.output}
         self._outer.append(given | produced)
         captured: set[str] = set()
@@ -211,11 +211,26 @@ def _circle(waiting: list[tuple[onnx.NodeProto, set[str]]]) -> list[onnx.NodePro
     return [waiting[i][0] for i in numbers[numbers.index(index) :]]
 
 
-def _declared(graph: walk.GraphLike) -> tuple[set[str], list[str]]:
-    """Names that a graph has without any node, and the names that it returns."""
-    if isinstance(graph, onnx.FunctionProto):
-        return set(graph.input), list(graph.output)
-    given = {v.name for v in graph.input}
+def _declared(graph: walk.GraphLike, place: walk.Place) -> tuple[set[str], list[str]]:
+    """Names that a graph has without any node, and the names that it returns.
+
+    Raises:
+        _Unsound: two inputs have the same name; the name of a dim is no text.
+    """
+    is_function = isinstance(graph, onnx.FunctionProto)
+    inputs = list(graph.input) if is_function else [v.name for v in graph.input]
+    given = set(inputs)
+    if len(given) < len(inputs):
+        twice = next(name for name in inputs if inputs.count(name) > 1)
+        raise _Unsound(f"{place} has two inputs of the name {twice!r}")
+    if is_function:
+        return given, list(graph.output)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if isinstance(dim.dim_param, bytes):  # what protobuf makes of it
+                raise _Unsound(
+                    f"is damaged: a dim of {value.name!r} in {place} has a name that is not UTF-8 text"
+                )
     given.update(t.name for t in graph.initializer)
     given.update(t.values.name for t in graph.sparse_initializer)
     return given, [v.name for v in graph.output]

@@ -99,7 +99,13 @@ class Emitter:
         return self._constant_of[key]
 
     def ints(self, values: Sequence[int], hint: str) -> ir.Value:
-        """A constant 1-D int64 tensor."""
+        """A constant 1-D int64 tensor.
+
+        Raises:
+            ConversionError: one of the values is none.
+        """
+        if any(abs(value) > INT64_MAX for value in values):
+            raise ConversionError("its sizes come to more than 64-bit integers hold")
         return self.constant(np.array(values, np.int64).reshape(-1), hint)
 
     def prune(self, output: ir.Value) -> None:

@@ -9,16 +9,17 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from onnx_spatial.dialects import BlockCall, InputFacts, NodeFacts, PatchCall, read
+from onnx_spatial.dialects import BlockCall, InputFacts, NodeFacts, read
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.facts import attributes
+from onnx_spatial.ops import ExtractPatches
 from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify.values import Array
 
 #: Outputs above this are not made: a block of 10^9 must not take the machine down.
 MAX_BYTES = 1 << 33
 
-#: Samples of a window; each is one step of the kernel.
+#: Samples of a window, or offsets in a block; each is one step of the kernel.
 MAX_POSITIONS = 1 << 16
 
 #: Dims of a numpy array; 64 since numpy 2.
@@ -50,12 +51,12 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
         raise OperatorError(
             f"numpy has no room to rearrange {x.ndim} dims, {blocked} of them split"
         )
-    if isinstance(call, PatchCall) and math.prod(call.operator.kernel) > MAX_POSITIONS:
-        raise OperatorError(
-            f"windows of {show(call.operator.kernel)} are too large for a comparison"
-        )
     shape = operator.output_shape(x.shape)
     if math.prod(d for d in shape if isinstance(d, int)) * x.dtype.itemsize > MAX_BYTES:
         raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
+    inner = operator.kernel if isinstance(operator, ExtractPatches) else operator.block_shape
+    if math.prod(inner) > MAX_POSITIONS:
+        what = "windows" if isinstance(operator, ExtractPatches) else "blocks"
+        raise OperatorError(f"{what} of {show(inner)} are too large for a comparison")
     result: Array = operator(x)
     return result

@@ -119,12 +119,12 @@ def _blocks(
         begins.append(low)
         ends.append(high)
     parameters: dict[int, Array] = {}
-    _fill(parameters, facts, call.block, block, 1)
-    _fill(parameters, facts, call.begins, begins, 0)
-    _fill(parameters, facts, call.ends, ends, 0)
     try:
+        _fill(parameters, facts, call.block, block, 1)
+        _fill(parameters, facts, call.begins, begins, 0)
+        _fill(parameters, facts, call.ends, ends, 0)
         operator = call.kind(tuple(block), tuple(zip(begins, ends, strict=True)))
-    except OperatorError:
+    except (OperatorError, OverflowError):  # the latter: more than the input's integers hold
         return None
     return _with_sizes(dims, parameters, operator, number + attempt)
 

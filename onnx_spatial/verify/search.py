@@ -23,7 +23,7 @@ from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array
 
 #: Bounds of one search: runs of the original, seconds, elements of one input.
 MAX_TRIES = 400
-MAX_SECONDS = 20.0
+MAX_SECONDS = 8.0
 MAX_ELEMENTS = 2**20
 #: No data of more elements is made up, even where the model fixes the size.
 LARGEST_INPUT = 2**28
@@ -54,7 +54,7 @@ _Round = tuple[list[list[int]], str, int | None]
 
 
 class _Spent(Exception):
-    """The bounds of the search are reached."""
+    """The bounds of the search are reached, or nothing is to be found within them."""
 
 
 class Search:
@@ -208,6 +208,8 @@ class Search:
             if failure.progress > self._best[0]:
                 self._best = (failure.progress, assignment)
                 self.last_failure = failure
+            if failure.hopeless:
+                raise _Spent from None
             return None
 
     def _is_small(self, assignment: Assignment) -> bool:

@@ -35,7 +35,7 @@ THREADS = min(4, os.cpu_count() or 1)
 
 #: Seconds that a run may take in a model with loops. Every other graph ends by itself; a Loop of
 #: 2^63 turns, or one whose condition stays true, does not.
-LOOP_SECONDS = 8.0
+LOOP_SECONDS = 6.0
 
 #: How the operator type Loop stands in a serialized node: field 4, 4 letters.
 _LOOP = b"\x22\x04Loop"
@@ -51,6 +51,16 @@ _LACKS_KERNEL = (
 Stage = Literal["load", "run", "rule"]
 
 
+#: What onnxruntime says of a model that it would not load whatever the sizes of its inputs.
+_HOPELESS = (
+    "This is an invalid model",
+    "Failed to load model",
+    "ValidateEmbeddedTensorProto",
+    "TensorProto",
+    "buffer size mismatch",
+)
+
+
 class RunFailure(Exception):
     """A model, or a part of one, does not load or run.
 
@@ -59,6 +69,7 @@ class RunFailure(Exception):
             asked for what it cannot do.
         node: name of the node that failed, where it is known.
         lacks_kernel: onnxruntime does not know the operator, or not for this type or attribute.
+        hopeless: no other sizes would help, either.
         progress: nodes that ran before.
     """
 
@@ -69,6 +80,7 @@ class RunFailure(Exception):
         self.stage: Stage = stage
         self.node = node
         self.lacks_kernel = lacks_kernel
+        self.hopeless = any(words in message for words in _HOPELESS)
         self.progress = 0
 
 
@@ -104,7 +116,12 @@ class Session:
             )
         self._has_loop = _LOOP in model
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                model,
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=False,  # to the same provider, after lines on stdout
+            )
         except Exception as error:  # onnxruntime has a dozen types of its own
             raise _failure(error, "load") from None
         self.inputs = {i.name: i.type for i in self._session.get_inputs()}

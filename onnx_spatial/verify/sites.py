@@ -102,6 +102,10 @@ def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: 
         site.merged = True
         site.result.reason = f"not compared on its own: {part}"
         return
+    data = finding.facts.inputs[0]
+    if data is not None and data.shape is not None and len(data.shape) > MAX_RANK:
+        site.withdraw(f"numpy has no more than {MAX_RANK} dims")
+        return
     rng = np.random.default_rng([seed, finding.index])
     types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
     draws = [d for d in _draws(finding, rng) if d.elements <= MAX_ELEMENTS]

@@ -56,7 +56,7 @@ def program_of(
     if foreign := program.foreign():
         raise RunFailure(f"nothing here can run the operators {', '.join(foreign)}", "load")
     for wanted in (i for i in inputs if i.default is None):
-        if wanted.element_type is None:
+        if wanted.element_type not in onnx.TensorProto.DataType.values():
             raise RunFailure(f"input {wanted.name!r} is no dense tensor of a known type", "load")
         if wanted.dims is not None and len(wanted.dims) > MAX_RANK:
             reason = f"input {wanted.name!r} has {len(wanted.dims)} dims, numpy {MAX_RANK} at most"

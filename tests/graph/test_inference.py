@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 from onnx import TensorProto, helper, parser
 
 from onnx_spatial.graph import shapes
@@ -76,6 +77,27 @@ def test_a_model_that_onnx_gives_up_on_comes_back_as_it_is():
 
     result = inferred(text, rule)
     assert [n.op_type for n in result.graph.node] == ["Probe"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[3] x) => (float[?] y) { y = P <onnx_spatial_probe = 0> (x) }",
+        """g (bool c, float[3] x) => (float[?] y) {
+            y = If (c) <
+                then_branch = t () => (float[?] u) { u = P <onnx_spatial_probe = 0> (x) },
+                else_branch = e () => (float[3] v) { v = Neg (x) }>
+        }""",
+    ],
+)
+def test_an_interrupt_in_a_rule_goes_through(text):
+    """Python calls onnx, which calls Python: Ctrl-C must not end as a shape that is not known."""
+
+    def rule(number: int, types: object) -> onnx.TypeProto | None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        inferred(text, rule)
 
 
 def test_types_and_dims():

@@ -1,0 +1,328 @@
+"""Conversions that are killed or interrupted at any moment, as an operating system or a person does.
+
+Whatever the moment: under each name lies the whole old file or the whole new one, the input is what
+it was, and what may be left beside them is told by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import seeds
+
+#: Forks a process for each conversion, so that none spends its time on imports.
+NURSERY = """
+import json, os, sys
+from onnx_spatial.cli.main import main
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        arguments, words = json.loads(line)
+        os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(2, 1)
+        try:
+            main(arguments)
+        except SystemExit as end:
+            sys.stdout.flush()
+            os._exit(end.code)  # a fork cannot wait for the threads that its parent has
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+TEMPORARY = re.compile(r"\.onnx-spatial-[0-9a-f]+\.tmp")
+
+State = dict[str, str]
+
+
+class Nursery:
+    """A process that converts as often as it is asked to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._words = folder / "stderr"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, arguments: list[str]) -> int:
+        """Begin a conversion; the process that does it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps([arguments, str(self._words)]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def wait(self) -> tuple[int, str]:
+        """How it ended: exit code, or minus the signal; and what it said."""
+        assert self._process.stdout is not None
+        code = os.waitstatus_to_exitcode(int(self._process.stdout.readline()))
+        return code, self._words.read_text()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield made
+    made.close()
+
+
+@dataclass
+class Scene:
+    """A conversion with the files that it reads and writes.
+
+    Attributes:
+        folder: holds them all.
+        arguments: of the command.
+        old: the files before.
+        new: the files after, by their digest; filled by the first run.
+        seconds: that it takes.
+    """
+
+    folder: Path
+    arguments: list[str]
+    old: dict[str, Path] = field(default_factory=dict)
+    new: State = field(default_factory=dict)
+    before: State = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def reset(self) -> None:
+        """Put everything back to what it was."""
+        found = state(self.folder)
+        for name in found.keys() - self.before.keys():
+            (self.folder / name).unlink()
+        for name, digest in self.before.items():
+            if found.get(name) != digest:
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.old[name], self.folder / name)
+
+    def run(self, nursery: Nursery) -> tuple[int, str]:
+        nursery.start(self.arguments)
+        return nursery.wait()
+
+    def learn(self, nursery: Nursery) -> None:
+        """Convert without disturbance, for the result and the time that it takes."""
+        for _ in range(3):
+            self.reset()
+            start = time.monotonic()
+            code, words = self.run(nursery)
+            self.seconds = time.monotonic() - start
+            assert code == 0, words
+        self.new = state(self.folder)
+        assert self.new != self.before
+        for name in self.new:
+            if name.endswith(".onnx") and not name.startswith("in/"):
+                options = ort.SessionOptions()
+                options.log_severity_level = 4
+                ort.InferenceSession(self.folder / name, options)
+
+    def broken(self) -> list[str]:
+        """What is wrong after an interruption."""
+        found = state(self.folder)
+        known = self.before.keys() | self.new.keys()
+        wrong = [
+            f"{name} is neither old nor new"
+            for name in known
+            if found.get(name) not in (self.before.get(name), self.new.get(name))
+        ]
+        outputs = [n for n in self.new if n.endswith(".onnx") and self.before.get(n) != self.new[n]]
+        if any(found.get(name) == self.new[name] for name in outputs):
+            data = [n for n in self.new if n.endswith(".bin")]
+            wrong += [f"{n} is missing beside the new model" for n in data if n not in found]
+        for name in found.keys() - known:
+            is_backup = name.endswith(".orig") and found[name] in self.before.values()
+            if not is_backup and not TEMPORARY.fullmatch(Path(name).name):
+                wrong.append(f"{name} is left")
+        return wrong
+
+    def leftovers(self) -> set[str]:
+        return state(self.folder).keys() - self.before.keys() - self.new.keys()
+
+
+def state(folder: Path) -> State:
+    """Every file below a folder, by its digest."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "blake2b").hexdigest()
+            found[str(path.relative_to(folder))] = digest
+    return found
+
+
+def with_weights(mebibytes: int) -> bytes:
+    model = onnx.ModelProto.FromString(seeds.files("legacy4d")["model.onnx"])
+    weight = np.arange(mebibytes << 18, dtype=np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "ballast"))
+    return bytes(model.SerializeToString())
+
+
+def external(sizes: int) -> dict[str, bytes]:
+    """The seed with external data, and more of that at the end of its files."""
+    files = dict(seeds.files("external_data"))
+    model = files.pop("model.onnx")
+    return {
+        "in/model.onnx": model,
+        **{f"in/{name}": data + b"\1" * sizes for name, data in files.items()},
+    }
+
+
+OUT = ["{}/in/model.onnx", "-o", "{}/out/out.onnx"]
+IN_PLACE = ["{}/in/model.onnx", "--in-place"]
+#: Without it, most of the time is spent with the files.
+QUICK = ["--no-verify"]
+OLD = {"out/out.onnx": b"old" * 1000}
+
+
+def small() -> dict[str, bytes]:
+    return {"in/model.onnx": seeds.files("legacy4d")["model.onnx"]}
+
+
+#: Every way to write: the files before, for weights of so many MiB, and the arguments.
+SCENES: dict[str, tuple[Callable[[int], dict[str, bytes]], list[str]]] = {
+    "new": (lambda _: small(), OUT + QUICK),
+    "over an old one": (lambda _: small() | OLD, OUT + QUICK),
+    "weights": (lambda size: {"in/model.onnx": with_weights(size)} | OLD, OUT + QUICK),
+    "external data": (lambda size: external(size << 19) | OLD, OUT + QUICK),
+    "in place": (lambda _: small(), IN_PLACE + QUICK),
+    "weights in place": (lambda size: {"in/model.onnx": with_weights(size)}, IN_PLACE + QUICK),
+    "in place, proven": (lambda _: small(), IN_PLACE),
+}
+
+
+def scene(name: str, mebibytes: int, folder: Path) -> Scene:
+    """A new folder with the files of a scene, and somebody else's."""
+    make, arguments = SCENES[name]
+    here, kept = folder / "here", folder / "kept"
+    old = {}
+    for file, data in {**make(mebibytes), "out/some.txt": b"of somebody else"}.items():
+        for target in (here / file, kept / file):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        old[file] = kept / file
+    filled = [a.replace("{}", str(here)) for a in arguments]
+    return Scene(here, ["convert", *filled], old, before=state(here))
+
+
+def interrupt(it: Scene, nursery: Nursery, number: signal.Signals, rng: random.Random) -> int | str:
+    """Send a signal at a random moment of a conversion: of the whole, or as soon as it writes."""
+    it.reset()
+    names = _names(it.folder)
+    start = time.monotonic()
+    process = nursery.start(it.arguments)
+    moment = start + rng.uniform(0, 1.05 * it.seconds)
+    if rng.random() < 0.5:
+        while time.monotonic() < start + it.seconds and _names(it.folder) == names:
+            pass
+        moment = time.monotonic() + rng.uniform(0, 0.5) * (time.monotonic() - start)
+    while time.monotonic() < moment:
+        pass
+    with contextlib.suppress(ProcessLookupError):  # it was done before
+        os.kill(process, number)
+    code, words = nursery.wait()
+    assert "Traceback" not in words, words
+    return code
+
+
+def _names(folder: Path) -> set[str]:
+    return {*os.listdir(folder / "in"), *os.listdir(folder / "out")}
+
+
+def killed(it: Scene, nursery: Nursery, times: int, seed: int) -> tuple[list[str], Counter[str]]:
+    """What was broken after a number of kills, and how they ended."""
+    rng = random.Random(seed)
+    wrong, ends = [], Counter[str]()
+    for turn in range(times):
+        code = interrupt(it, nursery, signal.SIGKILL, rng)
+        wrong += [f"kill {turn}: {what}" for what in it.broken()]
+        same = all(state(it.folder).get(n) == d for n, d in it.new.items())
+        left = "with a temporary file" if it.leftovers() else "clean"
+        ends[
+            f"{'killed' if code == -signal.SIGKILL else code}, {'new' if same else 'old'}, {left}"
+        ] += 1
+    code, words = it.run(nursery)  # what was left disturbs nobody
+    if code != 0 or not it.new.items() <= state(it.folder).items():
+        wrong.append(f"afterwards: {words}")
+    return wrong, ends
+
+
+def interrupted(
+    it: Scene, nursery: Nursery, times: int, seed: int
+) -> tuple[list[str], Counter[str]]:
+    """What was broken or left after Ctrl-C or a polite end, and how they ended."""
+    rng = random.Random(seed)
+    wrong, ends = [], Counter[str]()
+    for turn in range(times):
+        number = (signal.SIGINT, signal.SIGTERM)[turn % 2]
+        code = interrupt(it, nursery, number, rng)
+        ends[f"{number.name}: {code}"] += 1
+        found = state(it.folder)
+        wrong += [f"{number.name} {turn}: {what}" for what in it.broken()]
+        if found not in (it.before, it.new):
+            wrong.append(f"{number.name} {turn}: left {sorted(found)}")
+        # Before the command has taken over the signal, it ends the process as any other.
+        if code not in (0, 130, -number):
+            wrong.append(f"{number.name} {turn}: exit code {code}")
+        if code == 0 and found != it.new:
+            wrong.append(f"{number.name} {turn}: exit code 0, but nothing was written")
+    return wrong, ends
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_kill_leaves_the_old_file_or_the_new_one(name, tmp_path, nursery):
+    it = scene(name, 1, tmp_path)
+    it.learn(nursery)
+    wrong, _ = killed(it, nursery, 1, len(name))
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_an_interrupt_leaves_nothing_behind(name, tmp_path, nursery):
+    it = scene(name, 1, tmp_path)
+    it.learn(nursery)
+    wrong, _ = interrupted(it, nursery, 2, len(name))
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
+def test_many_kills(name, tmp_path, nursery):
+    it = scene(name, 100, tmp_path)
+    it.learn(nursery)
+    wrong, ends = killed(it, nursery, 40, 1)
+    print(name, f"{it.seconds:.3f} s", dict(ends))
+    assert not wrong, "\n".join(wrong)
+    assert sum(count for end, count in ends.items() if "killed" in end) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
+def test_many_interrupts(name, tmp_path, nursery):
+    it = scene(name, 100, tmp_path)
+    it.learn(nursery)
+    wrong, ends = interrupted(it, nursery, 40, 2)
+    print(name, f"{it.seconds:.3f} s", dict(ends))
+    assert not wrong, "\n".join(wrong)

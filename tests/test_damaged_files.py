@@ -1,0 +1,162 @@
+"""Files that a campaign of damaged files found to be badly answered, each cut down to what it takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from building import TF, one_node
+from onnx import TensorProto, helper
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+from onnx_spatial.errors import SpatialError
+from onnx_spatial.verify import sessions
+
+BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), np.int64)
+
+
+def site(shape: tuple[int | str, ...] = (1, 4, 4, 2), **options: object) -> onnx.ModelProto:
+    data = np.zeros([d if isinstance(d, int) else 1 for d in shape][:8], np.float32)
+    return one_node("SpaceToBatchND", [data, BLOCK, NONE], shape=list(shape), **options)
+
+
+def dims(model: onnx.ModelProto, *sizes: int) -> None:
+    """Change what is declared of x."""
+    shape = model.graph.input[0].type.tensor_type.shape
+    del shape.dim[:]
+    shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in sizes)
+
+
+def message(model: onnx.ModelProto | bytes) -> str:
+    with pytest.raises(SpatialError) as caught:
+        onnx_spatial.convert(model)
+    text = str(caught.value)
+    assert text.isprintable() and len(text) < 2000
+    return text
+
+
+def test_names_are_told_without_their_line_breaks_and_not_at_any_length():
+    made = site()
+    made.graph.node[0].name = "red \x1b[31m\nnode" + "é" * 10**5
+    made.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([0, 2]), "p1"))
+    text = message(made)
+    assert "\\x1b[31m\\nnode" in text and "[...]" in text
+
+
+@pytest.mark.parametrize("what", ["dim", "location"])
+def test_text_that_is_not_utf_8_is_refused(what, tmp_path, capsys):
+    made = site(("MARK", 4, 4, 2))
+    if what == "location":
+        made.graph.initializer[0].data_location = TensorProto.EXTERNAL
+        made.graph.initializer[0].external_data.add(key="location", value="MARK")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString().replace(b"MARK", b"\xff\xfe\xfd\xfc"))
+    assert run(["convert", str(path), "--dry-run"]) == 2
+    assert "is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_two_inputs_of_one_name_are_refused():
+    made = site()
+    made.graph.input.add().CopyFrom(made.graph.input[0])
+    assert "main graph has two inputs of the name 'x'" in message(made)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**62)])
+def test_a_negative_dim_is_an_unknown_one(size):
+    made = site()
+    dims(made, size, 4, 4, 2)
+    result = onnx_spatial.convert(made)
+    assert result.verification
+    assert result.inspection.sites[0].input_shape == (None, 4, 4, 2)
+
+
+def test_sizes_beyond_64_bits_are_refused():
+    made = site()
+    dims(made, *[2**40] * 20)
+    assert "more than 64-bit integers hold" in message(made) or "overflows int64" in message(made)
+
+
+def test_more_dims_than_numpy_has_are_not_tried_one_by_one():
+    made = site(tuple(["N", "H", "W"] * 85))
+    assert "numpy" in message(made)
+
+
+def test_a_block_of_a_million_offsets_is_not_made_for_a_comparison():
+    made = one_node(
+        "BatchToSpaceND",
+        [np.zeros((2**21, 1, 1), np.float32), np.array([2**21]), np.array([[1, 1]])],
+        shape=["N", "H", "C"],
+    )
+    assert "unverified" in message(made)
+    assert onnx_spatial.convert(made, verify=False).changed
+
+
+def test_a_block_beyond_the_integers_of_the_pads_is_refused():
+    data = np.zeros((1, 1, 1, 2), np.float32)
+    pads = np.zeros((2, 2), np.int32)
+    made = one_node("SpaceToBatch", [data, pads], run_time=[1], block_size=2**31)
+    assert "is not divisible by block_shape[0] = 2147483648" in message(made)
+
+
+def test_a_block_shape_of_more_entries_than_tensors_have_dims_is_refused():
+    made = site(run_time=[1, 2])
+    for parameter in made.graph.input[1:]:
+        parameter.type.tensor_type.shape.dim[0].dim_value = 2**62
+    assert "no tensor has so many dims" in message(made)
+
+
+def test_an_input_of_a_type_that_does_not_exist_cannot_be_run():
+    made = site()
+    made.graph.input[0].type.tensor_type.elem_type = -1
+    assert "element type" in message(made) or "known type" in message(made)
+
+
+def test_a_model_that_no_size_makes_load_is_not_tried_with_every_size(monkeypatch):
+    made = site(("N", "H", "W", 2))
+    made.graph.node.append(helper.make_node("Neg", ["y"], ["z"], "twice"))
+    made.graph.node.append(helper.make_node("Neg", ["z"], ["u"], "twice"))
+    made.graph.output.append(helper.make_tensor_value_info("u", TensorProto.FLOAT, [None] * 4))
+    tries = []
+    run_model = sessions.Session.__init__
+    monkeypatch.setattr(
+        sessions.Session,
+        "__init__",
+        lambda self, *args, **options: (tries.append(1), run_model(self, *args, **options))[1],
+    )
+    assert "two nodes with same node name (twice)" in message(made)
+    assert len(tries) < 40
+
+
+def test_what_libraries_remark_is_not_printed_by_the_command(tmp_path, capsys, monkeypatch):
+    made = site()
+    tensor = made.graph.initializer[0]
+    (tmp_path / "w.bin").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    tensor.external_data.add(key="lefgth", value="16")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    monkeypatch.setattr(sys, "warnoptions", [])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert run(["convert", str(path), "-o", os.fspath(tmp_path / "o.onnx")]) == 0
+    assert capsys.readouterr().err == "" and not told
+    written = onnx.load(tmp_path / "o.onnx", load_external_data=False)
+    assert TF not in [o.domain for o in written.opset_import]
+
+
+def test_onnxruntime_prints_nothing_of_its_own(tmp_path, capsys):
+    """A name in its message that it cannot decode is a failed provider to it, it says on stdout."""
+    made = site()
+    made.graph.node.append(helper.make_node("Neg", ["y"], ["z"], MARK=1))
+    made.graph.output[0].name = "z"
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString().replace(b"MARK", b"\xff\xfe\xfd\xfc"))
+    assert run(["convert", str(path), "--dry-run", "--json"]) != 0
+    assert "Falling back" not in capsys.readouterr().out
