@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import zipfile
 from pathlib import Path
@@ -89,6 +90,10 @@ def keep(output: Output, verification: object) -> None:
         for key, value in verification.first_difference.inputs.items()
     }
     plain = {k: v.astype(np.str_) if v.dtype == object else v for k, v in arrays.items()}
-    np.savez(name, allow_pickle=False, **plain)
+    try:
+        np.savez(name, allow_pickle=False, **plain)
+    except (OSError, ValueError, TypeError, struct.error):  # no room; a name that no archive takes
+        Path(name).unlink()
+        return
     if not output.quiet:
         output.err.print(f"the inputs of the first difference are kept in {name}", soft_wrap=True)

@@ -276,7 +276,7 @@ cases(
         ),
         "two inputs of one name": (
             lambda m: m.graph.input.append(m.graph.input[0]),
-            "ModelFileError: .*has two inputs of the name",
+            "ModelFileError: model: main graph has two inputs of the name",
         ),
         "two graphs of one name": (_two_branches, "ModelFileError: model: If '<o>' .* two graphs"),
         "no graph": (lambda m: m.ClearField("graph"), f"{NO_MODEL}|nothing to do"),

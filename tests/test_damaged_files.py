@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -60,6 +61,21 @@ def test_text_that_is_not_utf_8_is_refused(what, tmp_path, capsys):
     assert "is not UTF-8 text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", [-(2**62), 2**62])
+def test_external_data_of_a_size_that_cannot_be_is_not_read(size, tmp_path):
+    made = site()
+    tensor = made.graph.initializer[0]
+    (tmp_path / "w.bin").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.dims[0] = size
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(SpatialError):
+        onnx_spatial.convert(path)
+
+
 def test_two_inputs_of_one_name_are_refused():
     made = site()
     made.graph.input.add().CopyFrom(made.graph.input[0])
@@ -96,6 +112,12 @@ def test_a_block_of_a_million_offsets_is_not_made_for_a_comparison():
     assert onnx_spatial.convert(made, verify=False).changed
 
 
+def test_millions_of_strings_are_not_made_for_a_comparison():
+    data = np.array(["a", "b"] * 16, object).reshape(1, 4, 4, 2)
+    made = one_node("SpaceToBatchND", [data, BLOCK, np.array([[2**21, 0], [0, 0]])])
+    assert "too large to be made for a comparison" in message(made)
+
+
 def test_a_block_beyond_the_integers_of_the_pads_is_refused():
     data = np.zeros((1, 1, 1, 2), np.float32)
     pads = np.zeros((2, 2), np.int32)
@@ -108,6 +130,63 @@ def test_a_block_shape_of_more_entries_than_tensors_have_dims_is_refused():
     for parameter in made.graph.input[1:]:
         parameter.type.tensor_type.shape.dim[0].dim_value = 2**62
     assert "no tensor has so many dims" in message(made)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_vectors_of_a_billion_elements_do_not_keep_shape_inference_busy(inside):
+    """In a body too, behind a Concat in the graph around it that has to be bounded as well."""
+    long = TensorProto(name="long", data_type=TensorProto.INT64, dims=[10**9])
+    nodes = [
+        helper.make_node("Concat", ["one", "long"], ["both"], axis=0),
+        helper.make_node("Cast", ["both"], ["cast"], to=TensorProto.INT32),
+    ]
+    made = site()
+    one = onnx.numpy_helper.from_array(np.array([1]), "one")
+    if inside:
+        flag = onnx.numpy_helper.from_array(np.array(True), "flag")
+        output = helper.make_tensor_value_info("cast", TensorProto.INT32, [None])
+        body = helper.make_graph(nodes, "body", [], [output], [long])
+        small = helper.make_graph(
+            [helper.make_node("Cast", ["one"], ["few"], to=TensorProto.INT32)],
+            "small",
+            [],
+            [helper.make_tensor_value_info("few", TensorProto.INT32, [None])],
+        )
+        made.graph.initializer.append(flag)
+        longer = TensorProto(name="longer", data_type=TensorProto.INT64, dims=[10**9])
+        made.graph.initializer.append(longer)
+        made.graph.node.append(helper.make_node("Add", ["longer", "longer"], ["sum"]))
+        nodes = [helper.make_node("If", ["flag"], ["z"], then_branch=body, else_branch=small)]
+    else:
+        made.graph.initializer.append(long)
+    made.graph.initializer.append(one)
+    made.graph.node.extend(nodes)
+    assert onnx_spatial.convert(made, verify=False).changed
+
+
+def test_a_vector_out_of_a_large_table_does_not_keep_shape_inference_busy():
+    made = site()
+    made.graph.initializer.append(
+        TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[4200, 10**9])
+    )
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(7), "seven"))
+    made.graph.node.append(helper.make_node("Gather", ["table", "seven"], ["row"]))
+    made.graph.node.append(helper.make_node("Add", ["row", "row"], ["twice"]))
+    assert onnx_spatial.convert(made, verify=False).changed
+
+
+def test_an_empty_input_with_dims_that_numpy_cannot_count_is_not_made_up():
+    made = site()
+    dims(made, 2**31, 2**40, 0, 2)
+    made.graph.node.append(helper.make_node("Neg", ["x"], ["z"]))
+    assert "too many to make up" in message(made)
+
+
+def test_a_sequence_in_the_place_of_the_data_is_told():
+    made = site()
+    made.graph.node[0].input[0] = "both"
+    made.graph.node.insert(0, helper.make_node("SequenceConstruct", ["x", "x"], ["both"]))
+    assert "sequence" in message(made)
 
 
 def test_an_input_of_a_type_that_does_not_exist_cannot_be_run():
@@ -149,6 +228,37 @@ def test_what_libraries_remark_is_not_printed_by_the_command(tmp_path, capsys, m
     assert capsys.readouterr().err == "" and not told
     written = onnx.load(tmp_path / "o.onnx", load_external_data=False)
     assert TF not in [o.domain for o in written.opset_import]
+
+
+def test_inputs_whose_names_no_archive_takes_are_not_kept(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TMPDIR", os.fspath(tmp_path / "kept"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "kept").mkdir()
+    made = site()
+    name = "é" * 50_000
+    made.graph.input[0].name = made.graph.node[0].input[0] = name
+    made.graph.output[0].type.tensor_type.elem_type = TensorProto.INT8
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert run(["convert", str(path), "--dry-run"]) == 1
+    assert "does not load" in capsys.readouterr().err
+    assert not list((tmp_path / "kept").iterdir())
+
+
+def test_a_model_that_does_not_load_with_other_flags_is_told(tmp_path):
+    """The second run takes the other branch; there is no size to look for then."""
+    made = site()
+    made.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    output = helper.make_tensor_value_info("u", TensorProto.FLOAT, None)
+    good = helper.make_graph(
+        [helper.make_node("SpaceToBatchND", ["x", "p1", "p2"], ["u"], domain=TF)], "t", [], [output]
+    )
+    bad = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["u"], nobody_knows=1)], "e", [], [output]
+    )
+    node = helper.make_node("If", ["c"], ["w"], then_branch=good, else_branch=bad)
+    made.graph.node.append(node)
+    assert "nobody_knows" in message(made)
 
 
 def test_onnxruntime_prints_nothing_of_its_own(tmp_path, capsys):

@@ -13,6 +13,7 @@ passes its type on but for a length that no shape can have:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 
 import onnx
@@ -73,8 +74,9 @@ def _is_bound(node: onnx.NodeProto, domain: str) -> bool:
     return bool(node.op_type == BOUND and node.domain == domain)
 
 
-def _graphs(model: onnx.ModelProto) -> list[walk.GraphLike]:
-    return [graph for _, graph in walk.graphs(model)]
+def _graphs(model: onnx.ModelProto) -> Iterator[walk.GraphLike]:
+    """Outer graphs first, and the inner ones of what has become of their nodes until then."""
+    return (graph for _, graph in walk.graphs(model))
 
 
 @cache

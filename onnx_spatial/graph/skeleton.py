@@ -134,7 +134,8 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
         size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         with (folder / entry["location"]).open("rb") as file:
             file.seek(int(entry.get("offset", "0")))
-            data: bytes = file.read(math.prod(tensor.dims) * size)
+            length = math.prod(max(dim, 0) for dim in tensor.dims) * size
+            data: bytes = file.read(length)
             return data
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, OverflowError):
         return None

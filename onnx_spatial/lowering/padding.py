@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor, same
+from onnx_spatial.ops.shapes import is_countable
 
 _PAD_TYPES = frozenset(
     {
@@ -125,7 +126,8 @@ def filled(emit: Emitter, dims: Sequence[Size], element_type: int) -> ir.Value:
     """A tensor of zeros of any shape, empty ones included."""
     dtype = numpy_dtype(element_type)
     known = [d for d in dims if isinstance(d, int)]
-    if len(known) == len(dims) and math.prod(known) <= _LARGEST_CONSTANT:
+    small = math.prod(known) <= _LARGEST_CONSTANT and is_countable(known)
+    if len(known) == len(dims) and small:
         value = np.full(known, "", object) if dtype is None else np.zeros(known, dtype)
         return emit.constant(value, "zeros")
     shape = emit.vector(dims, "zeros_shape")

@@ -26,6 +26,11 @@ def show(shape: Sequence[Dim]) -> str:
     return "[" + ", ".join("?" if d is None else str(d) for d in shape[:_SHOWN]) + more + "]"
 
 
+def is_countable(shape: Sequence[int]) -> bool:
+    """Whether numpy can make such an array. It multiplies the dims without those that are 0."""
+    return math.prod(max(dim, 1) for dim in shape) < 2**58
+
+
 def check_element_count(name: str, shape: Sequence[Dim]) -> None:
     """Refuse by arithmetic what no runtime could hold, before anything is allocated."""
     known = [d for d in shape if isinstance(d, int)]

@@ -17,7 +17,10 @@ from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify.values import Array
 
 #: Outputs above this are not made: a block of 10^9 must not take the machine down.
-MAX_BYTES = 1 << 33
+MAX_BYTES = 1 << 30
+
+#: Strings are objects, of which onnxruntime and Python have one each: 300 bytes and a microsecond.
+MAX_STRINGS = 1 << 20
 
 #: Samples of a window, or offsets in a block; each is one step of the kernel.
 MAX_POSITIONS = 1 << 16
@@ -41,6 +44,8 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     Raises:
         OperatorError: the node breaks a rule on this data.
     """
+    if not all(a is None or isinstance(a, np.ndarray) for a in arrays):
+        raise OperatorError("an input is a sequence, not a tensor")
     inputs = tuple(InputFacts.of(a) if a is not None else None for a in arrays)
     call = read(replace(facts, inputs=inputs))
     if not arrays or arrays[0] is None:
@@ -52,7 +57,8 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
             f"numpy has no room to rearrange {x.ndim} dims, {blocked} of them split"
         )
     shape = operator.output_shape(x.shape)
-    if math.prod(d for d in shape if isinstance(d, int)) * x.dtype.itemsize > MAX_BYTES:
+    elements = math.prod(d for d in shape if isinstance(d, int))
+    if elements * x.dtype.itemsize > MAX_BYTES or (x.dtype.kind == "O" and elements > MAX_STRINGS):
         raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
     inner = operator.kernel if isinstance(operator, ExtractPatches) else operator.block_shape
     if math.prod(inner) > MAX_POSITIONS:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx_spatial.ops.shapes import is_countable
 from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import Assignment, GraphInput, feeds
 from onnx_spatial.verify.program import Program
@@ -143,7 +144,7 @@ class Search:
         number = trial.assignment.number + 1
         try:
             return self._try(replace(trial.assignment, values=known, number=number))
-        except RunFailure:
+        except (_Spent, RunFailure):
             return None
 
     def _reset(self) -> None:
@@ -222,8 +223,9 @@ class Search:
                 known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
                 if size > MAX_ELEMENTS and not known and self._groups:
                     return False
-                if size > LARGEST_INPUT:
-                    reason = f"input {wanted.name!r} has {size:.0e} elements, too many to make up"
+                if size > LARGEST_INPUT or not is_countable(assignment.shape(wanted)):
+                    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
+                    reason = f"input {wanted.name!r} has {how_many}, too many to make up"
                     self.last_failure = self.last_failure or RunFailure(reason, "run")
                     return False
         return True

@@ -19,7 +19,7 @@ import onnx
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.facts import Finding, dtype_name
 from onnx_spatial.graph import walk
-from onnx_spatial.ops.shapes import show
+from onnx_spatial.ops.shapes import is_countable, show
 from onnx_spatial.verify import legal
 from onnx_spatial.verify.compare import compare
 from onnx_spatial.verify.exactness import Exactness
@@ -108,7 +108,8 @@ def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: 
         return
     rng = np.random.default_rng([seed, finding.index])
     types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
-    draws = [d for d in _draws(finding, rng) if d.elements <= MAX_ELEMENTS]
+    possible = (d for d in _draws(finding, rng) if is_countable(d.shape))
+    draws = [d for d in possible if d.elements <= MAX_ELEMENTS]
     if draws and max(len(d.shape) for d in draws) > MAX_RANK:
         site.withdraw(f"numpy has no more than {MAX_RANK} dims")
         return

@@ -263,6 +263,36 @@ def test_in_place_an_interrupt_leaves_the_original(path, monkeypatch, keep):
     assert names(path.parent) == ["model.onnx"]
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_in_place_an_interrupt_after_the_move_puts_the_original_back(path, monkeypatch, keep):
+    before = path.read_bytes()
+
+    def interrupt(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "_sync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        output.replace(edited(path), path, keep=keep)
+    assert path.read_bytes() == before
+    assert names(path.parent) == ["model.onnx"]
+
+
+def test_an_interrupt_after_the_move_leaves_the_model_its_external_data(
+    external, folder, monkeypatch
+):
+    calls = []
+
+    def interrupt(place: Path) -> None:
+        calls.append(place)
+        if len(calls) == 2:  # the first is for the weights
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(output, "_sync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        output.write(edited(external), folder / "out.onnx")
+    assert names(folder) == ["out.onnx", "weights.bin"]
+
+
 def test_in_place_a_link_is_refused(path, folder):
     (folder / "link.onnx").symlink_to(path)
     source = edited(folder / "link.onnx")
