@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops.shapes import INT64_MAX, Dim, check_element_count, integers, show, zeros
+from onnx_spatial.ops.moves import Allocate, Move, carry_out, gaps, moves_of
+from onnx_spatial.ops.shapes import INT64_MAX, Dim, check_element_count, integers, show
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -72,6 +73,14 @@ def _windows(
         start = first * b + offset - pad
         count = max(0, -((start - size) // b))  # how many q until the elements run out
         yield slice(first, first + count), slice(start, start + count * b, b)
+
+
+def _interleave(split: npt.NDArray[np.generic], out: npt.NDArray[np.generic], blocked: int) -> None:
+    """[b1, .., bM, N, D1, .., DM, rest] to [N, D1*b1, .., DM*bM, rest]."""
+    cells = range(blocked + 1, 2 * blocked + 1)
+    perm = [blocked, *(axis for i, cell in enumerate(cells) for axis in (cell, i))]
+    moved = split.transpose(*perm, *range(2 * blocked + 1, split.ndim))
+    out.reshape(moved.shape)[...] = moved
 
 
 @dataclass(frozen=True)
@@ -126,27 +135,38 @@ class SpaceToBatch:
         return tuple(out)
 
     def __call__(
-        self, x: npt.NDArray[np.generic], pad_value: object = None
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
     ) -> npt.NDArray[np.generic]:
         """Run on an array of any element type; every element is written once.
 
         Args:
             x: [N, D1.., rest].
             pad_value: what to pad with; the default is the element type's 0, False or "".
+            empty: makes the result.
         """
         shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        blocks = self.block_shape
-        padded = any(begin or end for begin, end in self.pads)
-        out = zeros(shape, x.dtype, pad_value) if padded else np.empty(shape, x.dtype)
-        if x.size == 0:
-            return out
-        split = out.reshape(*blocks, x.shape[0], *shape[1:])
-        before = tuple(begin for begin, _ in self.pads)
-        for offsets in itertools.product(*map(range, blocks)):
-            windows = list(_windows(offsets, blocks, before, x.shape[1:][: len(blocks)]))
-            cells, elements = zip(*windows, strict=True) if windows else ((), ())
-            split[offsets][(slice(None), *cells)] = x[(slice(None), *elements)]
+        out = empty(shape, x.dtype)
+        split = out.reshape(*self.block_shape, x.shape[0], *shape[1:])
+        carry_out(moves_of(self, x.shape), x, split, pad_value)
         return out
+
+    def count(self) -> int:
+        """One move for each offset inside a block."""
+        return math.prod(self.block_shape)
+
+    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+        """To [b1, .., bM, N, D1', .., DM', rest] from an input of that shape."""
+        blocked = len(self.block_shape)
+        before = tuple(begin for begin, _ in self.pads)
+        sizes = self.output_shape(shape)[1 : 1 + blocked]
+        for offsets in itertools.product(*map(range, self.block_shape)):
+            windows = list(_windows(offsets, self.block_shape, before, shape[1 : 1 + blocked]))
+            cells, elements = zip(*windows, strict=True) if windows else ((), ())
+            around = gaps(1, cells, sizes)  # type: ignore[arg-type]
+            yield Move(offsets, (slice(None), *cells), (slice(None), *elements), around)
 
 
 @dataclass(frozen=True)
@@ -208,23 +228,39 @@ class BatchToSpace:
         return tuple(out)
 
     def __call__(
-        self, x: npt.NDArray[np.generic], pad_value: object = None
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
     ) -> npt.NDArray[np.generic]:
         """Run on an array of any element type; every element is written once.
 
         Args:
             x: [N, D1.., rest].
             pad_value: accepted so that all operators are called alike; nothing is padded here.
+            empty: makes the result.
         """
         shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        out = np.empty(shape, x.dtype)
+        out = empty(shape, x.dtype)
         if out.size == 0:
             return out
-        blocks = self.block_shape
-        split = x.reshape(*blocks, shape[0], *x.shape[1:])
-        before = tuple(begin for begin, _ in self.crops)
-        for offsets in itertools.product(*map(range, blocks)):
-            windows = list(_windows(offsets, blocks, before, shape[1:][: len(blocks)]))
-            cells, elements = zip(*windows, strict=True) if windows else ((), ())
-            out[(slice(None), *elements)] = split[offsets][(slice(None), *cells)]
+        split = x.reshape(*self.block_shape, shape[0], *x.shape[1:])
+        if any(begin or end for begin, end in self.crops):
+            carry_out(moves_of(self, x.shape), split, out)
+        else:  # in the order of the output, which is twice as fast as offset by offset
+            _interleave(split, out, len(self.block_shape))
         return out
+
+    def count(self) -> int:
+        """One move for each offset inside a block."""
+        return math.prod(self.block_shape)
+
+    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+        """From [b1, .., bM, N, D1, .., DM, rest], an input of that shape split."""
+        blocked = len(self.block_shape)
+        before = tuple(begin for begin, _ in self.crops)
+        sizes = self.output_shape(shape)[1 : 1 + blocked]
+        for offsets in itertools.product(*map(range, self.block_shape)):
+            windows = list(_windows(offsets, self.block_shape, before, sizes))  # type: ignore[arg-type]
+            cells, elements = zip(*windows, strict=True) if windows else ((), ())
+            yield Move((), (slice(None), *elements), (*offsets, slice(None), *cells))

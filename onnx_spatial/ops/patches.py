@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops.shapes import INT32_MAX, Dim, check_element_count, integers, show, zeros
+from onnx_spatial.ops.moves import Allocate, Move, carry_out, gaps, moves_of
+from onnx_spatial.ops.shapes import INT32_MAX, Dim, check_element_count, integers, show
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
 Layout = Literal["channels_last", "channels_first"]
@@ -155,20 +156,22 @@ class ExtractPatches:
         return tuple(out)
 
     def __call__(
-        self, x: npt.NDArray[np.generic], pad_value: object = None
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
     ) -> npt.NDArray[np.generic]:
         """Run on an array of any element type; every element is written once.
 
         Args:
             x: [N, spatial.., C] or [N, C, spatial..], as `layout` says.
             pad_value: what stands outside the image; the default is 0, False or "".
+            empty: makes the result.
         """
         shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
-        sizes = [x.shape[a] for a in self.spatial_axes]
         windows = [shape[a] for a in self.spatial_axes]
-        pads = [self.padding(axis, size)[0] for axis, size in enumerate(sizes)]
-        out = zeros(shape, x.dtype, pad_value)
-        if x.size == 0 or out.size == 0:
+        out = empty(shape, x.dtype)
+        if out.size == 0:
             return out
         if self.layout == "channels_last":
             split = out.reshape(x.shape[0], *windows, *self.kernel, x.shape[-1])
@@ -176,17 +179,30 @@ class ExtractPatches:
         else:
             split = out.reshape(x.shape[0], *self.kernel, x.shape[1], *windows)
             split = np.moveaxis(split, range(1, 1 + len(windows)), range(len(windows)))
-        lead = (slice(None),) * self.spatial_axes.start
+        carry_out(moves_of(self, x.shape), x, split, pad_value)
+        return out
+
+    def count(self) -> int:
+        """One move for each position inside a window."""
+        return math.prod(self.kernel)
+
+    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+        """To [kernel.., output with C channels] from an input of that shape."""
+        sizes = [shape[a] for a in self.spatial_axes]
+        windows = [self.output_size(axis, size) for axis, size in enumerate(sizes)]
+        pads = [self.padding(axis, size)[0] for axis, size in enumerate(sizes)]
+        first_axis = self.spatial_axes.start
+        lead = (slice(None),) * first_axis
         for position in itertools.product(*map(range, self.kernel)):
             cells, elements = [], []
             for at, s, r, begin, size, count in zip(
                 position, self.strides, self.rates, pads, sizes, windows, strict=True
             ):
                 shift = at * r - begin  # window o reads element o*s + shift
-                first = max(0, -(shift // s))
-                last = min(count, -((shift - size) // s))
-                cells.append(slice(first, max(first, last)))
-                start = first * s + shift
-                elements.append(slice(start, start + max(0, last - first) * s, s))
-            split[position][(*lead, *cells)] = x[(*lead, *elements)]
-        return out
+                first = min(max(0, -(shift // s)), count)
+                last = max(first, min(count, -((shift - size) // s)))
+                cells.append(slice(first, last))
+                start = max(0, first * s + shift)
+                elements.append(slice(start, start + (last - first) * s, s))
+            around = gaps(first_axis, cells, windows)
+            yield Move(position, (*lead, *cells), (*lead, *elements), around)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
 
@@ -48,13 +47,3 @@ def integers(name: str, values: object) -> tuple[int, ...]:
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise OperatorError(f"{name} must be a list of integers, not {values!r}")
     return tuple(int(v) for v in array)
-
-
-def zeros(
-    shape: Sequence[int], dtype: npt.DTypeLike, pad_value: object = None
-) -> npt.NDArray[np.generic]:
-    """An array filled with the pad value of `dtype`: 0, False, or the empty string."""
-    dtype = np.dtype(dtype)
-    if pad_value is None and dtype.kind != "O":
-        return np.zeros(shape, dtype)
-    return np.full(shape, "" if pad_value is None else pad_value, dtype)
