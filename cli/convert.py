@@ -19,6 +19,7 @@ from onnx_spatial.errors import VerificationError
 @click.option("--in-place", is_flag=True, help="Put the result in the place of MODEL.")
 @click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
+@click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
 @click.option("--no-fuse", is_flag=True, help="No fusion (this version has none yet).")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
 @options.model_options
@@ -32,6 +33,7 @@ def convert(
     in_place: bool,
     dry_run: bool,
     mode: str,
+    inline: bool,
     no_fuse: bool,
     no_verify: bool,
     domains: tuple[str, ...],
@@ -65,6 +67,7 @@ def convert(
                 model,
                 None if dry_run else target,
                 mode=mode,
+                inline=inline,
                 fuse=not no_fuse,
                 max_rank=max_rank,
                 verify=not no_verify,
@@ -86,6 +89,8 @@ def convert(
         output.document(result.to_dict())
     elif not quiet:
         render.conversion(output.out, result, Path(model), verbose=verbose)
+        if mode == "custom-op" and result.output is not None:
+            render.how_to_run(output.out, result.output)
         if result.verification is not None and result.output is not None and not in_place:
             named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
             again = [word for option, values in named for v in values for word in (option, v)]

@@ -14,7 +14,13 @@ from onnx_spatial.ops.shapes import show
 from onnx_spatial.plan import Site
 from onnx_spatial.verify import Verification
 
-_STYLES = {"lower": "green", "refuse": "bold red", "leave": "yellow"}
+_STYLES = {
+    "lower": "green",
+    "function": "green",
+    "custom-op": "green",
+    "refuse": "bold red",
+    "leave": "yellow",
+}
 _VERDICTS = {
     "passed": ("PASSED", "bold green"),
     "failed": ("FAILED", "bold red"),
@@ -48,6 +54,8 @@ def sites(console: Console, found: list[Site]) -> None:
             console.print(Text(site.node, "bold"), soft_wrap=True)
             if site.graph != "main graph":
                 console.print(f"    in {site.graph}", soft_wrap=True)
+            if site.function is not None:
+                console.print(f"    calls {site.function}", soft_wrap=True)
             console.print(
                 f"    {site.op_type} {site.element_type or '?'} {_shape(site.input_shape)} -> "
                 f"{_shape(site.output_shape)}",
@@ -62,7 +70,9 @@ def sites(console: Console, found: list[Site]) -> None:
 def _table(found: list[Site]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     nested = any(site.graph != "main graph" for site in found)
-    for name in ("node", "operator", *(["in"] if nested else []), "type", "input", "output"):
+    called = any(site.function is not None for site in found)
+    extra = [*(["in"] if nested else []), *(["function"] if called else [])]
+    for name in ("node", "operator", *extra, "type", "input", "output"):
         table.add_column(name, no_wrap=True)
     table.add_column("action", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)
@@ -71,6 +81,7 @@ def _table(found: list[Site]) -> Table:
             site.node,
             site.op_type,
             *([site.graph] if nested else []),
+            *([site.function or ""] if called else []),
             site.element_type or "?",
             _shape(site.input_shape),
             _shape(site.output_shape),
@@ -88,19 +99,19 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     """What was done, the proof, and where the result is."""
     found = result.inspection.sites
     if not result.changed:
-        why = "no spatial operators" if not found else "no operators to convert"
+        why = "no operators to convert" if found else "no spatial operators"
+        if found and all(site.action == "function" for site in found):
+            why = "its operators call local functions already"
         console.print(f"{model}: {why}, nothing to do", soft_wrap=True)
         if found:
             sites(console, found)
     else:
-        lowered = [site for site in found if site.action == "lower"]
-        nodes = sum(site.nodes_after for site in lowered)
+        converted = [site for site in found if site.converted]
         console.print(
-            f"{model}: {_count(len(lowered), 'spatial operator')} -> "
-            f"{_count(nodes, 'standard node')}",
+            f"{model}: {_count(len(converted), 'spatial operator')} -> {_made(converted)}",
             soft_wrap=True,
         )
-        if verbose or len(lowered) < len(found):
+        if verbose or len(converted) < len(found):
             sites(console, found)
     if result.verification is not None:
         verification(console, result.verification, verbose=verbose)
@@ -111,6 +122,28 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         console.print(f"{what} {result.output}", soft_wrap=True)
     if result.backup is not None:
         console.print(f"the original is kept as {result.backup}", soft_wrap=True)
+
+
+def _made(converted: list[Site]) -> str:
+    """What the operators became."""
+    action = converted[0].action
+    if action != "function":
+        kind = "node" if action == "custom-op" else "standard node"
+        return _count(sum(site.nodes_after for site in converted), kind)
+    functions = {site.function: site.nodes_after for site in converted}
+    nodes = _count(sum(functions.values()), "standard node")
+    return f"calls of {_count(len(functions), 'local function')} ({nodes})"
+
+
+def how_to_run(console: Console, model: Path) -> None:
+    """The lines of Python that run a prepared model."""
+    console.print("run it in Python with:")
+    for line in (
+        "import onnxruntime, onnx_spatial",
+        "options = onnxruntime.SessionOptions(); onnx_spatial.custom_ops.register(options)",
+        f"session = onnxruntime.InferenceSession({str(model)!r}, options)",
+    ):
+        console.print(f"    {line}", soft_wrap=True)
 
 
 def verification(console: Console, result: object, *, verbose: bool) -> None:

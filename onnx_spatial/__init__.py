@@ -3,11 +3,21 @@
     >>> import onnx_spatial
     >>> onnx_spatial.convert("broken.onnx", "fixed.onnx")  # standard operators, proven bit for bit
 
+or in one go, with onnxruntime's own interface:
+
+    >>> session = onnx_spatial.InferenceSession("broken.onnx")
+
 `inspect` says what is in a model, `convert` rewrites it, `verify` compares two models. Whatever the
 library raises on purpose is a `SpatialError` with one clear line.
 """
 
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
 from onnx_spatial.conversion import Conversion, Inspection, convert, inspect
+from onnx_spatial.dialects.prepared import DOMAIN as _PREPARED
 from onnx_spatial.errors import (
     ConversionError,
     ModelFileError,
@@ -18,12 +28,19 @@ from onnx_spatial.errors import (
 )
 from onnx_spatial.plan import Site
 from onnx_spatial.verify import Verification, verify
+from onnx_spatial.verify.sessions import EXTENSIONS as _EXTENSIONS
+from onnx_spatial.verify.sessions import Extension as _Extension
+
+if TYPE_CHECKING:
+    from onnx_spatial import custom_ops
+    from onnx_spatial.custom_ops import InferenceSession
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Conversion",
     "ConversionError",
+    "InferenceSession",
     "Inspection",
     "ModelFileError",
     "OperatorError",
@@ -34,6 +51,33 @@ __all__ = [
     "VerificationError",
     "__version__",
     "convert",
+    "custom_ops",
     "inspect",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Sessions and custom operators are loaded when they are asked for."""
+    if name in ("InferenceSession", "custom_ops"):
+        import importlib
+
+        module = importlib.import_module("onnx_spatial.custom_ops")
+        return module if name == "custom_ops" else module.InferenceSession
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _register(options: Any) -> None:
+    from onnx_spatial.custom_ops import registration
+
+    registration.register_fresh(options)
+
+
+def _raising() -> AbstractContextManager[None]:
+    from onnx_spatial.custom_ops.running import raising
+
+    return raising()
+
+
+# Verification stands below the custom operators and runs prepared models all the same.
+_EXTENSIONS[_PREPARED] = _Extension(_register, _raising)

@@ -15,7 +15,7 @@ import onnx
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.graph import files
 from onnx_spatial.graph import output as writing
-from onnx_spatial.plan import Plan, Site, freeze, make_plan, refusals
+from onnx_spatial.plan import Plan, Site, Writer, freeze, make_plan, refusals
 from onnx_spatial.verify import Verification
 from onnx_spatial.verify import verify as run_verification
 
@@ -61,7 +61,9 @@ class Conversion:
         verification: the proof; None if it was not asked for or nothing was to do.
         changed: whether there was anything to do.
         touched: what differs from the original: nodes_replaced, nodes_added, initializers_added,
-            value_info_changed, opset_imports_removed.
+            value_info_changed, functions_added, functions_removed, opset_imports_added,
+            opset_imports_removed. With mode "function" the nodes replaced are the same nodes, which
+            now call functions.
         output: the file that was written, if any.
         backup: where the original of a conversion in place is kept, if it is.
     """
@@ -125,6 +127,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     *,
     mode: str = "lower",
+    inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
     verify: bool = True,
@@ -143,7 +146,9 @@ def convert(
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
         output: where to write the result, atomically and only if all went well; None writes nothing.
-        mode: "lower". "function" and "custom-op" are not in this version.
+        mode: "lower", "function" (the operators stay, and local functions say what they mean) or
+            "custom-op" (the form that `custom_ops.register` runs).
+        inline: replace operators that have such a function by its body, the others by lowering.
         fuse: reserved for the fusion of dilated convolutions, which is not in this version.
         max_rank: largest rank that new tensors may have.
         verify: compare the result with the original by running both.
@@ -167,9 +172,7 @@ def convert(
     """
     if mode not in MODES:
         raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if mode != "lower":
-        raise UsageError(f"mode {mode!r} is not in this version; use mode 'lower'")
-    source, plan = _plan(model, domains, static, max_rank, strategy, progress)
+    source, plan = _plan(model, domains, static, max_rank, strategy, progress, mode, inline)
     target = _target(source, output, in_place=in_place)
     inspection = _inspection(source, plan)
     if refused := plan.refused(strict=strict):
@@ -247,17 +250,27 @@ def _plan(
     max_rank: int | None,
     strategy: str | None,
     progress: Progress | None,
+    mode: str = "lower",
+    inline: bool = False,
 ) -> tuple[files.Source, Plan]:
     source = files.read(model)
     if static:
         source = source.holding(freeze(source.proto, static))
+    write: Writer | None = None
+    if mode == "custom-op" and not inline:
+        from onnx_spatial.custom_ops import prepared
+
+        write = prepared.write
     plan = make_plan(
         source.proto,
+        mode=mode,
+        inline=inline,
         domains=domains,
         max_rank=max_rank,
         strategy=strategy,
         folder=source.folder,
         progress=progress,
+        write=write,
     )
     return source, plan
 

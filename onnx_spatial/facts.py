@@ -340,11 +340,7 @@ def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
 def _conclude(finding: Finding, occurrences: Sequence[_Occurrence], symbols: set[str]) -> None:
     """What all occurrences agree on; the first rule that any of them breaks."""
     each = [_with_own_names(o.facts(), symbols) for o in occurrences] or [finding.facts]
-    width = max(len(f.inputs) for f in each)
-    inputs = tuple(
-        _join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
-    )
-    finding.facts = replace(finding.facts, inputs=inputs, attributes=_join_attributes(each))
+    finding.facts = join(each)
     finding.element_types = frozenset(t for o in occurrences for t in o.element_types())
     try:
         _check_node(finding.node)
@@ -383,6 +379,15 @@ def dtype_name(element_type: int) -> str:
         return onnx.helper.tensor_dtype_to_np_dtype(element_type).name
     except KeyError:
         return f"element type {element_type}"
+
+
+def join(each: Sequence[NodeFacts]) -> NodeFacts:
+    """What several nodes of the same operator type agree on."""
+    width = max(len(f.inputs) for f in each)
+    inputs = tuple(
+        _join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
+    )
+    return replace(each[0], inputs=inputs, attributes=_join_attributes(each))
 
 
 def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:

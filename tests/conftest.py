@@ -2,6 +2,8 @@
 
 from hypothesis import HealthCheck, settings
 
+from onnx_spatial.custom_ops import registration
+
 settings.register_profile(
     "default",
     derandomize=True,
@@ -12,3 +14,7 @@ settings.register_profile(
 )
 settings.register_profile("random", settings.get_profile("default"), derandomize=False)
 settings.load_profile("default")
+
+# onnxruntime-extensions, imported by a test, would have every process that tests start parse models
+# with protobuf's slow implementation. Imported by us it does not.
+registration.available()

@@ -168,7 +168,7 @@ def test_the_same_seed_proves_the_same(path):
     assert first == second
 
 
-@pytest.mark.parametrize("mode", ["function", "custom-op", "nonsense"])
+@pytest.mark.parametrize("mode", ["lowered", "nonsense"])
 def test_modes_that_are_not_there_are_a_wrong_call(mode, path):
     with pytest.raises(UsageError, match="mode") as caught:
         convert(path, mode=mode)

@@ -63,6 +63,7 @@ def test_a_site_says_what_is_done_and_how():
         "output": "b",
         "nodes_before": 1,
         "nodes_after": 3,
+        "function": None,
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 
@@ -167,6 +168,9 @@ def test_what_was_touched_is_listed():
         "nodes_added": [n.name for n in result.model.graph.node if n.name not in before],
         "initializers_added": [t.name for t in result.model.graph.initializer][2:],
         "value_info_changed": ["b", "c", "d", "e", "f"],
+        "functions_added": [],
+        "functions_removed": [],
+        "opset_imports_added": [],
         "opset_imports_removed": ["com.microsoft"],
     }
     assert len(result.touched["nodes_added"]) == 6

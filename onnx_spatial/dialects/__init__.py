@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnx_spatial.dialects import openvino, tensorflow
+from onnx_spatial.dialects import openvino, prepared, tensorflow
 from onnx_spatial.dialects.node import (
     BlockCall,
     Call,
@@ -45,6 +45,7 @@ DOMAINS = frozenset(
         "com.microsoft",
         "onnx_spatial",
         "org.openvinotoolkit",
+        prepared.DOMAIN,
     }
 )
 
@@ -64,6 +65,8 @@ _EXCLUSIVE = (
 
 def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Whether a node bears the name of one of the operators, whatever its domain."""
+    if domain == prepared.DOMAIN:
+        return op_type in prepared.OP_TYPES
     if op_type in OP_TYPES:
         return True
     return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3
@@ -77,7 +80,8 @@ def read(node: NodeFacts) -> Call:
     """
     if not node.inputs or node.inputs[0] is None:
         raise OperatorError("the data input is missing")
-    _check_unambiguous(node)
+    if node.domain != prepared.DOMAIN:
+        _check_unambiguous(node)
     call = _reader(node)(node)
     if isinstance(call, BlockCall) and call.operator is None:
         _check_known_parts(call)
@@ -90,6 +94,8 @@ def read(node: NodeFacts) -> Call:
 
 
 def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
+    if node.domain == prepared.DOMAIN:
+        return prepared.read
     if node.op_type == "ExtractVolumePatches":
         return tensorflow.patches
     if node.op_type == "ExtractImagePatches":

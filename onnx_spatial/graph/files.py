@@ -105,6 +105,8 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
+    except UnicodeDecodeError:  # of protobuf's implementation in Python
+        raise ModelFileError(f"{name}: is damaged: a name in it is not UTF-8 text") from None
     except (DecodeError, RuntimeError) as error:
         detail = str(error).strip()
         raise ModelFileError(

@@ -74,14 +74,14 @@ class Patch:
 
 
 def adjust_imports(
-    proto: onnx.ModelProto, converted: Iterable[tuple[walk.Place, str]], opset: int
+    proto: onnx.ModelProto, converted: Iterable[tuple[walk.Place, str]], opset: int | None
 ) -> list[str]:
     """Drop imports that no node needs any more; import "" where it is needed now.
 
     Args:
         proto: the converted model, changed in place.
         converted: places and domains of the nodes that were replaced.
-        opset: version of "" where it was not imported.
+        opset: version of "" where it was not imported; None leaves it missing.
 
     Returns:
         The domains that the model no longer imports.
@@ -100,7 +100,7 @@ def adjust_imports(
     return _adjust(proto.opset_import, candidates - everywhere, "" in everywhere, opset)
 
 
-def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int) -> list[str]:
+def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int | None) -> list[str]:
     dropped = []
     for index in reversed(range(len(imports))):  # type: ignore[arg-type]
         domain = imports[index].domain  # type: ignore[index]
@@ -108,9 +108,26 @@ def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int) ->
             dropped.append(domain)
             del imports[index]  # type: ignore[attr-defined]
     domains = {o.domain for o in imports}  # type: ignore[attr-defined]
-    if needs_default and not domains & {"", "ai.onnx"}:
+    if needs_default and opset is not None and not domains & {"", "ai.onnx"}:
         imports.append(onnx.helper.make_opsetid("", opset))  # type: ignore[attr-defined]
     return dropped[::-1]
+
+
+def add_import(imports: object, domain: str) -> None:
+    """Import version 1 of a domain where it is not imported yet."""
+    if all(o.domain != domain for o in imports):  # type: ignore[attr-defined]
+        imports.append(onnx.helper.make_opsetid(domain, 1))  # type: ignore[attr-defined]
+
+
+def import_where_used(model: onnx.ModelProto, domain: str) -> None:
+    """Import version 1 of a domain wherever nodes are of it, and for the model as a whole."""
+    used = any(n.domain == domain for _, _, n in walk.graph_nodes(walk.Place(), model.graph))
+    for function in model.functions:
+        if any(n.domain == domain for _, _, n in walk.graph_nodes(walk.Place(), function)):
+            add_import(function.opset_import, domain)
+            used = True
+    if used:
+        add_import(model.opset_import, domain)
 
 
 def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:

@@ -4,8 +4,17 @@ Every strategy is exact, bit for bit, for every request that it accepts. To add 
 with a class like `request.Strategy` and list it in `choose.STRATEGIES`.
 """
 
-from onnx_spatial.lowering.choose import MIN_OPSET, STRATEGIES, Lowered, lower
+from onnx_spatial.lowering.choose import MIN_OPSET, STRATEGIES, Lowered, lower, lower_preferring
 from onnx_spatial.lowering.emit import Emitter
 from onnx_spatial.lowering.request import Request, Strategy
 
-__all__ = ["MIN_OPSET", "STRATEGIES", "Emitter", "Lowered", "Request", "Strategy", "lower"]
+__all__ = [
+    "MIN_OPSET",
+    "STRATEGIES",
+    "Emitter",
+    "Lowered",
+    "Request",
+    "Strategy",
+    "lower",
+    "lower_preferring",
+]

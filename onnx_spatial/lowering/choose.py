@@ -100,6 +100,22 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
     raise ConversionError("no lowering fits: " + "; ".join(reasons))
 
 
+def lower_preferring(
+    request: Request, strategy: str | None, max_rank: int | None = None
+) -> Lowered:
+    """`lower` with the strategy where it applies, else with the cheapest that does.
+
+    Raises:
+        ConversionError: nothing can.
+    """
+    try:
+        return lower(request, max_rank=max_rank, strategy=strategy)
+    except ConversionError:
+        if strategy is None:
+            raise
+        return lower(request, max_rank=max_rank)
+
+
 def unsupported(request: Request) -> str | None:
     """What standard operators cannot hold at all, whatever the strategy."""
     if request.opset < MIN_OPSET:

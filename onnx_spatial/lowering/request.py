@@ -9,7 +9,8 @@ from typing import Protocol
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.dialects import BlockCall, Call, Vector
+from onnx_spatial.dialects import BlockCall, Call, NodeFacts, Vector
+from onnx_spatial.facts import dtype_name
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor
 from onnx_spatial.ops import Dim
 
@@ -33,6 +34,23 @@ class Request:
     element_types: frozenset[int]
     parameter_types: tuple[int | None, ...]
     opset: int
+
+    @classmethod
+    def of(
+        cls,
+        call: Call,
+        facts: NodeFacts,
+        inputs: Sequence[ir.Value | None],
+        element_types: frozenset[int],
+        opset: int,
+    ) -> Request:
+        """The request of a node, from all that is known of it."""
+        data = facts.inputs[0]
+        shape = data.shape if data is not None else None
+        if shape is None and call.rank is not None:
+            shape = (None,) * call.rank
+        types = tuple(_element_type(i.dtype if i is not None else None) for i in facts.inputs)
+        return cls(call, tuple(inputs), shape, element_types, types, opset)
 
     def data(self, emit: Emitter) -> Tensor:
         """The data input; its unknown dims are read from its run-time shape. The rank is known."""
@@ -61,6 +79,13 @@ class Request:
         if len(places) == 1 and vector.start == 0 and vector.step == 1:
             return [value]
         return list(emit.elements(value, places))
+
+
+def _element_type(dtype: str | None) -> int | None:
+    """numpy name -> ONNX element type."""
+    if dtype is None:
+        return None
+    return next((t for t in TensorProto.DataType.values() if t and dtype_name(t) == dtype), None)
 
 
 @dataclass(frozen=True)

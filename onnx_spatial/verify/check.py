@@ -18,6 +18,7 @@ from onnx_spatial.verify.sites import InPlace, Site, check_isolated
 from onnx_spatial.verify.slices import Converted
 from onnx_spatial.verify.trials import Request
 from onnx_spatial.verify.values import Array
+from onnx_spatial.wrapping import undone
 
 Model = files.Model | files.Source
 
@@ -81,6 +82,9 @@ def _read_converted(converted: Model, original: files.Source) -> files.Source:
 def _verify(
     before: files.Source, after: files.Source, request: Request, domains: Iterable[str]
 ) -> Verification:
+    unwrapped = undone(before.proto)
+    before = before.holding(unwrapped.model) if unwrapped.model is not before.proto else before
+    domains = unwrapped.domains.union(domains)
     inputs = graph_inputs(before.proto)
     findings = facts.find(named_dims(before.proto, inputs), domains, before.folder)
     sites = [Site.of(f) for f in findings]

@@ -6,8 +6,9 @@ import ctypes
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +60,23 @@ _HOPELESS = (
     "TensorProto",
     "buffer size mismatch",
 )
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Operators of a domain that onnxruntime must be told of.
+
+    Attributes:
+        register: lets sessions that are made with the options run them.
+        raising: a block in which they run; it raises what went wrong in one of them.
+    """
+
+    register: Callable[[ort.SessionOptions], None]
+    raising: Callable[[], AbstractContextManager[None]]
+
+
+#: By domain; the package puts in what it has.
+EXTENSIONS: dict[str, Extension] = {}
 
 
 class RunFailure(Exception):
@@ -115,6 +133,10 @@ class Session:
                 "session.model_external_initializers_file_folder_path", str(folder)
             )
         self._has_loop = _LOOP in model
+        needed = [e for domain, e in EXTENSIONS.items() if domain.encode() in model]
+        self._raising = needed[0].raising if needed else nullcontext
+        for extension in needed:
+            extension.register(options)
         try:
             self._session = ort.InferenceSession(
                 model,
@@ -141,7 +163,7 @@ class Session:
             isinstance(a, np.ndarray) and _is_raw(a) for a in feeds.values()
         )
         try:
-            with _deadline(options, self._has_loop):
+            with _deadline(options, self._has_loop), self._raising():
                 if not raw:
                     fed = {n: _contiguous(a) for n, a in feeds.items()}
                     return dict(zip(names, self._session.run(names, fed, options), strict=True))

@@ -69,6 +69,23 @@ def test_convert_writes_a_model_that_runs_and_says_so(save, tmp_path, capsys):
     assert (y[0, 1, 0] == x[0, 1, 0]).all()
 
 
+def test_convert_for_python_operators_prints_the_lines_that_run_it(save, tmp_path, capsys):
+    pytest.importorskip("onnxruntime_extensions")
+    out = tmp_path / "out.onnx"
+    assert run(["convert", save(S2B), "-o", str(out), "--mode", "custom-op"]) == 0
+    text = capsys.readouterr().out
+    assert "1 spatial operator -> 2 nodes" in text
+    assert "PASSED  1 of 1 operator bit for bit" in text
+    _, _, lines = text.partition("run it in Python with:\n")
+    program = [line.strip() for line in lines.splitlines() if line.startswith("    ")]
+    assert len(program) == 3
+    names: dict[str, onnxruntime.InferenceSession] = {}
+    exec("\n".join(program), names)
+    x = np.arange(2 * 4 * 6 * 3, dtype=np.float32).reshape(2, 4, 6, 3)
+    (y,) = names["session"].run(None, {"x": x})
+    assert (y[0, 1, 0] == x[0, 1, 0]).all()
+
+
 def test_inspect_shows_operator_shapes_and_action(save, capsys):
     assert run(["inspect", save(S2B)]) == 0
     out = capsys.readouterr().out
@@ -168,7 +185,6 @@ def test_static_fixes_a_dim(save, tmp_path):
         (["convert", "MODEL", "--dry-run", "--static", "four"], "wants NAME=DIM"),
         (["convert", "MODEL", "--dry-run", "--shape", "x=a,b"], "wants NAME=1,64,48,3"),
         (["convert", "MODEL", "--dry-run", "--shape", "z=1,2"], "z"),
-        (["convert", "MODEL", "--dry-run", "--mode", "function"], "is not in this version"),
         (["convert", "MODEL", "--dry-run", "--mode", "magic"], "Invalid value"),
         (["convert", "MODEL", "--dry-run", "--max-rank", "0"], "Invalid value"),
         (["inspect"], "Missing argument"),

@@ -1,0 +1,26 @@
+"""Spatial operators as Python operators in onnxruntime, through onnxruntime-extensions.
+
+    >>> model = onnx_spatial.custom_ops.prepare("model.onnx")
+    >>> options = onnxruntime.SessionOptions()
+    >>> onnx_spatial.custom_ops.register(options)
+    >>> session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+or `onnx_spatial.InferenceSession("model.onnx", mode="custom-op")`, which does that and turns what
+goes wrong inside an operator into a Python exception.
+"""
+
+from onnx_spatial.custom_ops.prepared import prepare
+from onnx_spatial.custom_ops.registration import available, explain, register
+from onnx_spatial.custom_ops.running import raising
+from onnx_spatial.custom_ops.schemas import register_schemas
+from onnx_spatial.custom_ops.session import InferenceSession
+
+__all__ = [
+    "InferenceSession",
+    "available",
+    "explain",
+    "prepare",
+    "raising",
+    "register",
+    "register_schemas",
+]

@@ -1,0 +1,174 @@
+"""How elements get into a Python operator and back, bit for bit.
+
+    direct     numbers and bools as they are
+    bits       BitCast -> operator on uint16 -> BitCast: float16 and bfloat16 from opset 26
+    positions  the operator moves positions, and the elements are gathered:
+
+        Range -> Reshape -> operator -> Reshape -> Gather -> y
+        x -> Reshape [-1] -> Concat(zero, .) -------^
+
+    where position 0, which the operator pads with, is a zero in front of the elements.
+
+onnxruntime-extensions aborts the process on a 16-bit float, and on a string that is no UTF-8; it cuts
+strings at a zero byte. A detour by Cast to float32 would quieten signalling NaNs; positions keep
+every bit of anything, for two more integer tensors of the same shape.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.dialects import Call, PatchCall
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.facts import dtype_name
+from onnx_spatial.lowering import Emitter, Request
+from onnx_spatial.lowering.padding import numpy_dtype
+from onnx_spatial.ops import BatchToSpace
+
+#: What the registered operators take: numpy and onnxruntime-extensions agree on these.
+DIRECT = (
+    TensorProto.FLOAT,
+    TensorProto.DOUBLE,
+    TensorProto.INT8,
+    TensorProto.INT16,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.UINT8,
+    TensorProto.UINT16,
+    TensorProto.UINT32,
+    TensorProto.UINT64,
+    TensorProto.BOOL,
+)
+_HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_BY_POSITION = _HALVES | {TensorProto.STRING}
+
+#: BitCast came with opset 26, Range with 11; Gather and Concat have taken bfloat16 since 13.
+_BITCAST, _RANGE, _BFLOAT16, _ALLOW_ZERO = 26, 11, 13, 14
+
+
+class Carrier(Protocol):
+    """One way in and out."""
+
+    #: What `inspect` shows.
+    name: str
+
+    def into(self, request: Request, emit: Emitter) -> ir.Value:
+        """What the operator is given in place of its data."""
+
+    def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
+        """The output, made of what the operator gave."""
+
+
+def choose(request: Request) -> Carrier:
+    """The cheapest exact way for the element types that the data may have.
+
+    Raises:
+        ConversionError: there is none.
+    """
+    types = request.element_types
+    if types <= set(DIRECT):
+        return Direct()
+    names = ", ".join(sorted(dtype_name(t) for t in types))
+    if types - set(DIRECT) - _BY_POSITION:
+        raise ConversionError(f"element type {names}: Python operators cannot take it")
+    if len(types) == 1 and types <= _HALVES and request.opset >= _BITCAST:
+        return Bits(min(types))
+    needed = _BFLOAT16 if TensorProto.BFLOAT16 in types else _RANGE
+    if request.opset < needed:
+        raise ConversionError(
+            f"the model's opset is {request.opset}; Python operators on {names} need {needed} or "
+            "newer"
+        )
+    pads = _may_pad(request.call)
+    if pads and len(types) > 1:
+        raise ConversionError(
+            f"called with several element types, {names}: Python operators pad only one (inline the "
+            "function first, onnx.inliner.inline_local_functions)"
+        )
+    return Positions(min(types) if pads else None)
+
+
+def _may_pad(call: Call) -> bool:
+    if isinstance(call, PatchCall):
+        return call.operator.auto_pad != "valid"
+    if call.kind is BatchToSpace:
+        return False
+    amounts = (call.begins.values, call.ends.values)
+    return any(a is None or any(a) for a in amounts)
+
+
+class Direct:
+    """As they are."""
+
+    name = "direct"
+
+    def into(self, request: Request, emit: Emitter) -> ir.Value:
+        """The data itself."""
+        value = request.inputs[0]
+        assert value is not None
+        return value
+
+    def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
+        """The output itself."""
+        return moved
+
+
+class Bits:
+    """The same bits, called integers."""
+
+    name = "bits"
+
+    def __init__(self, element_type: int) -> None:
+        self._element_type = element_type
+
+    def into(self, request: Request, emit: Emitter) -> ir.Value:
+        """The data as uint16."""
+        return emit.op("BitCast", request.inputs[0], to=int(TensorProto.UINT16))
+
+    def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
+        """The output with its own type."""
+        return emit.op("BitCast", moved, to=self._element_type)
+
+
+class Positions:
+    """1, 2, 3, .. in the shape of the data, or 0, 1, 2, .. where nothing is padded."""
+
+    name = "positions"
+
+    def __init__(self, padded: int | None) -> None:
+        self._padded = padded  # element type of the zero
+
+    def into(self, request: Request, emit: Emitter) -> ir.Value:
+        """The positions of the elements."""
+        x, shape = request.inputs[0], request.shape
+        assert x is not None
+        sizes = emit.shape_of(x)
+        if emit.opset >= _ALLOW_ZERO:
+            return emit.op("Reshape", self._counted(emit, sizes), sizes, allowzero=1)
+        if shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
+            return emit.op("Reshape", self._counted(emit, sizes), sizes)
+        # Before opset 14 no Reshape makes a dim of 0 where the input has none: cut one of 1 off.
+        grown = emit.size(emit.max(sizes, 1))
+        full = emit.op("Reshape", self._counted(emit, grown), grown)
+        return emit.op("Slice", full, emit.op("Sub", sizes, sizes), sizes)
+
+    def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
+        """The elements at the positions."""
+        flat = emit.op("Reshape", request.inputs[0], emit.ints([-1], "flat"))
+        if self._padded is not None:
+            dtype = numpy_dtype(self._padded)
+            zero = np.full(1, "", object) if dtype is None else np.zeros(1, dtype)
+            flat = emit.op("Concat", emit.constant(zero, "zero"), flat, axis=0)
+        return emit.op("Gather", flat, moved, axis=0)
+
+    def _counted(self, emit: Emitter, sizes: ir.Value) -> ir.Value:
+        """As many positions as the product of the sizes."""
+        one = emit.constant(np.array(1, np.int64), "one")
+        number = emit.op("ReduceProd", sizes, keepdims=0)  # Size has no kernel for bfloat16
+        if self._padded is None:
+            return emit.op("Range", emit.constant(np.array(0, np.int64), "none"), number, one)
+        return emit.op("Range", one, emit.op("Add", number, one), one)

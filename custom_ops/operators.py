@@ -1,0 +1,164 @@
+"""The Python operators: what onnxruntime calls, on the kernels of `onnx_spatial.ops`.
+
+Whatever happens in here stays in here: an exception that left an operator would end the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.custom_ops import interrupts
+from onnx_spatial.custom_ops.failures import Failures, answer
+from onnx_spatial.custom_ops.memory import empty
+from onnx_spatial.dialects.prepared import BLOCKS, PATCHES, check_batch_entry, from_json
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.ops import ExtractPatches, Operator
+from onnx_spatial.ops.shapes import show
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+Body = Callable[..., Array]
+
+#: Inputs of this size and more are freed before onnxruntime makes the output.
+_LARGE = 1 << 24
+
+
+class Watch:
+    """How many runs are on whose caller raises what an operator kept; others can only read the log.
+
+    A count, not a mark on the thread: onnxruntime may run operators on threads of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+
+    def after_fork(self) -> None:
+        """In the child: the runs of other threads are not on here."""
+        self._lock = threading.Lock()
+        self._runs = 0
+
+    def begin(self) -> None:
+        """One more."""
+        with self._lock:
+            self._runs += 1
+
+    def end(self) -> None:
+        """One less."""
+        with self._lock:
+            self._runs -= 1
+
+    def __bool__(self) -> bool:
+        return self._runs > 0
+
+
+watch = Watch()
+
+
+class Result(np.ndarray[Any, np.dtype[Any]]):
+    """An array that onnxruntime-extensions takes as it is.
+
+    It asks for `result.flatten().tolist()`, a Python object per element, and makes an array of the
+    list; given the array itself it copies the bytes. Whoever does otherwise still has an array.
+    """
+
+    def flatten(self, order: str = "C") -> Result:  # type: ignore[override]
+        """Itself: it is contiguous."""
+        return self
+
+    def tolist(self) -> Array:  # type: ignore[override]
+        """The array, which onnxruntime-extensions copies."""
+        return self.view(np.ndarray)
+
+
+def bodies(failures: Failures, *, raw: bool) -> dict[str, Body]:
+    """What to run for each operator of the domain.
+
+    Args:
+        failures: where to keep what goes wrong.
+        raw: whether onnxruntime-extensions takes a `Result`; a plain array otherwise.
+    """
+
+    def guarded(compute: Callable[..., Array]) -> Body:
+        def body(x: Array, *parameters: Array, site: str, **attributes: Any) -> Array:
+            try:
+                if interrupts.pending():
+                    raise KeyboardInterrupt
+                result = compute(x, *parameters, **attributes)
+            except BaseException as error:
+                number = failures.keep(site, error)
+                with suppress(BaseException):  # of the program's own handlers and filters
+                    level = logging.DEBUG if watch else logging.ERROR
+                    logger.log(level, "%s: %s", site, error or type(error).__name__)
+                result = answer(number, x.ndim, x.dtype)
+            return result.view(Result) if raw else _boxed(result)
+
+        return body
+
+    def block(name: str) -> Body:
+        def compute(x: Array, shape: Array, table: Array, *, batch_entry: int) -> Array:
+            return _run(_block_operator(name, _key(shape), _key(table), batch_entry, x.ndim), x)
+
+        return guarded(compute)
+
+    def patches(x: Array, *, parameters: str) -> Array:
+        return _run(_patches_operator(parameters), x)
+
+    return {**{name: block(name) for name in BLOCKS}, PATCHES: guarded(patches)}
+
+
+def _run(operator: Operator, x: Array) -> Array:
+    result = operator(x, None, empty)
+    if x.nbytes >= _LARGE and x.base is None:
+        # onnxruntime-extensions made this copy for us and would keep it until we are done.
+        x.resize((0,), refcheck=False)
+    return result
+
+
+def _boxed(result: Array) -> Array:
+    """For the way over Python integers, which loses the top bit of uint64."""
+    return result.view(np.int64) if result.dtype == np.uint64 else result
+
+
+def _key(values: Array) -> tuple[tuple[int, ...], bytes]:
+    return values.shape, values.tobytes()
+
+
+@lru_cache(maxsize=512)
+def _block_operator(
+    name: str,
+    block: tuple[tuple[int, ...], bytes],
+    table: tuple[tuple[int, ...], bytes],
+    batch_entry: int,
+    rank: int,
+) -> Operator:
+    kind, what = BLOCKS[name]
+    shape, data = block
+    if len(shape) != 1:
+        raise OperatorError(f"block_shape must be 1-D, not of shape {show(shape)}")
+    if table[0] != (*shape, 2):
+        raise OperatorError(f"{what} must have shape {show((*shape, 2))}, not {show(table[0])}")
+    blocks = np.frombuffer(data, np.int64).tolist()
+    amounts = np.frombuffer(table[1], np.int64).reshape(-1, 2).tolist()
+    if batch_entry:
+        if len(blocks) != rank:
+            raise OperatorError(f"block_shape has {len(blocks)} entries but data has rank {rank}")
+        check_batch_entry("block_shape", blocks[0], 1)
+        check_batch_entry(what, amounts[0][0], 0)
+        check_batch_entry(what, amounts[0][1], 0)
+        blocks, amounts = blocks[1:], amounts[1:]
+    return kind(tuple(blocks), tuple((begin, end) for begin, end in amounts))
+
+
+@lru_cache(maxsize=512)
+def _patches_operator(parameters: str) -> ExtractPatches:
+    return from_json(parameters)

@@ -1,0 +1,89 @@
+"""Session options that are ours to change, with everything that the program's own say."""
+
+from __future__ import annotations
+
+import threading
+
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+#: Where a model that is given as bytes has its external data.
+FOLDER = "session.model_external_initializers_file_folder_path"
+
+#: Domains whose operators come with onnxruntime, with onnxruntime-extensions or with us.
+_BUILT_IN = frozenset(
+    {
+        "",
+        "ai.onnx",
+        "ai.onnx.contrib",
+        "ai.onnx.ml",
+        "ai.onnx.preview.training",
+        "ai.onnx.training",
+        "com.microsoft",
+        "com.microsoft.experimental",
+        "com.microsoft.extensions",
+        "com.microsoft.nchwc",
+        "onnx_spatial.ops",
+        "org.pytorch.aten",
+    }
+)
+
+_lock = threading.Lock()
+
+
+def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
+    """Options to change for one session of `model`; the program's own stay as they are.
+
+    onnxruntime copies options only into a session. So a session of one Identity is made with the
+    program's options, and asked for its own. That copy lacks libraries of custom operators and
+    providers that were registered on the options: where the model may need one, or no such session
+    can be made, the program's own options are returned.
+    """
+    if options is None:
+        return ort.SessionOptions()
+    if _holds_more(options, model):
+        return options
+    with _lock:
+        profiling, target = options.enable_profiling, options.optimized_model_filepath
+        options.enable_profiling, options.optimized_model_filepath = False, ""
+        try:
+            session = ort.InferenceSession(
+                _identity(), options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+        except Exception:  # of onnxruntime's own types: the options fit only the program's model
+            return options
+        finally:
+            options.enable_profiling, options.optimized_model_filepath = profiling, target
+    copy = session.get_session_options()
+    copy.enable_profiling, copy.optimized_model_filepath = profiling, target
+    return copy
+
+
+def entry(options: ort.SessionOptions | None, key: str) -> str:
+    """A config entry of the options; empty if there is none."""
+    if options is None:
+        return ""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return ""
+
+
+def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
+    if getattr(options, "has_providers", lambda: False)():
+        return True
+    local = {f.domain for f in model.functions}
+    return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
+
+
+def _identity() -> bytes:
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "identity",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    imports = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
+    return bytes(model.SerializeToString())

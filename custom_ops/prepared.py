@@ -1,0 +1,177 @@
+"""The form of a model that the registered Python operators run.
+
+    x -> any spelling -> y
+    x -> SpaceToBatch | BatchToSpace | ExtractPatches -> Reshape -> y
+
+onnxruntime-extensions gives Python operators a fixed number of inputs, scalar attributes, no shape
+inference, and no way to report an error: an exception ends the process. So
+
+- every spelling becomes one of three operators of the domain `onnx_spatial.ops` (see
+  `dialects.prepared`), their parameters int64 inputs, constant or computed;
+- the Reshape behind it is the way out for errors. It changes nothing: its shape is the output's own,
+  0 (as the input has it) where that is unknown. An operator that fails answers with a tensor of one
+  more dim and no elements, which no Reshape takes: onnxruntime then raises, whoever runs the session
+  and on whatever thread. It costs no copy, and it tells onnxruntime the shape it cannot infer;
+- elements that cannot cross into Python and back unharmed stay where they are (`carriers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.custom_ops import carriers
+from onnx_spatial.dialects import BlockCall, PatchCall, Vector
+from onnx_spatial.dialects.prepared import (
+    BATCH_ENTRY,
+    BLOCKS,
+    DOMAIN,
+    PARAMETERS,
+    PATCHES,
+    SITE,
+    as_json,
+)
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.facts import Finding
+from onnx_spatial.graph import files, groups, walk
+from onnx_spatial.lowering import Emitter, Lowered, Request
+from onnx_spatial.plan import make_plan, refusals
+
+#: Reshape has taken its shape as an input since opset 5, Cast its type as a number since 6.
+MIN_OPSET = 6
+_CAST_LIKE = 15
+
+
+def prepare(model: files.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
+    """The model with its spatial operators in the form that the registered operators run.
+
+    Args:
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. External data stays
+            where it is.
+        domains: operator domains to accept beside the ones that converters are known to use.
+
+    Returns:
+        The prepared model; a model without spatial operators comes back as it is.
+
+    Raises:
+        ModelFileError: the model cannot be read.
+        ConversionError: an operator breaks its rules or cannot be run this way.
+    """
+    source = files.read(model)
+    plan = make_plan(
+        source.proto, domains=domains, folder=source.folder, mode="custom-op", write=write
+    )
+    if refused := plan.refused():
+        raise ConversionError(f"{source.name}: {refusals(refused)}")
+    return (source if plan.model is None else source.holding(plan.model)).whole()
+
+
+def write(request: Request, finding: Finding) -> Lowered:
+    """Write an operator as the node that Python runs, and what must stand around it.
+
+    Raises:
+        ConversionError: Python operators cannot do it in this model.
+    """
+    if request.opset < MIN_OPSET:
+        raise ConversionError(
+            f"the model's opset is {request.opset}; Python operators need {MIN_OPSET} or newer "
+            "(raise it with onnx.version_converter)"
+        )
+    node = finding.node
+    site = f"{node.op_type} {walk.label(node)!r} in {finding.place}"
+    emit = Emitter(request.opset)
+    carrier = carriers.choose(request)
+    carried = carrier.into(request, emit)
+    call = request.call
+    if isinstance(call, PatchCall):
+        attributes = {SITE: site, PARAMETERS: as_json(call.operator)}
+        main = ir.node(PATCHES, [carried], attributes, domain=DOMAIN)
+    else:
+        name = call.kind.name
+        block, table, whole = _tables(call, request, emit)
+        main = ir.node(
+            name, [carried, block, table], {SITE: site, BATCH_ENTRY: int(whole)}, domain=DOMAIN
+        )
+    emit.nodes.append(main)
+    checked = emit.op("Reshape", main.outputs[0], _shape(request, emit, main.outputs[0]))
+    output = carrier.back(request, emit, checked)
+    if output is checked and finding.place.function is not None:
+        output = _typed(request, emit, output)
+    emit.prune(output)
+    groups.mark(emit.nodes, main, node.input[0], node.output[0])
+    return Lowered(carrier.name, emit, output)
+
+
+def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
+    """Say the element type, which onnxruntime cannot infer for the output of a function; optimisers
+    remove it again.
+    """
+    if len(request.element_types) == 1:
+        return emit.op("Cast", value, to=next(iter(request.element_types)))
+    if request.opset >= _CAST_LIKE:
+        return emit.op("CastLike", value, request.inputs[0])
+    raise ConversionError(
+        "its element type is unknown or differs from call to call; Python operators in functions "
+        f"then need opset {_CAST_LIKE} or newer (inline the function first, "
+        "onnx.inliner.inline_local_functions)"
+    )
+
+
+def _shape(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
+    """The output's shape for Reshape: 0 where only the run knows it."""
+    rank = len(request.shape) if request.shape is not None else request.call.rank
+    if rank is None:
+        shape = emit.shape_of(value)
+        return emit.op("Sub", shape, shape)
+    known = request.call.output_shape(request.shape or (None,) * rank)
+    return emit.ints([d if isinstance(d, int) else 0 for d in known], "shape")
+
+
+def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value, ir.Value, bool]:
+    """block_shape, the table of amounts, and whether they have an entry for the batch axis."""
+    vectors = (call.block, call.begins, call.ends)
+    # Run-time values of OpenVINO's spelling come with the batch's entry, which is then checked too.
+    whole = any(v.values is None and v.start == v.step for v in vectors)
+    names = ("block_shape", *[BLOCKS[call.kind.name][1]] * 2)
+    neutral = (1, 0, 0)
+    columns = [
+        _column(v, name, n, request, emit, whole=whole)
+        for v, name, n in zip(vectors, names, neutral, strict=True)
+    ]
+    block, begins, ends = columns
+    table: ir.Value
+    if isinstance(begins, list) and isinstance(ends, list):
+        pairs = [amount for pair in zip(begins, ends, strict=True) for amount in pair]
+        table = _constant(emit, pairs, names[1], [len(begins), 2])
+    elif isinstance(begins, ir.Value) and call.begins.step == 2:  # it was a table before
+        table = begins
+    else:
+        rows = emit.ints([-1, 1], "column")
+        parts = [
+            emit.op("Reshape", emit.ints(c, names[1]) if isinstance(c, list) else c, rows)
+            for c in (begins, ends)
+        ]
+        table = emit.op("Concat", *parts, axis=1)
+    return (emit.ints(block, "block_shape") if isinstance(block, list) else block), table, whole
+
+
+def _column(
+    vector: Vector, name: str, neutral: int, request: Request, emit: Emitter, *, whole: bool
+) -> list[int] | ir.Value:
+    """The entries if they are known, else the int64 value that holds them (and maybe others)."""
+    if vector.values is not None:
+        return [neutral, *vector.values] if whole else list(vector.values)
+    assert vector.input is not None
+    value = request.inputs[vector.input]
+    assert value is not None
+    if request.parameter_types[vector.input] != TensorProto.INT64:
+        value = emit.op("Cast", value, to=int(TensorProto.INT64))
+    return value
+
+
+def _constant(emit: Emitter, values: list[int], hint: str, shape: list[int]) -> ir.Value:
+    return emit.constant(np.array(values, np.int64).reshape(shape), hint)

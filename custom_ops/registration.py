@@ -1,0 +1,274 @@
+"""Tell onnxruntime of the Python operators: once per process, all of them in one go.
+
+What onnxruntime-extensions registers is registered for good. The same operator twice makes every
+later session fail, and one more operator in a domain that is in use is a use after free. So there is
+one private domain with a fixed set of operators, and a mark on onnxruntime-extensions itself: a
+second copy of this package, or this module loaded anew, finds it and uses the first one's operators.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from onnx_spatial.custom_ops import operators
+from onnx_spatial.custom_ops.carriers import DIRECT
+from onnx_spatial.custom_ops.failures import Failures
+from onnx_spatial.dialects.prepared import (
+    BATCH_ENTRY,
+    BLOCKS,
+    DOMAIN,
+    PARAMETERS,
+    PATCHES,
+    SITE,
+    VERSION,
+)
+from onnx_spatial.errors import UsageError
+
+#: Attribute of the module onnxruntime_extensions under which the process keeps its registration.
+_MARK = "_onnx_spatial_operators"
+#: Of what is kept there: raised when it changes, so that unlike copies do not meet.
+_PROTOCOL = 1
+
+#: onnxruntime-extensions sets this when it is imported: every child process of the program would
+#: parse its models with protobuf's slow implementation.
+_LEAKED = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+
+#: An operator that onnxruntime-extensions always brings, to see whether it is there.
+_FOREIGN_DOMAIN, _FOREIGN = "ai.onnx.contrib", "StringUpper"
+
+
+def extensions() -> ModuleType:
+    """The module onnxruntime_extensions.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    before = os.environ.get(_LEAKED)
+    try:
+        import onnxruntime_extensions
+    except ImportError as error:
+        raise UsageError(
+            "mode 'custom-op' needs onnxruntime-extensions, which is not installed or does not load "
+            f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.10 to "
+            "3.13 on Linux or macOS arm64), or use mode 'lower', which needs nothing"
+        ) from None
+    finally:
+        if before is None:
+            os.environ.pop(_LEAKED, None)
+    return onnxruntime_extensions  # type: ignore[no-any-return]
+
+
+def available() -> bool:
+    """Whether Python operators can be run here."""
+    try:
+        extensions()
+    except UsageError:
+        return False
+    return True
+
+
+def register(sess_options: ort.SessionOptions) -> None:
+    """Let sessions made with these options run prepared models.
+
+    onnxruntime-extensions' own operators, and those that the program declared with `onnx_op` before,
+    come with them. May be called again, on the same options or on others.
+
+    Args:
+        sess_options: onnxruntime.SessionOptions; it is changed.
+
+    Raises:
+        UsageError: onnxruntime-extensions is not installed, or these options hold its operators from
+            before ours were there.
+    """
+    library = extensions()
+    state = _state(library)
+    with state.lock:
+        if _known(state, sess_options):
+            return
+        was_ready = state.ready
+        _register_operators(library, state)
+        if was_ready and _loads(sess_options, _own_probe()):
+            pass  # the program registered the library on its own
+        elif _loads(sess_options, _foreign_probe()):
+            raise UsageError(
+                "these SessionOptions hold the operators of onnxruntime-extensions from before those "
+                "of onnx-spatial were there: call onnx_spatial.custom_ops.register(options) instead "
+                "of options.register_custom_ops_library(...), it registers both"
+            )
+        else:
+            sess_options.register_custom_ops_library(library.get_library_path())
+        _remember(state, sess_options)
+
+
+def register_fresh(sess_options: ort.SessionOptions) -> None:
+    """`register` for options that are known to hold no operators yet."""
+    library = extensions()
+    state = _state(library)
+    with state.lock:
+        _register_operators(library, state)
+        sess_options.register_custom_ops_library(library.get_library_path())
+        _remember(state, sess_options)
+
+
+def explain(error: BaseException | str) -> BaseException | None:
+    """What went wrong inside an operator, for an exception that a program's own session raised.
+
+    Args:
+        error: what `run` raised, or the message that `run_async` gave.
+
+    Returns:
+        An OperatorError (KeyboardInterrupt, MemoryError) that names the node, or None if the
+        exception is about something else or was explained before.
+    """
+    if not available():
+        return None
+    failure = _state(extensions()).failures.take(str(error))
+    return None if failure is None else failure.exception()
+
+
+def _state(library: ModuleType) -> Any:
+    fresh = SimpleNamespace(
+        protocol=_PROTOCOL,
+        version=VERSION,
+        lock=threading.RLock(),
+        ready=False,
+        failures=Failures(),
+        options={},
+        operators=[],
+    )
+    state = library.__dict__.setdefault(_MARK, fresh)
+    if state is fresh and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _after_fork(fresh))
+    if (state.protocol, state.version) != (_PROTOCOL, VERSION):
+        raise UsageError(
+            "another version of onnx-spatial has registered its operators in this process, and "
+            "onnxruntime cannot be told of others; use one version per process"
+        )
+    return state
+
+
+def _after_fork(state: Any) -> None:
+    """Locks that other threads of the parent held would never be released here."""
+    state.lock = threading.RLock()
+    state.failures.after_fork()
+    operators.watch.after_fork()
+
+
+def _known(state: Any, options: ort.SessionOptions) -> bool:
+    reference = state.options.get(id(options))
+    return reference is not None and reference() is options
+
+
+def _remember(state: Any, options: ort.SessionOptions) -> None:
+    key = id(options)
+    state.options[key] = weakref.ref(options, lambda _: state.options.pop(key, None))
+
+
+def _register_operators(library: ModuleType, state: Any) -> None:
+    if state.ready:
+        return
+    kinds = library.PyOp
+    types = {
+        TensorProto.FLOAT: kinds.dt_float,
+        TensorProto.DOUBLE: kinds.dt_double,
+        TensorProto.INT8: kinds.dt_int8,
+        TensorProto.INT16: kinds.dt_int16,
+        TensorProto.INT32: kinds.dt_int32,
+        TensorProto.INT64: kinds.dt_int64,
+        TensorProto.UINT8: kinds.dt_uint8,
+        TensorProto.UINT16: kinds.dt_uint16,
+        TensorProto.UINT32: kinds.dt_uint32,
+        TensorProto.UINT64: kinds.dt_uint64,
+        TensorProto.BOOL: kinds.dt_bool,
+    }
+    tables = [kinds.dt_int64, kinds.dt_int64]
+    signatures = {
+        **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
+        PATCHES: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}),
+    }
+    state.raw = _takes_results(library)
+    for name, body in operators.bodies(state.failures, raw=state.raw).items():
+        parameters, attributes = signatures[name]
+        for element_type in DIRECT:
+            kind = types[element_type]
+            state.operators.append(
+                library.Opdef.create(
+                    body,
+                    op_type=f"{DOMAIN}::{name}",
+                    inputs=[kind, *parameters],
+                    outputs=[kind],
+                    attrs=attributes,
+                )
+            )
+    state.ready = True
+
+
+def _takes_results(library: ModuleType) -> bool:
+    """Whether the bytes of a `Result` reach onnxruntime; its own way boxes every element.
+
+    onnxruntime-extensions' hook is asked what it would hand over, without onnxruntime.
+    """
+    try:
+        result = np.arange(6, dtype=np.float32).reshape(2, 3).view(operators.Result)
+        definition = SimpleNamespace(body=lambda: result, cast_attributes=lambda given: given)
+        ocos = library._ocos
+        key = id(definition)
+        ocos.Opdef._odlist[key] = definition
+        try:
+            _, shape, data = ocos._on_pyop_invocation(key, [], {})
+        finally:
+            del ocos.Opdef._odlist[key]
+        return tuple(shape) == (2, 3) and type(data) is np.ndarray and data.dtype == np.float32
+    except Exception:  # whatever it does in another version, it is not what we know
+        return False
+
+
+def _loads(options: ort.SessionOptions, probe: onnx.ModelProto) -> bool:
+    """Whether a session with these options knows the operator in `probe`."""
+    profiling, target = options.enable_profiling, options.optimized_model_filepath
+    severity = options.log_severity_level
+    options.enable_profiling, options.optimized_model_filepath = False, ""
+    options.log_severity_level = 4
+    try:
+        ort.InferenceSession(
+            probe.SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
+            enable_fallback=0,
+        )
+    except Exception:  # of onnxruntime's own types; most likely the operator is not registered
+        return False
+    finally:
+        options.enable_profiling, options.optimized_model_filepath = profiling, target
+        options.log_severity_level = severity
+    return True
+
+
+def _own_probe() -> onnx.ModelProto:
+    attributes = {SITE: "probe", PARAMETERS: "{}"}
+    return _probe(PATCHES, DOMAIN, TensorProto.FLOAT, attributes)
+
+
+def _foreign_probe() -> onnx.ModelProto:
+    return _probe(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING, {})
+
+
+def _probe(op_type: str, domain: str, element_type: int, attributes: Any) -> onnx.ModelProto:
+    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **attributes)
+    graph = helper.make_graph(
+        [node],
+        "probe",
+        [helper.make_tensor_value_info("x", element_type, ["n"])],
+        [helper.make_tensor_value_info("y", element_type, None)],
+    )
+    imports = [helper.make_opsetid("", 13), helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=7)

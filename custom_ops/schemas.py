@@ -1,0 +1,125 @@
+"""Schemas of the prepared operators for onnx itself: its checker and its shape inference."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx.shape_inference
+from onnx import TensorProto
+
+from onnx_spatial.custom_ops.carriers import DIRECT
+from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.dialects.prepared import (
+    BATCH_ENTRY,
+    BLOCKS,
+    DOMAIN,
+    PARAMETERS,
+    PATCHES,
+    SITE,
+    VERSION,
+)
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.facts import dtype_name
+from onnx_spatial.graph import shapes
+
+_lock = threading.Lock()
+
+
+def register_schemas() -> None:
+    """Teach onnx.checker and onnx.shape_inference the operators of prepared models.
+
+    For this process and for good; may be called again. onnxruntime takes no notice of it.
+    """
+    with _lock:
+        for op_type in (*BLOCKS, PATCHES):
+            if not onnx.defs.has(op_type, DOMAIN):
+                _register(op_type)
+
+
+def _register(op_type: str) -> None:
+    schema = onnx.defs.OpSchema
+    parameter = schema.FormalParameter
+    types = [_type_name(t) for t in DIRECT]
+    inputs = [parameter("x", "T", description="the data")]
+    attributes = [schema.Attribute(SITE, schema.AttrType.STRING, "where the node comes from")]
+    if op_type == PATCHES:
+        attributes.append(
+            schema.Attribute(
+                PARAMETERS, schema.AttrType.STRING, "kernel, strides, rates, ... as JSON"
+            )
+        )
+    else:
+        inputs += [
+            parameter("block_shape", "tensor(int64)", description="[M]"),
+            parameter(BLOCKS[op_type][1], "tensor(int64)", description="[M, 2]"),
+        ]
+        attributes.append(
+            schema.Attribute(
+                BATCH_ENTRY,
+                onnx.helper.make_attribute(BATCH_ENTRY, 0),
+                "tables begin with the batch",
+            )
+        )
+    made = schema(
+        op_type,
+        DOMAIN,
+        VERSION,
+        doc=f"{op_type} as onnx_spatial.ops defines it",
+        inputs=inputs,
+        outputs=[parameter("y", "T", description="the result")],
+        type_constraints=[("T", types, "what Python operators take")],
+        attributes=attributes,
+    )
+
+    def infer(context: onnx.shape_inference.InferenceContext) -> None:
+        _infer(op_type, context)
+
+    made.set_type_and_shape_inference_function(infer)
+    onnx.defs.register_schema(made)
+    # onnx 1.19 deadlocks at exit if a Python function outlives the interpreter.
+    atexit.register(onnx.defs.deregister_schema, op_type, VERSION, DOMAIN)
+
+
+def _infer(op_type: str, context: Any) -> None:
+    known = context.get_input_type(0)
+    element_type = shapes.element_type(known)
+    if element_type is None:
+        return
+    try:
+        shape = _output_shape(op_type, context)
+    except OperatorError:  # what is known breaks a rule: the run will say so
+        shape = None
+    context.set_output_type(0, onnx.helper.make_tensor_type_proto(element_type, shape))
+
+
+def _output_shape(op_type: str, context: Any) -> Any:
+    facts = []
+    for index in range(context.get_num_inputs()):
+        known = context.get_input_type(index)
+        value = context.get_input_data(index) if index else None
+        if value is not None:
+            facts.append(InputFacts.of(onnx.numpy_helper.to_array(value)))
+        else:
+            dtype = dtype_name(shapes.element_type(known) or TensorProto.UNDEFINED)
+            facts.append(InputFacts(dtype, shapes.dims(known)))
+    attributes: dict[str, Any] = {}
+    for name in (PARAMETERS, BATCH_ENTRY):
+        attribute = context.get_attribute(name)
+        if attribute is not None:
+            value = onnx.helper.get_attribute_value(attribute)
+            attributes[name] = value.decode() if isinstance(value, bytes) else value
+    call = read(NodeFacts(op_type, DOMAIN, tuple(facts), attributes))
+    shape = shapes.dims(context.get_input_type(0))
+    if shape is None:
+        if call.rank is None:
+            return None
+        shape = (None,) * call.rank
+    return call.output_shape(shape)
+
+
+def _type_name(element_type: int) -> str:
+    return f"tensor({onnx.TensorProto.DataType.Name(element_type).lower()})"

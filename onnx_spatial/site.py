@@ -1,0 +1,145 @@
+"""What is reported of one spatial operator: where it is, what it asks for, what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onnx_spatial.facts import Finding
+from onnx_spatial.graph import walk
+from onnx_spatial.ops import Dim
+from onnx_spatial.ops.shapes import show
+
+#: Refused sites that one message names.
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Site:
+    """One spatial operator of a model.
+
+    Attributes:
+        node: name of the node, or <its output> if it has none.
+        graph: graph that holds it, in words.
+        op_type, domain: as in the file.
+        dialect: which spelling it is; None if it is not converted.
+        action: the mode of the conversion: "lower", "function" (a local function says what it means)
+            or "custom-op" (a Python operator runs it); or "refuse" (it breaks a rule or cannot be
+            expressed) or "leave" (its domain is not known to hold these operators, it stands in a
+            function that nothing calls, or it is in the form asked for).
+        reason: why it is refused or left; None if it is converted.
+        strategy: which lowering was taken; None if it is not converted.
+        element_type: of the data, numpy's name; None if unknown or not one.
+        input_shape, output_shape: as far as they are known.
+        output: name of the value it gives.
+        nodes_before, nodes_after: nodes that stand for it, those of its function's body included.
+        function: local function of ours that it calls, as domain:name, before or after; None if it
+            calls none. op_type and domain are those that it had before it called one.
+    """
+
+    node: str
+    graph: str
+    op_type: str
+    domain: str
+    dialect: str | None
+    action: str
+    reason: str | None
+    strategy: str | None
+    element_type: str | None
+    input_shape: tuple[Dim, ...] | None
+    output_shape: tuple[Dim, ...] | None
+    output: str
+    nodes_before: int
+    nodes_after: int
+    function: str | None = None
+
+    @property
+    def converted(self) -> bool:
+        """Whether something else stands in its place now."""
+        return self.strategy is not None
+
+    def to_dict(self) -> dict[str, object]:
+        """The attributes, shapes as lists with None for unknown dims."""
+        result: dict[str, object] = dict(vars(self))
+        for key in ("input_shape", "output_shape"):
+            shape = getattr(self, key)
+            result[key] = None if shape is None else list(shape)
+        return result
+
+
+def left(finding: Finding, *, done: str | None = None, function: str | None = None) -> Site:
+    """A site that stays as it is: refused, in an unknown domain, or in the form asked for.
+
+    Args:
+        finding: the operator.
+        done: why nothing is to do; None if something is wrong with it.
+        function: local function of ours that it calls.
+    """
+    domain = finding.node.domain
+    if not finding.known_domain:
+        reason: str | None = (
+            f"domain {domain!r} is not known to hold this operator; accept it with --domain {domain}"
+        )
+    elif done is not None:
+        reason = done
+    elif finding.error is not None and finding.dead:
+        reason = f"the function is never called, and {finding.error}"
+    else:
+        return _site(finding, "refuse", finding.error, function=function)
+    return _site(finding, "leave", reason, function=function)
+
+
+def converted(
+    finding: Finding, action: str, strategy: str, nodes: int, function: str | None = None
+) -> Site:
+    """A site that something else stands for now.
+
+    Args:
+        finding: the operator.
+        action: the mode of the conversion.
+        strategy: which lowering was taken.
+        nodes: how many nodes stand for it.
+        function: local function that it calls or called.
+    """
+    return _site(finding, action, None, strategy, nodes, function)
+
+
+def _site(
+    finding: Finding,
+    action: str,
+    reason: str | None,
+    strategy: str | None = None,
+    nodes: int = 1,
+    function: str | None = None,
+) -> Site:
+    node = finding.node
+    data = finding.facts.inputs[0] if finding.facts.inputs else None
+    return Site(
+        node=walk.label(node),
+        graph=str(finding.place),
+        op_type=node.op_type,
+        domain=node.domain,
+        dialect=finding.call.dialect if finding.call is not None else None,
+        action=action,
+        reason=reason,
+        strategy=strategy,
+        element_type=data.dtype if data is not None else None,
+        input_shape=data.shape if data is not None else None,
+        output_shape=finding.output_shape,
+        output=node.output[0] if node.output else "",
+        nodes_before=1,
+        nodes_after=nodes,
+        function=function,
+    )
+
+
+def refusals(sites: Iterable[Site]) -> str:
+    """One line that names each refused site and the reason."""
+    every = list(sites)
+    parts = []
+    for site in every[:_SHOWN]:
+        shape = "" if site.input_shape is None else f" on {show(site.input_shape)}"
+        parts.append(f"{site.op_type} {site.node!r} in {site.graph}{shape}: {site.reason}")
+    if len(every) > _SHOWN:
+        parts.append(f"and {len(every) - _SHOWN} more")
+    return "; ".join(parts)

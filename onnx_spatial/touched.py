@@ -1,0 +1,62 @@
+"""What differs between a model and what was made of it, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnx_spatial.facts import Finding
+from onnx_spatial.graph import edit, value_info, walk
+
+
+def renew_and_list(
+    given: onnx.ModelProto, converted: onnx.ModelProto, findings: Sequence[Finding]
+) -> dict[str, list[str]]:
+    """Renew the declared types behind converted operators, in place, and say what is touched.
+
+    Args:
+        given: the model as it was.
+        converted: what was made of it, finished but for its value_info.
+        findings: the operators that were converted.
+
+    Returns:
+        nodes_replaced, nodes_added, initializers_added, value_info_changed, functions_added,
+        functions_removed, opset_imports_added, opset_imports_removed.
+    """
+    values = {name for _, _, node in walk.nodes(given) for name in node.output}
+    before = {t.name for _, g in walk.graphs(given) for t in getattr(g, "initializer", ())}
+    named = {node.name for _, _, node in walk.nodes(given)}
+    functions = [{f"{f.domain}:{f.name}": None for f in m.functions} for m in (given, converted)]
+    imports = [{o.domain: None for o in m.opset_import} for m in (given, converted)]
+    return {
+        "nodes_replaced": [walk.label(f.node) for f in findings],
+        "nodes_added": [
+            n.name
+            for _, _, n in walk.nodes(converted)
+            if n.name not in named and any(p.key == edit.ORIGIN for p in n.metadata_props)
+        ],
+        "initializers_added": [
+            t.name
+            for _, g in walk.graphs(converted)
+            for t in getattr(g, "initializer", ())
+            if t.name not in before
+        ],
+        "value_info_changed": value_info.renew(converted, _known(findings), values),
+        "functions_added": [n for n in functions[1] if n not in functions[0]],
+        "functions_removed": [n for n in functions[0] if n not in functions[1]],
+        "opset_imports_added": [d for d in imports[1] if d not in imports[0]],
+        "opset_imports_removed": [d for d in imports[0] if d not in imports[1]],
+    }
+
+
+def _known(findings: Sequence[Finding]) -> dict[walk.Place, dict[str, onnx.TypeProto]]:
+    """Types of the values that the operators give, by the graph that holds them."""
+    known: dict[walk.Place, dict[str, onnx.TypeProto]] = {}
+    for finding in findings:
+        declared = onnx.TypeProto()
+        if len(finding.element_types) == 1:
+            (element_type,) = finding.element_types
+            declared = onnx.helper.make_tensor_type_proto(element_type, finding.output_shape)
+        known.setdefault(finding.place, {})[finding.node.output[0]] = declared
+    return known

@@ -1,0 +1,79 @@
+"""`convert --mode function`, `--inline` and what `inspect` and `verify` say of the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_spatial.cli.main import run
+
+WAVENET = str(Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx")
+S2B = "ai.onnx.converters.tensorflow:SpaceToBatchND"
+B2S = "ai.onnx.converters.tensorflow:BatchToSpaceND"
+
+
+@pytest.fixture
+def form(tmp_path: Path) -> str:
+    target = tmp_path / "form.onnx"
+    assert run(["convert", WAVENET, "-o", str(target), "--mode", "function", "-q"]) == 0
+    return str(target)
+
+
+def test_convert_says_what_the_operators_became(tmp_path, capsys):
+    target = tmp_path / "form.onnx"
+    assert run(["convert", WAVENET, "-o", str(target), "--mode", "function"]) == 0
+    out = capsys.readouterr().out
+    assert "6 spatial operators -> calls of 2 local functions (45 standard nodes)" in out
+    assert "PASSED  6 of 6 operators bit for bit" in out
+    assert len(onnx.load(target).functions) == 2
+
+
+def test_inspect_names_the_functions(form, capsys):
+    assert run(["inspect", form]) == 0
+    out = capsys.readouterr().out
+    assert out.count(S2B) == out.count(B2S) == 3
+    assert run(["inspect", form, "--json"]) == 0
+    sites = json.loads(capsys.readouterr().out)["sites"]
+    assert [s["function"] for s in sites] == [S2B, B2S] * 3
+    assert {s["action"] for s in sites} == {"lower"}
+
+
+def test_a_second_time_there_is_nothing_to_do(form, tmp_path, capsys):
+    again = tmp_path / "again.onnx"
+    assert run(["convert", form, "-o", str(again), "--mode", "function"]) == 0
+    assert "its operators call local functions already, nothing to do" in capsys.readouterr().out
+    assert again.read_bytes() == Path(form).read_bytes()
+
+
+def test_inline_leaves_no_function_and_is_proven(form, tmp_path, capsys):
+    flat = tmp_path / "flat.onnx"
+    assert run(["convert", form, "-o", str(flat), "--inline", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["touched"]["functions_removed"] == [S2B, B2S]
+    assert document["verification"]["status"] == "passed"
+    assert not onnx.load(flat).functions
+    assert run(["verify", WAVENET, str(flat), "-q"]) == 0
+
+
+def test_verify_finds_a_broken_body(form, tmp_path, capsys):
+    model = onnx.load(form)
+    transpose = next(n for n in model.functions[0].node if n.op_type == "Transpose")
+    transpose.attribute[0].ints.reverse()
+    broken = tmp_path / "broken.onnx"
+    onnx.save(model, broken)
+    assert run(["verify", WAVENET, str(broken), "-q"]) == 1
+    assert "SpaceToBatchND" in capsys.readouterr().err
+
+
+def test_an_old_ir_version_is_refused_in_one_line(tmp_path, capsys):
+    model = onnx.load(WAVENET)
+    model.ir_version = 7
+    old, out = tmp_path / "old.onnx", tmp_path / "out.onnx"
+    onnx.save(model, old)
+    assert run(["convert", str(old), "-o", str(out), "--mode", "function"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "IR version is 7; local functions need 8 or newer" in line
+    assert not out.exists()

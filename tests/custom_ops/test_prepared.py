@@ -1,0 +1,340 @@
+"""What a prepared model looks like, where its nodes can stand, and that it can be read again."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import reference
+import running
+import sessions
+import structure
+from building import TF, one_node
+from definitions import extract_patches, space_to_batch
+from onnx import helper, parser
+
+import onnx_spatial
+from onnx_spatial import ConversionError, custom_ops
+from onnx_spatial.dialects.prepared import DOMAIN
+from onnx_spatial.graph import groups
+from onnx_spatial.graph.edit import ORIGIN
+
+pytest.importorskip("onnxruntime_extensions")
+
+HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
+
+
+def model(text: str, ir: int = 9, opset: int = 17) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(
+        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
+    )
+
+
+def image(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1).astype(dtype).reshape(shape)
+
+
+def prepare(made: onnx.ModelProto) -> onnx.ModelProto:
+    """The prepared model; what was given stays as it was, what comes out is valid."""
+    before = made.SerializeToString(deterministic=True)
+    prepared = custom_ops.prepare(made)
+    assert made.SerializeToString(deterministic=True) == before
+    onnx.checker.check_model(prepared)
+    return prepared
+
+
+def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Prepared, it gives the reference's outputs in a program's own session."""
+    prepared = prepare(made)
+    for each in feeds:
+        expected = reference.run(made, each)
+        for level in running.LEVELS:
+            results = running.run_session(sessions.own(prepared, level), each)
+            for result, wanted in zip(results, expected, strict=True):
+                assert running.same_bits(result, np.asarray(wanted))
+    return prepared
+
+
+def constant(prepared: onnx.ModelProto, name: str) -> list[int]:
+    (tensor,) = (t for t in prepared.graph.initializer if t.name == name)
+    return onnx.numpy_helper.to_array(tensor).tolist()
+
+
+SPACE_TO_BATCH = """g (float[2,3,W,C] x) => (float[8,2,?,C] y)
+    <int32[2] block = {2, 2}, int32[2,2] pads = {1, 0, 0, 0}> {
+        [aspp] y = M.SpaceToBatchND(x, block, pads)
+    }"""
+
+
+def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
+    prepared = agree(model(SPACE_TO_BATCH), {"x": image(2, 3, 4, 3)})
+    site, check = prepared.graph.node
+    assert (site.domain, site.op_type, site.name) == (DOMAIN, "SpaceToBatch", "aspp/SpaceToBatch")
+    assert (check.op_type, list(check.output)) == ("Reshape", ["y"])
+    attributes = {a.name: helper.get_attribute_value(a) for a in site.attribute}
+    assert attributes == {"site": b"SpaceToBatchND 'aspp' in main graph", "batch_entry": 0}
+    assert constant(prepared, site.input[1]) == [2, 2]
+    assert constant(prepared, site.input[2]) == [[1, 0], [0, 0]]
+    assert constant(prepared, check.input[1]) == [8, 2, 0, 0]  # 0: as it comes
+    assert {o.domain: o.version for o in prepared.opset_import} == {"": 17, "local": 1, DOMAIN: 1}
+
+
+def test_new_nodes_say_where_they_come_from_and_keep_what_the_old_one_said():
+    made = model(SPACE_TO_BATCH)
+    made.graph.node[0].doc_string = "atrous"
+    made.graph.node[0].metadata_props.add(key="owner", value="me")
+    prepared = prepare(made)
+    for node in prepared.graph.node:
+        assert {p.key: p.value for p in node.metadata_props}[ORIGIN] == "SpaceToBatchND aspp"
+    last = {p.key: p.value for p in prepared.graph.node[-1].metadata_props}
+    assert (last["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
+
+
+def test_parameters_of_the_run_are_cast_and_no_more():
+    x, block, pads = image(2, 4, 4, 1), np.array([2, 1]), np.array([[1, 1], [0, 1]], np.int32)
+    prepared = prepare(one_node("SpaceToBatchND", (x, block, pads), run_time=(1, 2)))
+    assert structure.ops(prepared) == ["Cast", "SpaceToBatch", "Reshape"]
+    (result,) = sessions.own(prepared).run(None, {"x": x, "p1": block, "p2": pads})
+    assert running.same_bits(result, space_to_batch(x, [2, 1], pads.tolist()))
+
+
+def test_patches_carry_their_parameters_as_text():
+    given = {"ksizes": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "rates": [1, 1, 1, 1]}
+    x = image(1, 7, 7, 2)
+    prepared = prepare(one_node("ExtractImagePatches", (x,), padding="SAME", **given))
+    assert structure.ops(prepared) == ["ExtractPatches", "Reshape"]
+    text = next(a.s for a in prepared.graph.node[0].attribute if a.name == "parameters")
+    assert b'"kernel":[3,3],"strides":[2,2]' in text
+    (result,) = sessions.own(prepared).run(None, {"x": x})
+    assert running.same_bits(result, extract_patches(x, (3, 3), (2, 2), (1, 1), "SAME_UPPER"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "opset", "expected"),
+    [
+        ("float32", 17, ["BatchToSpace", "Reshape"]),
+        (
+            "float16",
+            17,
+            "Shape ReduceProd Range Reshape BatchToSpace Reshape Reshape Gather".split(),
+        ),
+    ],
+)
+def test_elements_that_cannot_enter_python_stay_outside(dtype, opset, expected):
+    inputs = (image(4, 2, 2, 1).astype(dtype), np.array([2, 2]), np.zeros((2, 2), int))
+    assert structure.ops(prepare(one_node("BatchToSpaceND", inputs, opset=opset))) == expected
+
+
+@pytest.mark.skipif(running.newest_opset() < 26, reason="BitCast came with opset 26")
+def test_from_opset_26_halves_enter_as_integers():
+    inputs = (image(4, 2, 2, 1).astype("float16"), np.array([2, 2]), np.zeros((2, 2), int))
+    prepared = prepare(one_node("BatchToSpaceND", inputs, opset=26, ir_version=11))
+    assert structure.ops(prepared) == ["BitCast", "BatchToSpace", "Reshape", "BitCast"]
+    (result,) = sessions.own(prepared).run(None, {"x": inputs[0]})
+    assert result.shape == (1, 4, 4, 1)
+
+
+def test_what_is_declared_behind_the_node_is_renewed():
+    made = model("""g (float[2,4,4,3] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,3] y> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Relu(y)
+        }""")
+    prepared = agree(made, {"x": image(2, 4, 4, 3)})
+    (info,) = (v for v in prepared.graph.value_info if v.name == "y")
+    assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [8, 2, 2, 3]
+
+
+def test_a_model_without_spatial_operators_comes_back_as_it_is():
+    made = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert custom_ops.prepare(made) is made
+
+
+def test_operators_that_break_a_rule_are_refused_by_name():
+    made = model(SPACE_TO_BATCH.replace("{1, 0, 0, 0}", "{0, 0, 0, 0}"))
+    with pytest.raises(ConversionError, match=r"'aspp' in main graph.*not divisible by"):
+        custom_ops.prepare(made)
+
+
+def test_domains_of_the_users_own():
+    inputs = (image(4, 2, 2, 1), np.array([2, 2]), np.zeros((2, 2), int))
+    made = one_node("BatchToSpaceND", inputs, domain="com.mine")
+    assert custom_ops.prepare(made) is made
+    prepared = custom_ops.prepare(made, domains=["com.mine"])
+    assert structure.ops(prepared) == ["BatchToSpace", "Reshape"]
+
+
+# Places
+
+
+def test_in_both_branches_of_an_if():
+    made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = If (c) <
+                then_branch = a () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, none) },
+                else_branch = b () => (float[?,?,?,?] e) { e = M.BatchToSpaceND(x, block, none) }>
+        }""")
+    x = image(4, 4, 4, 3)
+    agree(made, {"c": np.array(True), "x": x}, {"c": np.array(False), "x": x})
+
+
+def test_in_a_loop_whose_state_changes_its_shape():
+    made = model("""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last)
+        <bool go = {1}, int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            last = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
+                    c1 = Identity(c)
+                    s1 = M.SpaceToBatchND(s, block, none)
+                }>
+        }""")
+    agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)})
+
+
+@pytest.mark.parametrize("declared", [[4, 6, 2], ["N", 6, "C"], [None, None, None]])
+def test_in_a_scan(declared):
+    made = model("""g (float[3,4,6,2] x) => (float[?,?,?,?] y)
+        <int32[1] block = {2}, int32[1,2] pads = {1, 1}> {
+            y = Scan <num_scan_inputs = 1,
+                body = step (float[4,6,2] s) => (float[8,4,2] p) {
+                    p = M.SpaceToBatchND(s, block, pads)
+                }> (x)
+        }""")
+    (body,) = (a.g for a in made.graph.node[0].attribute if a.HasField("g"))
+    body.input[0].CopyFrom(helper.make_tensor_value_info("s", 1, declared))
+    body.output[0].CopyFrom(helper.make_tensor_value_info("p", 1, [None, None, None]))
+    x = image(3, 4, 6, 2)
+    for level in running.LEVELS:
+        (y,) = sessions.own(prepare(made), level).run(None, {"x": x})
+        assert running.same_bits(y, np.stack([space_to_batch(e, (2,), [(1, 1)]) for e in x]))
+
+
+def test_in_functions_that_call_each_other():
+    made = model("""g (float[2,4,4,1] x, float[1,2,6,3] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.G(x, block, pads)
+            v = local.F(u, block, pads)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }
+        <domain: "local", opset_import: ["" : 17, "local" : 1]>
+        G (x, block, pads) => (z) { y = local.F(x, block, pads)
+            z = Neg(y) }""")
+    prepared = agree(made, {"x": image(2, 4, 4, 1), "u": image(1, 2, 6, 3)})
+    assert DOMAIN in {o.domain for o in prepared.functions[0].opset_import}
+    assert DOMAIN in {o.domain for o in prepared.opset_import}
+
+
+@pytest.mark.parametrize("second", [np.float16, np.int64])
+def test_in_a_function_that_is_called_with_two_types(second):
+    made = model("""g (float[2,4,4,1] x, float[2,4,4,1] u) => (float[?,?,?,?] y, float[?,?,?,?] v)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = local.F(x, block, none)
+            v = local.F(u, block, none)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
+    for value in (made.graph.input[1], made.graph.output[1]):
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(second))
+    agree(made, {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1, dtype=second)})
+
+
+def test_in_files_from_before_initializers_stood_alone():
+    inputs = (image(2, 4, 4, 3), np.array([2, 2], np.int32), np.zeros((2, 2), np.int32))
+    prepared = prepare(one_node("SpaceToBatchND", inputs, opset=8, ir_version=3))
+    held = {t.name for t in prepared.graph.initializer}
+    assert held <= {v.name for v in prepared.graph.input}
+    (result,) = sessions.own(prepared).run(None, {"x": inputs[0]})
+    assert running.same_bits(result, space_to_batch(inputs[0], [2, 2], [(0, 0), (0, 0)]))
+
+
+# Reading it again
+
+
+def test_a_prepared_model_is_lowered_to_what_the_original_is():
+    for given in (
+        one_node("BatchToSpaceND", (image(4, 2, 3, 1), np.array([2, 2]), np.array([[1, 0]] * 2))),
+        one_node(
+            "SpaceToBatchND",
+            (image(2, 4, 4, 1).astype("float16"), np.array([2, 2]), np.array([[1, 1]] * 2)),
+        ),
+        model(SPACE_TO_BATCH),
+    ):
+        again = onnx_spatial.convert(prepare(given), verify=False)
+        wanted = onnx_spatial.convert(given, verify=False).model
+        assert structure.ops(again.model) == structure.ops(wanted)
+        assert not {o.domain for o in again.model.opset_import} & {DOMAIN, TF}
+        assert [s.dialect for s in again.inspection.sites] == ["prepared"]
+
+
+def test_groups_are_merged_in_functions_and_branches_too():
+    made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = If (c) <
+                then_branch = a () => (float[?,?,?,?] t) { t = local.F(x, block, none) },
+                else_branch = b () => (float[?,?,?,?] e) { e = M.BatchToSpaceND(x, block, none) }>
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
+    merged = groups.merge(prepare(made))
+    assert [n.op_type for n in merged.functions[0].node] == ["Constant"] * 2 + ["SpaceToBatch"]
+    branches = merged.graph.node[0].attribute
+    assert sorted(n.op_type for a in branches for n in a.g.node) == ["BatchToSpace", "F"]
+    onnx.checker.check_model(merged)
+
+
+def test_an_inlined_function_is_left_in_pieces_and_lowered_all_the_same():
+    made = model("""g (float[2,4,4,1] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}> {
+            y = local.F(x, block, pads)
+            z = local.F(x, block, pads)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
+    inlined = onnx.inliner.inline_local_functions(prepare(made))
+    assert structure.counts(inlined)["SpaceToBatch"] == 2
+    lowered = onnx_spatial.convert(inlined).model
+    assert not structure.spatial(lowered)
+    x = image(2, 4, 4, 1)
+    for result in running.run(lowered, {"x": x}):
+        assert running.same_bits(result, space_to_batch(x, [2, 2], [(1, 1), (0, 0)]))
+
+
+def test_preparing_again_says_that_nothing_is_to_be_done():
+    prepared = prepare(model(SPACE_TO_BATCH))
+    assert custom_ops.prepare(prepared) is prepared
+    again = onnx_spatial.convert(prepared, mode="custom-op")
+    assert not again.changed
+    assert [(s.action, s.strategy) for s in again.inspection.sites] == [("leave", None)]
+
+
+def test_conversion_proves_a_prepared_model_by_running_it():
+    result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
+    assert [(s.action, s.strategy) for s in result.inspection.sites] == [("custom-op", "direct")]
+    assert result.verification
+    assert [o.equal_bits for o in result.verification.outputs] == [True] * 4
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(result.model)
+    (table,) = (t for t in wrong.graph.initializer if list(t.dims) == [2, 2] and t.data_type == 7)
+    table.CopyFrom(onnx.numpy_helper.from_array(np.array([[0, 1], [0, 0]]), table.name))
+    assert onnx_spatial.verify(model(SPACE_TO_BATCH), wrong).status == "failed"
+
+
+def test_a_hand_written_node_of_ours_is_checked_like_any_other():
+    # There is no operator for these in onnxruntime, and a mistake must not end the process.
+    for dtype, message in (
+        (1, "attribute parameters holds no parameters"),
+        (10, "attribute parameters"),
+    ):
+        node = helper.make_node(
+            "ExtractPatches", ["x"], ["y"], "mine", domain=DOMAIN, site="mine", parameters="[]"
+        )
+        info = [helper.make_tensor_value_info(n, dtype, None) for n in "xy"]
+        graph = helper.make_graph([node], "g", info[:1], info[1:])
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+        made = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        (site,) = onnx_spatial.inspect(made).sites
+        assert site.action == "refuse"
+        assert message in site.reason
+    with pytest.raises(Exception, match="float16"):
+        sessions.own(made)

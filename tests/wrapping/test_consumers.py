@@ -1,0 +1,291 @@
+"""Everything that reads ONNX files accepts the function form and gives the bits of the lowered one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cases
+import consumers
+import numpy as np
+import onnx
+import pytest
+import running
+import structure
+from building import ELEMENT_TYPES, OPENVINO, feeds_of, one_node
+from converting import convert, plan
+from onnx import helper, parser
+from onnx.reference import ReferenceEvaluator
+
+import onnx_spatial
+
+ROOT = Path(__file__).parents[2]
+ZOO = sorted(p.parent.name for p in (ROOT / "models").glob("*/model.onnx"))
+
+POSITIVE = [c for c in cases.load() if c.error is None and not c.is_complex]
+
+
+# The models that converters wrote
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_models_of_the_zoo(name):
+    folder = ROOT / "models" / name
+    result = onnx_spatial.convert(folder / "model.onnx", mode="function")
+    assert result.verification
+    assert all(site.action == "function" for site in result.inspection.sites)
+    consumers.check(result.model)
+    lowered = onnx_spatial.convert(folder / "model.onnx", verify=False).model
+    data = sorted((folder / "test_data_set_0").glob("input_*.pb"))
+    tensors = [onnx.TensorProto.FromString(p.read_bytes()) for p in data]
+    names = [v.name for v in lowered.graph.input]
+    feeds = {n: onnx.numpy_helper.to_array(t) for n, t in zip(names, tensors, strict=True)}
+    expected = running.run(lowered, feeds, running.LEVELS[0])
+    for form in (result.model, consumers.inline(result.model)):
+        outputs = running.run(form, feeds, running.LEVELS[0])
+        assert all(map(running.same_bits, outputs, expected))
+
+
+# The cases that the runtimes of the operators answered
+
+
+@pytest.mark.parametrize("case", POSITIVE, ids=lambda c: c.id)
+@pytest.mark.parametrize("unknown", [False, True], ids=["static", "run-time"])
+def test_cases(case, unknown):
+    model = case.model(symbolic=unknown, run_time_parameters=unknown)
+    feeds = case.feeds(run_time_parameters=unknown)
+    made = consumers.function_form(model)
+    consumers.agree(made, convert(model), feeds)
+    (result,) = running.run(made, feeds)
+    assert running.same_bits(result, case.expected)
+
+
+@pytest.mark.parametrize("case", POSITIVE, ids=lambda c: c.id)
+def test_static_inputs_give_static_outputs(case):
+    """Without any declared shape behind the node, by nothing but the body of the function."""
+    if case.quantised:
+        return
+    made = consumers.function_form(case.model())
+    del made.graph.value_info[:]
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(made, strict_mode=True)
+    assert structure.dims(inferred, "y") == list(case.expected.shape)
+
+
+# Element types
+
+
+def two_operators(dtype: str, *, symbolic: bool, opset: int, ir_version: int) -> onnx.ModelProto:
+    kind = ELEMENT_TYPES[dtype]
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("SpaceToBatchND", ["x", "b", "p"], ["y"], "s2b", domain="com.microsoft"),
+        helper.make_node(
+            *("ExtractImagePatches", ["x"], ["z"], "patches"),
+            **{"domain": OPENVINO, "sizes": [2, 2], "strides": [1, 2], "rates": [1, 1]},
+            auto_pad="same_upper",
+        ),
+    ]
+    tensors = [
+        onnx.numpy_helper.from_array(np.array(v, np.int32), n)
+        for n, v in (("b", [2, 1]), ("p", [[1, 0], [0, 1]]))
+    ]
+    shape = ["N", "A", "B", "C"] if symbolic else [2, 3, 4, 2]
+    outputs = [value(n, kind, [None] * 4) for n in "yz"]
+    graph = helper.make_graph(nodes, "g", [value("x", kind, shape)], outputs, tensors)
+    imports = [helper.make_opsetid(d, v) for d, v in (("", opset), ("com.microsoft", 1))]
+    imports.append(helper.make_opsetid(OPENVINO, 1))
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("opset", [13, 17, 21])
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+def test_element_types(dtype, opset, symbolic):
+    ir_version = max(8, running.ir_version_of(opset))
+    model = two_operators(dtype, symbolic=symbolic, opset=opset, ir_version=ir_version)
+    values = np.arange(1, 49)
+    if dtype == "string":
+        x = np.array([f"t{v}" for v in values], object)
+    else:
+        x = values.astype(helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[dtype]))
+    feeds = {"x": x.reshape(2, 3, 4, 2)}
+    consumers.agree(consumers.function_form(model), convert(model), feeds)
+
+
+@pytest.mark.parametrize("opset", range(11, running.newest_opset() + 1))
+def test_opsets(opset):
+    ir_version = max(8, running.ir_version_of(opset))
+    model = two_operators("float32", symbolic=True, opset=opset, ir_version=ir_version)
+    feeds = {"x": np.arange(48, dtype=np.float32).reshape(2, 3, 4, 2)}
+    assert len(ReferenceEvaluator(convert(model)).run(None, feeds)) == 2  # it can do this
+    consumers.agree(consumers.function_form(model), convert(model), feeds)
+
+
+@pytest.mark.parametrize("ir_version", range(8, running.ir_version_of(running.newest_opset()) + 1))
+def test_ir_versions(ir_version):
+    x, block, pads = np.ones((2, 4, 4, 1), np.float32), np.int32([2, 2]), np.zeros((2, 2), np.int32)
+    model = one_node("SpaceToBatchND", [x, block, pads], ir_version=ir_version)
+    made = consumers.function_form(model)
+    assert made.ir_version == ir_version
+    feeds = feeds_of(model, [x, block, pads])
+    consumers.agree(made, convert(model), feeds)
+
+
+# Places
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
+FUNCTION = '\n<domain: "local", opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>\n'
+BLOCK = "<int32[2] block = {2, 2}, int32[2,2] pads = {1, 1, 0, 0}>"
+S2B = "F (x, block, pads) => (y) { y = com.microsoft.SpaceToBatchND(x, block, pads) }"
+
+PLACES = {
+    "If": (
+        """g (bool c, float[2,H,4,3] x) => (float[?,?,?,?] y) BLOCK {
+            y = If (c) <
+                then_branch = a () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, pads) },
+                else_branch = b () => (float[?,?,?,?] e) <int32[2] wide = {4, 4}> {
+                    s = M.SpaceToBatchND(x, wide, pads)
+                    e = Relu(s)
+                }>
+        }""",
+        {"c": np.array(True), "x": (2, 6, 4, 3)},
+    ),
+    "Loop": (
+        """g (float[1,4,H,2] x, int64 n) => (float[?,?,?,?] last)
+            <bool go = {1}, int64[4] out = {1, 4, -1, 2}> {
+            last = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[1,4,H,2] s) => (bool c1, float[1,4,H,2] s1) {
+                    c1 = Identity(c)
+                    p = M.ExtractImagePatches <ksizes = [1, 1, 2, 1], strides = [1, 1, 2, 1],
+                        rates = [1, 1, 1, 1], padding = "VALID"> (s)
+                    s1 = Reshape(p, out)
+                }>
+        }""",
+        {"x": (1, 4, 6, 2), "n": np.array(3)},
+    ),
+    "Scan": (
+        # The parameters are the body's own: onnx 1.19 evaluates no captures of a Scan.
+        """g (float[3,4,6,2] x) => (float[?,?,?,?] y) {
+            y = Scan <num_scan_inputs = 1,
+                body = step (float[4,6,2] s) => (float[8,4,2] o)
+                    <int32[1] b = {2}, int32[1,2] p = {1, 1}> {
+                    o = M.SpaceToBatchND(s, b, p)
+                }> (x)
+        }""",
+        {"x": (3, 4, 6, 2)},
+    ),
+    "an If in a Loop": (
+        """g (float[2,3,4,2] x, int64 n) => (float[?,?,?,?] last)
+            <bool go = {1}, int64 one = {1}, int32[2] block = {2, 2}, int32[2,2] pads = {1, 0, 0, 0},
+             int32[2,2] crops = {1, 0, 0, 0}> {
+            last = Loop (n, go, x) <
+                body = step (int64 i, bool c, float[2,3,4,2] s) => (bool c1, float[2,3,4,2] r) {
+                    c1 = Identity(c)
+                    first = Less(i, one)
+                    r = If (first) <
+                        then_branch = a () => (float[2,3,4,2] t) {
+                            u = M.SpaceToBatchND(s, block, pads)
+                            t = M.BatchToSpaceND(u, block, crops)
+                        },
+                        else_branch = b () => (float[2,3,4,2] e) {
+                            v = M.SpaceToBatchND(s, block, pads)
+                            w = M.BatchToSpaceND(v, block, crops)
+                            e = Neg(w)
+                        }>
+                }>
+        }""",
+        {"x": (2, 3, 4, 2), "n": np.array(2)},
+    ),
+    "a function called twice": (
+        """g (float[2,4,4,1] a, float[2,6,N,1] b) => (float[?,?,?,?] y, float[?,?,?,?] z) BLOCK {
+            y = local.F(a, block, pads)
+            z = local.F(b, block, pads)
+        }"""
+        + FUNCTION
+        + S2B,
+        {"a": (2, 4, 4, 1), "b": (2, 6, 2, 1)},
+    ),
+    "functions in functions": (
+        """g (float[2,8,N,1] a) => (float[?,?,?,?] y) BLOCK { y = local.G(a, block, pads) }"""
+        + FUNCTION
+        + S2B
+        + FUNCTION
+        + """G (x, b, p) => (y) {
+            u = local.F(x, b, p)
+            v = Concat <axis = 1> (u, u, u, u)
+            y = M.SpaceToBatchND(v, b, p)
+        }""",
+        {"a": (2, 8, 4, 1)},
+    ),
+    "a branch in a function": (
+        """g (bool c, float[2,4,4,1] a) => (float[?,?,?,?] y) BLOCK { y = local.F(c, a, block, pads) }"""
+        + FUNCTION
+        + """F (c, x, block, pads) => (y) {
+            y = If (c) <
+                then_branch = a () => (float[?,?,?,?] t) { t = M.SpaceToBatchND(x, block, pads) },
+                else_branch = b () => (float[?,?,?,?] e) { e = Neg(x) }>
+        }""",
+        {"c": np.array(True), "a": (2, 4, 4, 1)},
+    ),
+    "attributes of the caller": (
+        """g (float[2,4,4,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z) {
+            y = local.F <b = [2, 2]> (a)
+            z = local.F <b = [4, 1]> (a)
+        }"""
+        + FUNCTION
+        + """F <b> (x) => (y) {
+            block = Constant <value_ints: ints = @b> ()
+            pads = Constant <value = int64[2,2] {0, 0, 0, 0}> ()
+            y = M.SpaceToBatchND(x, block, pads)
+        }""",
+        {"a": (2, 4, 4, 1)},
+    ),
+    "an attribute handed on by a function": (
+        """g (float[2,4,4,1] a) => (float[?,?,?,?] y, float[?,?,?,?] z) {
+            y = local.F <k = [1, 2, 2, 1]> (a)
+            z = local.F <k = [1, 2, 2, 1]> (y)
+        }"""
+        + FUNCTION
+        + """F <k> (x) => (y) {
+            y = M.ExtractImagePatches <ksizes: ints = @k, strides = [1, 1, 1, 1],
+                rates = [1, 1, 1, 1], padding = "SAME"> (x)
+        }""",
+        {"a": (2, 4, 4, 1)},
+    ),
+}
+
+
+def placed(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    text, given = PLACES[name]
+    model = parser.parse_model(HEAD + text.replace("M.", "com.microsoft.").replace("BLOCK", BLOCK))
+    feeds = {
+        key: value
+        if isinstance(value, np.ndarray)
+        else np.arange(1, np.prod(value) + 1, dtype=np.float32).reshape(value)
+        for key, value in given.items()
+    }
+    return model, feeds
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places(name):
+    model, feeds = placed(name)
+    consumers.agree(consumers.function_form(model), convert(model), feeds)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_verify(name):
+    model, _ = placed(name)
+    assert onnx_spatial.verify(model, consumers.function_form(model))
+
+
+def test_a_function_with_an_older_opset_of_its_own():
+    """What is written for it is of that opset; onnx's own tools want one opset in all of a model."""
+    model, feeds = placed("a function called twice")
+    model.functions[0].opset_import[0].version = 12
+    made = consumers.function_form(model)
+    assert {o.version for f in made.functions for o in f.opset_import if not o.domain} == {12}
+    lowered = plan(model).model
+    for level in running.LEVELS:
+        expected = running.run(lowered, feeds, level)
+        assert all(map(running.same_bits, running.run(made, feeds, level), expected))
