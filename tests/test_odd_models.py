@@ -293,3 +293,12 @@ def test_the_reference_refuses_what_would_fill_the_memory():
     pads = np.array([[0, 10**9 - 8], [0, 0]])
     with pytest.raises(onnx_spatial.OperatorError, match="too large to be made"):
         run_node(node, [x, block, pads])
+
+
+def test_nodes_that_stand_in_any_order_are_proven_all_the_same():
+    """Arithmetic in front of an operator is told from movement however the file lists them."""
+    model = onnx.load(Path(__file__).parents[1] / "models" / "openvino_style" / "model.onnx")
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    assert onnx_spatial.convert(model).verification

@@ -160,9 +160,9 @@ def downstream(graph: walk.GraphLike, starts: set[str]) -> set[str]:
 
 
 def _reach(graph: walk.GraphLike, reached: set[str]) -> None:
-    for node in graph.node:
+    for node in walk.in_order(graph):
         inner = [g for _, g in walk.subgraphs(node)]
-        if any(name in reached for name in _used(node)):
+        if any(name in reached for name in walk.reads(node)):
             # What enters the body of a loop comes round again: all of the body follows.
             for body in inner:
                 reached.update(v.name for v in body.input)
@@ -170,11 +170,3 @@ def _reach(graph: walk.GraphLike, reached: set[str]) -> None:
                     reached.update(n.output)
             reached.update(node.output)
     reached.discard("")
-
-
-def _used(node: onnx.NodeProto) -> Iterator[str]:
-    yield from node.input
-    for _, body in walk.subgraphs(node):
-        yield from (v.name for v in body.output)
-        for _, _, inner in walk.graph_nodes(walk.Place(), body):
-            yield from inner.input

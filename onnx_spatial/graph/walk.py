@@ -6,6 +6,7 @@ Both walks visit the same nodes in the same order, which is how messages and obj
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -114,6 +115,46 @@ def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
         yield node
         for _, inner in ir_subgraphs(node):
             yield from _ir_graph_nodes(inner)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node, or a graph inside it, may take from the graph that holds it; and more."""
+    yield from node.input
+    for _, body in subgraphs(node):
+        yield from (v.name for v in body.output)
+        for _, _, inner in graph_nodes(Place(), body):
+            yield from inner.input
+
+
+def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
+    """The nodes of one graph, each after those that it reads from; files may list them otherwise."""
+    left = {name for node in graph.node for name in node.output if name}
+    later: list[onnx.NodeProto] = []
+    found: list[onnx.NodeProto] = []
+    for node in graph.node:
+        if left.isdisjoint(reads(node)):
+            found.append(node)
+            left.difference_update(node.output)
+        else:
+            later.append(node)
+    if not later:
+        return found
+    waiting: dict[str, list[int]] = {}
+    missing = []
+    for index, node in enumerate(later):
+        needed = left.intersection(reads(node))
+        missing.append(len(needed))
+        for name in needed:
+            waiting.setdefault(name, []).append(index)
+    ready = deque(index for index, count in enumerate(missing) if not count)
+    while ready:
+        node = later[ready.popleft()]
+        found.append(node)
+        for index in (i for name in node.output for i in waiting.get(name, ())):
+            missing[index] -= 1
+            if not missing[index]:
+                ready.append(index)
+    return found
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -111,7 +111,7 @@ class _Marks:
         """Marks of all values in a graph; its inputs carry the marks `fed`."""
         known = dict(outer)
         known.update((v.name, fed) for v in graph.input)
-        for node in graph.node:
+        for node in walk.in_order(graph):
             mark = self._node(node, known)
             known.update((name, mark) for name in node.output if name)
         return known

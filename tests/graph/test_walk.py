@@ -67,3 +67,13 @@ def test_subgraphs_in_lists_are_found():
         ("bodies[0]", "a"),
         ("bodies[1]", "b"),
     ]
+
+
+def test_nodes_in_order_whatever_the_file_says():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, bool c) => (float[2] y) {
+            [last] y = If (c) <then_branch = t () => (v) {v = Neg(w)}, else_branch = e () => (w) {}>
+            [third] w = Add(z, u)
+            [first] u = Relu(x)
+            [second] z = Neg(u) }""")
+    assert [n.name for n in walk.in_order(model.graph)] == ["first", "second", "third", "last"]
