@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.conversion import Conversion, Inspection
+from onnx_spatial.errors import one_line
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import show
 from onnx_spatial.plan import Site
@@ -45,6 +47,7 @@ def inspection(console: Console, found: Inspection) -> None:
 
 def sites(console: Console, found: list[Site]) -> None:
     """A table of sites, or a list where a table does not fit; reasons are below it."""
+    found = [_printable(site) for site in found]
     table = _table(found)
     boundless = console.options.update_width(100_000)
     if console.measure(table, options=boundless).maximum <= console.width:
@@ -65,6 +68,12 @@ def sites(console: Console, found: list[Site]) -> None:
     for site in found:
         if site.reason is not None:
             console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+
+
+def _printable(site: Site) -> Site:
+    """Names in a file may hold what would move a terminal's cursor."""
+    texts = {k: one_line(v) for k, v in vars(site).items() if isinstance(v, str)}
+    return replace(site, **texts)  # type: ignore[arg-type]
 
 
 def _table(found: list[Site]) -> Table:
@@ -198,7 +207,7 @@ def _outputs(console: Console, result: Verification) -> None:
 
 
 def _shape(shape: tuple[Dim, ...] | None) -> str:
-    return "?" if shape is None else show(shape)
+    return "?" if shape is None else one_line(show(shape))
 
 
 def _count(number: int, what: str) -> str:

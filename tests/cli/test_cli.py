@@ -435,3 +435,14 @@ def test_signals_end_the_program_cleanly(name, save, tmp_path):
         assert process.communicate(timeout=60)[1].strip() == "error: interrupted"
         assert process.returncode == 130
     assert os.listdir(tmp_path) == ["model.onnx"]
+
+
+def test_names_never_reach_the_terminal_as_commands(save, capsys):
+    path = Path(save(S2B))
+    model = onnx.load(path)
+    model.graph.node[0].name = "\x1b[2Jgone"
+    path.write_bytes(model.SerializeToString())
+    assert run(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jgone" in shown
