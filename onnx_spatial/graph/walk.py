@@ -126,13 +126,30 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
             yield from inner.input
 
 
+def _captured(graph: onnx.GraphProto) -> set[str]:
+    """Names that a graph takes from those around it; its own may be the same as theirs."""
+    names = {v.name for v in graph.output}
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    for node in graph.node:
+        names |= _needs(node)
+        own.update(node.output)
+    return names - own
+
+
+def _needs(node: onnx.NodeProto) -> set[str]:
+    return set(node.input).union(*(_captured(body) for _, body in subgraphs(node)))
+
+
 def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
-    """The nodes of one graph, each after those that it reads from; files may list them otherwise."""
+    """The nodes of one graph, each after those that it reads from; files may list them otherwise.
+
+    Nodes that wait for themselves, which no valid graph has, come last.
+    """
     left = {name for node in graph.node for name in node.output if name}
     later: list[onnx.NodeProto] = []
     found: list[onnx.NodeProto] = []
     for node in graph.node:
-        if left.isdisjoint(reads(node)):
+        if left.isdisjoint(_needs(node)):
             found.append(node)
             left.difference_update(node.output)
         else:
@@ -142,7 +159,7 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
     waiting: dict[str, list[int]] = {}
     missing = []
     for index, node in enumerate(later):
-        needed = left.intersection(reads(node))
+        needed = left & _needs(node)
         missing.append(len(needed))
         for name in needed:
             waiting.setdefault(name, []).append(index)
@@ -154,7 +171,7 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
             missing[index] -= 1
             if not missing[index]:
                 ready.append(index)
-    return found
+    return found + [node for node, count in zip(later, missing, strict=True) if count]
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

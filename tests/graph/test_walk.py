@@ -77,3 +77,19 @@ def test_nodes_in_order_whatever_the_file_says():
             [first] u = Relu(x)
             [second] z = Neg(u) }""")
     assert [n.name for n in walk.in_order(model.graph)] == ["first", "second", "third", "last"]
+
+
+def test_order_is_not_confused_by_branches_that_use_the_same_name():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x, bool c) => (float[2] z) {
+            [second] z = Neg(y)
+            [first] y = If (c) <
+                then_branch = t () => (float[2] y) {y = Neg(x)},
+                else_branch = e () => (float[2] z) {z = Abs(x)}> }""")
+    assert [n.name for n in walk.in_order(model.graph)] == ["first", "second"]
+
+
+def test_no_node_is_lost_in_a_circle():
+    model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] y) { [a] y = Add(x, w)  [b] w = Neg(y)  [c] u = Neg(x) }""")
+    assert [n.name for n in walk.in_order(model.graph)] == ["c", "a", "b"]
