@@ -143,16 +143,15 @@ def test_all_refusals_are_told_at_once():
 
 def test_what_cannot_be_proven_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
-    import onnx_spatial.lowering.block_transpose as lowering
+    from onnx_spatial.lowering import single_transpose
+    from onnx_spatial.lowering.factoring import Stage
 
-    right = lowering.permute
+    def wrong(kind, before, after):
+        return Stage(kind, before, (after[1], after[0], *after[2:]))
 
-    def wrong(emit, x, factors, perm, out):
-        return right(emit, x, factors, [perm[2], *perm[:2], *perm[3:]], out)
-
-    monkeypatch.setattr(lowering, "permute", wrong)
+    monkeypatch.setattr(single_transpose, "Stage", wrong)
     with pytest.raises(VerificationError) as caught:
-        convert(path, tmp_path / "out.onnx")
+        convert(path, tmp_path / "out.onnx", strategy="transpose")
     assert caught.value.exit_code == 1
     assert caught.value.verification is not None
     assert "site" in str(caught.value)
@@ -197,7 +196,7 @@ def test_every_error_is_one_line_and_of_one_family(tmp_path):
 
 
 def test_dims_can_be_fixed_by_name(path):
-    result = convert(path, static={"N": 2, "W": 6})
+    result = convert(path, static={"N": 2, "W": 6}, strategy="transpose")
     assert structure.dims(result.model, "x") == [2, 4, 6, 1]
     assert structure.ops(result.model) == ["Pad", "Reshape", "Transpose", "Reshape"]
     with pytest.raises(UsageError, match="no symbolic dim named Q"):

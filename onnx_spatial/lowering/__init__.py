@@ -4,17 +4,33 @@ Every strategy is exact, bit for bit, for every request that it accepts. To add 
 with a class like `request.Strategy` and list it in `choose.STRATEGIES`.
 """
 
-from onnx_spatial.lowering.choose import MIN_OPSET, STRATEGIES, Lowered, lower, lower_preferring
+from onnx_spatial.lowering.choose import (
+    MIN_OPSET,
+    STRATEGIES,
+    Candidate,
+    Lowered,
+    Ranking,
+    candidates,
+    lower,
+    lower_preferring,
+    rank,
+    transpose_cost,
+)
 from onnx_spatial.lowering.emit import Emitter
 from onnx_spatial.lowering.request import Request, Strategy
 
 __all__ = [
     "MIN_OPSET",
     "STRATEGIES",
+    "Candidate",
     "Emitter",
     "Lowered",
+    "Ranking",
     "Request",
     "Strategy",
+    "candidates",
     "lower",
     "lower_preferring",
+    "rank",
+    "transpose_cost",
 ]

@@ -3,11 +3,14 @@
 A `Size` is one dim: an int if it is known, else a 1-D int64 value of one element. Everything that is
 known is folded here and now, so that static facts become constants and only what is unknown is
 computed at run time. Nothing that would be a no-op is written.
+
+Every node is priced as it is written (`prices`), with a guess for each size that is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +18,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering import prices
+from onnx_spatial.lowering.prices import Work
 
 Size = int | ir.Value
 
@@ -24,12 +29,23 @@ INT64_MAX = 2**63 - 1
 _LARGEST_RANGE = 1 << 14
 
 
+#: What an unknown dim is taken to be where forms are compared.
+TYPICAL_DIM = 64
+
+
 @dataclass(frozen=True)
 class Tensor:
-    """A value and its dims as far as they can be told, at least at run time."""
+    """A value and its dims as far as they can be told, at least at run time.
+
+    Attributes:
+        value: the value.
+        dims: its shape.
+        itemsize: bytes of an element, for estimates of time.
+    """
 
     value: ir.Value
     dims: tuple[Size, ...]
+    itemsize: int = 8
 
     @property
     def rank(self) -> int:
@@ -49,25 +65,53 @@ class Emitter:
         opset: version of the default domain in force.
         nodes: written so far, in order.
         constants: values of constants, in order of first use, with a hint for their names.
+        rank_limit: the largest rank that the target of the lowering admits; None for any.
         max_rank: the largest rank of any tensor handled so far.
     """
 
-    def __init__(self, opset: int) -> None:
+    def __init__(self, opset: int, rank_limit: int | None = None) -> None:
         self.opset = opset
+        self.rank_limit = rank_limit
         self.nodes: list[ir.Node] = []
         self.constants: list[tuple[ir.Value, str]] = []
         self.max_rank = 0
         self._constant_of: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
-        self._result_of: dict[tuple[object, ...], ir.Value] = {}
+        self._result_of: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
+        self._work_of: dict[ir.Node, Work] = {}
+        self._guess_of: dict[ir.Value, int] = {}
+        self._folded: set[ir.Value] = set()
+        self._risks: list[Work] = []
 
     # Nodes and constants
 
     def op(
-        self, op_type: str, *inputs: ir.Value | None, **attributes: int | Sequence[int] | ir.Attr
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        work: Work | None = None,
+        **attributes: int | Sequence[int] | ir.Attr,
     ) -> ir.Value:
-        """One node of the default domain with one output; the same node twice is one node."""
+        """One node of the default domain with one output; the same node twice is one node.
+
+        Args:
+            op_type: of the node.
+            inputs: of the node, None where one is left out.
+            work: what it does; None for arithmetic on sizes.
+            attributes: of the node.
+        """
+        return self._node(op_type, inputs, 1, work, attributes)[0]
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: int,
+        work: Work | None,
+        attributes: Mapping[str, int | Sequence[int] | ir.Attr],
+    ) -> tuple[ir.Value, ...]:
         key = (
             op_type,
+            outputs,
             *map(id, inputs),
             *(
                 (k, id(v) if isinstance(v, ir.Attr) else v if isinstance(v, int) else tuple(v))
@@ -75,10 +119,24 @@ class Emitter:
             ),
         )
         if key not in self._result_of:
-            node = ir.node(op_type, inputs, attributes)
+            node = ir.node(op_type, inputs, attributes, num_outputs=outputs)
             self.nodes.append(node)
-            self._result_of[key] = node.outputs[0]
+            self._work_of[node] = work or prices.small()
+            if all(v is None or v.const_value is not None or v in self._folded for v in inputs):
+                self._folded.update(node.outputs)  # runtimes compute it once, when they load
+            self._result_of[key] = tuple(node.outputs)
         return self._result_of[key]
+
+    @property
+    def cost(self) -> float:
+        """Estimated time of one run, in microseconds."""
+        run = (node for node in self.nodes if node.outputs[0] not in self._folded)
+        works = [*(self._work_of[node] for node in run), *self._risks]
+        return sum(work.nanoseconds for work in works) / 1000
+
+    def risk(self, work: Work) -> None:
+        """Count work that the runtime's optimizer will probably add."""
+        self._risks.append(work)
 
     def constant(self, array: npt.NDArray[np.generic], hint: str) -> ir.Value:
         """A constant tensor; equal ones are shared."""
@@ -112,16 +170,28 @@ class Emitter:
         """Forget what does not lead to `output`: sizes that turned out not to be needed."""
         needed = {output}
         for node in reversed(self.nodes):
-            if node.outputs[0] in needed:
+            if needed.intersection(node.outputs):
                 needed.update(v for v in node.inputs if v is not None)
-        dead = [node for node in self.nodes if node.outputs[0] not in needed]
+        dead = [node for node in self.nodes if not needed.intersection(node.outputs)]
         for node in dead:
             for index in range(len(node.inputs)):
                 node.replace_input_with(index, None)
-        self.nodes = [node for node in self.nodes if node.outputs[0] in needed]
+        self.nodes = [node for node in self.nodes if needed.intersection(node.outputs)]
         self.constants = [(value, hint) for value, hint in self.constants if value in needed]
 
     # Sizes
+
+    def guess(self, size: Size) -> int:
+        """A size, or what it may be."""
+        return size if isinstance(size, int) else self._guess_of.get(size, TYPICAL_DIM)
+
+    def guessed(self, value: ir.Value, guess: int) -> ir.Value:
+        """Note what a value that is computed at run time may be."""
+        self._guess_of.setdefault(value, guess)
+        return value
+
+    def _binary(self, op_type: str, a: Size, b: Size, guess: int) -> Size:
+        return self.guessed(self.op(op_type, self.size(a), self.size(b)), guess)
 
     def shape_of(self, x: ir.Value) -> ir.Value:
         """The run-time shape of a value."""
@@ -137,7 +207,7 @@ class Emitter:
             return a + b
         if same(a, 0) or same(b, 0):
             return b if same(a, 0) else a
-        return self.op("Add", self.size(a), self.size(b))
+        return self._binary("Add", a, b, self.guess(a) + self.guess(b))
 
     def sub(self, a: Size, b: Size) -> Size:
         """a - b"""
@@ -145,7 +215,9 @@ class Emitter:
             return a - b
         if same(b, 0):
             return a
-        return 0 if same(a, b) else self.op("Sub", self.size(a), self.size(b))
+        if same(a, b):
+            return 0
+        return self._binary("Sub", a, b, self.guess(a) - self.guess(b))
 
     def mul(self, a: Size, b: Size) -> Size:
         """a * b"""
@@ -153,20 +225,22 @@ class Emitter:
             return a * b
         if same(a, 1) or same(b, 1):
             return b if same(a, 1) else a
-        return self.op("Mul", self.size(a), self.size(b))
+        return self._binary("Mul", a, b, self.guess(a) * self.guess(b))
 
     def div(self, a: Size, b: Size) -> Size:
         """a / b truncated like C; b is never 0"""
         if isinstance(a, int) and isinstance(b, int):
             return a // b if (a >= 0) == (b > 0) else -(-a // b)
-        return a if same(b, 1) else self.op("Div", self.size(a), self.size(b))
+        if same(b, 1):
+            return a
+        return self._binary("Div", a, b, self.guess(a) // max(1, self.guess(b)))
 
     def max(self, a: Size, b: Size) -> Size:
         """The larger of two; before opset 12 Max has no int64."""
         if isinstance(a, int) and isinstance(b, int):
             return max(a, b)
         if self.opset >= 12:
-            return self.op("Max", self.size(a), self.size(b))
+            return self._binary("Max", a, b, max(self.guess(a), self.guess(b)))
         # max(a, b) = (a + b + |a - b|) / 2
         distance = self.op("Abs", self.size(self.sub(a, b)))
         return self.div(self.add(self.add(a, b), distance), 2)
@@ -205,10 +279,14 @@ class Emitter:
 
     # Tensors
 
-    def tensor(self, value: ir.Value, dims: Sequence[Size]) -> Tensor:
+    def tensor(self, value: ir.Value, dims: Sequence[Size], itemsize: int = 8) -> Tensor:
         """Note a tensor's rank and return it."""
         self.max_rank = max(self.max_rank, len(dims))
-        return Tensor(value, tuple(dims))
+        return Tensor(value, tuple(dims), itemsize)
+
+    def elements_in(self, dims: Iterable[Size]) -> int:
+        """How many elements that is, or may be."""
+        return min(prices.MOST, math.prod(max(0, self.guess(d)) for d in dims))
 
     def reshape(self, x: Tensor, dims: Sequence[Size]) -> Tensor:
         """Reshape to `dims`, with as little arithmetic as zero-sized tensors allow.
@@ -237,14 +315,36 @@ class Emitter:
             allow_zero = self.opset >= 14
             shape = self.vector(dims, "shape")
         extra = {"allowzero": 1} if allow_zero else {}
-        return self.tensor(self.op("Reshape", x.value, shape, **extra), dims)
+        return self.tensor(self.op("Reshape", x.value, shape, **extra), dims, x.itemsize)
+
+    def reshape_to(self, value: ir.Value, dims: Sequence[int]) -> ir.Value:
+        """Reshape to known dims, one of which may be -1, where no dim is zero that was not."""
+        return self.op("Reshape", value, self.ints(dims, "shape"))
 
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         """Permute the axes."""
         if list(perm) == sorted(perm):
             return x
-        value = self.op("Transpose", x.value, perm=list(perm))
-        return self.tensor(value, [x.dims[p] for p in perm])
+        work = prices.transpose(tuple(map(self.guess, x.dims)), tuple(perm), x.itemsize)
+        value = self.op("Transpose", x.value, perm=list(perm), work=work)
+        return self.tensor(value, [x.dims[p] for p in perm], x.itemsize)
+
+    def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        """Permute the axes by a Transpose of as few as it takes, or by none where nothing moves."""
+        kept = [axis for axis in perm if not same(x.dims[axis], 1)]
+        if kept == sorted(kept):
+            return self.reshape(x, [x.dims[axis] for axis in perm])
+        groups: list[list[int]] = []
+        for axis in kept:
+            between = range(groups[-1][-1] + 1, axis) if groups else range(0)
+            if groups and axis > groups[-1][-1] and all(same(x.dims[a], 1) for a in between):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        inner = sorted(groups)
+        dims = [self.product([x.dims[axis] for axis in group]) for group in inner]
+        y = self.transpose(self.reshape(x, dims), [inner.index(group) for group in groups])
+        return self.reshape(y, [x.dims[axis] for axis in perm])
 
     def slice(
         self,
@@ -257,14 +357,54 @@ class Emitter:
     ) -> Tensor:
         """Slice to the dims `dims`; an end of INT64_MAX is the end of the axis."""
         inputs = [self.vector(starts, "starts"), self.vector(ends, "ends"), self.ints(axes, "axes")]
-        if steps is not None and any(step != 1 for step in steps):
+        strided = steps is not None and any(step != 1 for step in steps)
+        if strided:
+            assert steps is not None
             inputs.append(self.ints(steps, "steps"))
-        return self.tensor(self.op("Slice", x.value, *inputs), dims)
+        by_axis = dict(zip(axes, steps or [1] * len(axes), strict=True))
+        inner = max(axes)
+        run = self.elements_in(dims[inner + (by_axis[inner] != 1) :])
+        count = self.elements_in(dims)
+        single = by_axis[inner] != 1 and run == 1
+        work = prices.take(count // max(run, 1), count * x.itemsize, strided=strided, single=single)
+        return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
+
+    def split(self, x: Tensor, axis: int, parts: int) -> list[Tensor]:
+        """Split into equal parts along `axis`; they may have one more axis, of size 1."""
+        if not isinstance(x.dims[axis], int) or x.dims[axis] == 0:
+            # Where that is 0, onnxruntime does not split it any more.
+            length = self.div(x.dims[axis], parts)
+            x = self.reshape(x, [*x.dims[:axis], parts, length, *x.dims[axis + 1 :]])
+        part = list(x.dims)
+        part[axis] = self.div(x.dims[axis], parts)
+        run = self.elements_in(part[axis:])
+        count = self.elements_in(x.dims)
+        work = prices.split(parts, count // max(run, 1), count * x.itemsize, single=run == 1)
+        attributes = {"axis": axis} | ({"num_outputs": parts} if self.opset >= 18 else {})
+        values = self._node("Split", [x.value], parts, work, attributes)
+        return [self.tensor(value, part, x.itemsize) for value in values]
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """Join along `axis`."""
+        dims = list(parts[0].dims)
+        for part in parts[1:]:
+            dims[axis] = self.add(dims[axis], part.dims[axis])
+        if len(parts) == 1:
+            return parts[0]
+        run = min(self.elements_in(part.dims[axis:]) for part in parts)
+        runs = len(parts) * self.elements_in(dims[:axis])
+        size = self.elements_in(dims) * parts[0].itemsize
+        work = prices.concat(len(parts), runs, size, single=run == 1)
+        value = self.op("Concat", *(part.value for part in parts), axis=axis, work=work)
+        return self.tensor(value, dims, parts[0].itemsize)
 
     def gather(self, x: Tensor, indices: ir.Value, index_dims: Sequence[Size], axis: int) -> Tensor:
         """Gather along `axis`; the dims of the indices replace it."""
-        value = self.op("Gather", x.value, indices, axis=axis)
-        return self.tensor(value, (*x.dims[:axis], *index_dims, *x.dims[axis + 1 :]))
+        dims = (*x.dims[:axis], *index_dims, *x.dims[axis + 1 :])
+        count, row = self.elements_in(dims), self.elements_in(x.dims[axis + 1 :])
+        work = prices.gather(count // max(row, 1), count * x.itemsize)
+        value = self.op("Gather", x.value, indices, axis=axis, work=work)
+        return self.tensor(value, dims, x.itemsize)
 
     def range(self, count: Size, step: int = 1) -> ir.Value:
         """0, step, .. (count elements) as a 1-D int64 value."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +18,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering import prices
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor, same
 from onnx_spatial.ops.shapes import is_countable
 
@@ -77,7 +79,10 @@ def pad(
         inputs = (
             [amounts] if pad_value is None else [amounts, emit.constant(pad_value, "pad_value")]
         )
-        return emit.tensor(emit.op("Pad", x.value, *inputs), dims)
+        run = emit.elements_in(x.dims[padded[-1] :])
+        size = emit.elements_in(dims) * x.itemsize
+        work = prices.pad(emit.elements_in(x.dims) // max(run, 1), size)
+        return emit.tensor(emit.op("Pad", x.value, *inputs, work=work), dims, x.itemsize)
     if len(element_types) > 1:
         raise ConversionError(
             "the function is called with several element types and Pad has no kernel for one of them"
@@ -87,23 +92,18 @@ def pad(
         x, pads = _crop(emit, x, pads)
     for axis in padded:
         begin, end = (
-            None
-            if same(amount, 0)
-            else filled(emit, [*x.dims[:axis], amount, *x.dims[axis + 1 :]], element_type)
+            [] if same(amount, 0) else [zeros(emit, x, axis, amount, element_type)]
             for amount in pads[axis]
         )
-        parts = [p for p in (begin, x.value, end) if p is not None]
-        if len(parts) > 1:
-            joined = [*x.dims[:axis], dims[axis], *x.dims[axis + 1 :]]
-            x = emit.tensor(emit.op("Concat", *parts, axis=axis), joined)
+        joined = (*x.dims[:axis], dims[axis], *x.dims[axis + 1 :])
+        x = replace(emit.concat([*begin, x, *end], axis), dims=joined)
     return x
 
 
-def passes(axes: int, element_types: frozenset[int], opset: int) -> float:
-    """Estimated passes over the data for padding that many axes."""
-    if axes == 0 or has_pad_kernel(element_types, opset):
-        return min(axes, 1)
-    return 1.5 * axes
+def zeros(emit: Emitter, x: Tensor, axis: int, amount: Size, element_type: int) -> Tensor:
+    """Zeros to be put beside `x` along `axis`."""
+    dims = [*x.dims[:axis], amount, *x.dims[axis + 1 :]]
+    return emit.tensor(filled(emit, dims, element_type), dims, x.itemsize)
 
 
 def _crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import onnx_ir as ir
@@ -11,8 +12,9 @@ from onnx import TensorProto
 
 from onnx_spatial.dialects import BlockCall, Call, NodeFacts, Vector
 from onnx_spatial.facts import dtype_name
-from onnx_spatial.lowering.emit import Emitter, Size, Tensor
-from onnx_spatial.ops import Dim
+from onnx_spatial.lowering.emit import TYPICAL_DIM, Emitter, Size, Tensor
+from onnx_spatial.lowering.padding import numpy_dtype
+from onnx_spatial.ops import BatchToSpace, Dim
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class Request:
         element_types: ONNX element types that the data may have; empty if unknown.
         parameter_types: ONNX element type of each input, None if unknown.
         opset: version of the default domain.
+        before: permutation of a Transpose that the data went through to become the operator's;
+            `inputs[0]` is what went into it, `shape` what came out.
+        after: permutation of a Transpose that the operator's output goes through; what is asked for
+            is what comes out of it.
+        near: whether a Transpose that stays stands in front, and whether one stands behind, maybe
+            beyond a Reshape: onnxruntime's optimizer may merge one of ours with it.
     """
 
     call: Call
@@ -34,6 +42,9 @@ class Request:
     element_types: frozenset[int]
     parameter_types: tuple[int | None, ...]
     opset: int
+    before: tuple[int, ...] | None = None
+    after: tuple[int, ...] | None = None
+    near: tuple[bool, bool] = (False, False)
 
     @classmethod
     def of(
@@ -52,20 +63,57 @@ class Request:
         types = tuple(_element_type(i.dtype if i is not None else None) for i in facts.inputs)
         return cls(call, tuple(inputs), shape, element_types, types, opset)
 
+    def apart(self) -> Request:
+        """The same on inputs of its own, in no graph: what is written for it touches no model."""
+        inputs = [
+            None if value is None else ir.Value(name=f"input_{index}")
+            for index, value in enumerate(self.inputs)
+        ]
+        return replace(self, inputs=tuple(inputs))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element, for estimates of time."""
+        return max(map(_itemsize, self.element_types), default=4)
+
     def data(self, emit: Emitter) -> Tensor:
-        """The data input; its unknown dims are read from its run-time shape. The rank is known."""
+        """The data of the operator; unknown dims are read from its run-time shape. The rank is known."""
+        x = self.operand(emit)
+        if self.before is None:
+            return x
+        back = [self.before.index(axis) for axis in range(x.rank)]
+        given = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
+        return emit.transpose(given, self.before)
+
+    def operand(self, emit: Emitter) -> Tensor:
+        """The input with the dims of the operator's data, in the order of the operator's axes."""
         value = self.inputs[0]
         assert value is not None and self.shape is not None
         dims: list[Size] = []
         for axis, dim in enumerate(self.shape):
             if isinstance(dim, int):
                 dims.append(dim)
-            else:
-                dims += emit.elements(emit.shape_of(value), [axis])
-        return emit.tensor(value, dims)
+                continue
+            place = axis if self.before is None else self.before[axis]
+            (size,) = emit.elements(emit.shape_of(value), [place])
+            dims.append(emit.guessed(size, self.typical(axis)))
+        return emit.tensor(value, dims, self.itemsize)
 
-    def sizes(self, emit: Emitter, vector: Vector) -> list[Size]:
-        """A parameter of the operator, one size per entry."""
+    def typical(self, axis: int) -> int:
+        """What an unknown dim of the operator's data may be, in estimates.
+
+        Two images: an axis that turns out to be 1 is one all the same for onnxruntime's kernels.
+        """
+        call = self.call
+        if axis != 0:
+            return TYPICAL_DIM
+        if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
+            return TYPICAL_BATCH
+        block = call.block.values or (TYPICAL_BLOCK,) * call.blocked
+        return TYPICAL_BATCH * math.prod(block)
+
+    def sizes(self, emit: Emitter, vector: Vector, guess: int = 1) -> list[Size]:
+        """A parameter of the operator, one size per entry, which `guess` stands for in estimates."""
         if vector.values is not None:
             return list(vector.values)
         assert vector.input is not None
@@ -77,8 +125,23 @@ class Request:
             value = emit.op("Cast", value, to=int(TensorProto.INT64))
         places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
         if len(places) == 1 and vector.start == 0 and vector.step == 1:
-            return [value]
-        return list(emit.elements(value, places))
+            return [emit.guessed(value, guess)]
+        return [emit.guessed(element, guess) for element in emit.elements(value, places)]
+
+
+#: Bytes that stand for a string, a pointer and a short text.
+_STRING_SIZE = 40
+
+#: What an unknown number of images is taken to be.
+TYPICAL_BATCH = 2
+
+#: What a block that is computed at run time is taken to be.
+TYPICAL_BLOCK = 2
+
+
+def _itemsize(element_type: int) -> int:
+    dtype = numpy_dtype(element_type)
+    return _STRING_SIZE if dtype is None else dtype.itemsize
 
 
 def _element_type(dtype: str | None) -> int | None:
@@ -102,7 +165,7 @@ class Parameters:
         call = request.call
         assert isinstance(call, BlockCall)
         return cls(
-            request.sizes(emit, call.block),
+            request.sizes(emit, call.block, TYPICAL_BLOCK),
             request.sizes(emit, call.begins),
             request.sizes(emit, call.ends),
         )
@@ -118,11 +181,11 @@ class Strategy(Protocol):
     #: What `inspect` shows and `convert(strategy=...)` forces.
     name: str
 
+    def absorbs(self, request: Request) -> bool:
+        """Whether `build` sees to `Request.before` and `after`; if not, they are written out."""
+
     def refuse(self, request: Request) -> str | None:
         """Why not; None if `build` can do it."""
-
-    def cost(self, request: Request) -> float:
-        """Estimated passes over the larger of input and output; the cheapest strategy is taken."""
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write the nodes; the result is the operator's output."""

@@ -3,35 +3,52 @@
     Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
 
 The index is the operator's own result on an array that holds the number of each row, padded with
--1, which Gather reads as the last row: the zeros. With static shapes the index is a constant made
-by the numpy kernel; otherwise it is computed at run time by the operator's other lowering, on int64,
-where Pad always has a kernel. So this works for every element type, padding and crops included.
+-1, which Gather reads as the last row: the zeros. So this works for every element type, padding and
+crops included. A short index is a constant made by the numpy kernel. Of a long one a table for each
+axis is stored, whose sum runtimes compute when they load; where zeros come in an entry is so far
+below zero that the sum is too, and the larger of sum and -1 is the row. With sizes that are known at
+run time only, row numbers are padded and transposed there, on int64.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.dialects import BlockCall, PatchCall
-from onnx_spatial.lowering import block_transpose, patch_gather
+from onnx_spatial.lowering import movement, separable_gather
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor
+from onnx_spatial.lowering.factoring import Stage
+from onnx_spatial.lowering.index import LARGEST, LONGEST
 from onnx_spatial.lowering.padding import filled
-from onnx_spatial.lowering.request import Parameters, Request
+from onnx_spatial.lowering.rearrange import Rearrangement
+from onnx_spatial.lowering.request import Request
+from onnx_spatial.ops import ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.ops.shapes import is_countable
 
-#: Index constants up to this many entries (int32, 4 MiB) are written into the model.
-_LARGEST_INDEX = 1 << 20
+#: An index of this many entries (int32: 4 MiB) may be stored as it is where tables do not serve.
+_LARGEST_CONSTANT = 1 << 20
 
 _ZERO_ROW = np.array(-1, np.int64)
+
+#: What each axis of the input adds to the number of a row, and the axes of the index that it spans.
+Tables = list[tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
 class RowGather:
     """One Gather; the rows are whatever lies behind the axes that the operator looks at."""
 
     name = "row-gather"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it are written out."""
+        return False
 
     def refuse(self, request: Request) -> str | None:
         """The rank must be known, and one type to make the row of zeros of."""
@@ -41,33 +58,23 @@ class RowGather:
             return "the function is called with several element types"
         return None
 
-    def cost(self, request: Request) -> float:
-        """Gather, Concat where zeros come in; short rows cost more per element than long ones, and
-        an index that is computed at run time is two more passes over a tensor of its own."""
-        assert request.shape is not None
-        rest = request.shape[_lead(request) :]
-        row = max(1, math.prod(d if isinstance(d, int) else 16 for d in rest))
-        lead = request.shape[: _lead(request)]
-        known = request.call.operator is not None and all(isinstance(d, int) for d in lead)
-        return 1.2 + _pads(request) + 3 / row + (0 if known else 2)
-
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
         x = request.data(emit)
         lead = _lead(request)
         rest = x.dims[lead:]
-        index, found = self._index(request, emit, x.dims[:lead])
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
+        index, found = self._index(request, emit, x.dims[:lead])
         if _pads(request):
             zero = filled(emit, [1, rows.dims[1]], min(request.element_types, default=1))
-            padded = [emit.add(rows.dims[0], 1), rows.dims[1]]
-            rows = emit.tensor(emit.op("Concat", rows.value, zero, axis=0), padded)
+            row = emit.tensor(zero, [1, rows.dims[1]], x.itemsize)
+            rows = emit.concat([rows, row], 0)
         count = emit.product(found)
         if TensorProto.STRING in request.element_types:
             # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
             column = emit.reshape(Tensor(index, (count,)), (count, 1)).value
             value = emit.op("GatherND", rows.value, column)
-            moved = emit.tensor(value, (count, rows.dims[1]))
+            moved = emit.tensor(value, (count, rows.dims[1]), x.itemsize)
         else:
             moved = emit.gather(rows, index, [count], 0)
         out = list(found)
@@ -86,22 +93,119 @@ class RowGather:
         dims = (*lead, 1) if channel else lead  # patches lay their positions out on a channel axis
         known = [d for d in dims if isinstance(d, int)]
         operator = call.operator
+        strings = TensorProto.STRING in request.element_types  # GatherND has int64 only
         if operator is not None and len(known) == len(dims):
-            size = math.prod([d for d in operator.output_shape(known) if isinstance(d, int)])
-            if max(size, math.prod(known)) <= _LARGEST_INDEX:
+            shape = tuple(d for d in operator.output_shape(known) if isinstance(d, int))
+            size = math.prod(shape)
+            tables = _tables(operator, known) if LONGEST < size <= LARGEST else None
+            if tables is not None and _fits(emit, tables):
+                return _summed(emit, tables, size, wide=strings), shape
+            if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
                 numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
-                index = operator(numbers, pad_value=-1)
-                if TensorProto.STRING in request.element_types:  # GatherND has int64 only
-                    index = index.astype(np.int64)
-                return emit.constant(index.reshape(-1), "rows"), index.shape
+                index = operator(numbers, pad_value=-1).astype(np.int64 if strings else np.int32)
+                return emit.constant(index.reshape(-1), "rows"), shape
         count = emit.product(dims)
-        rows = emit.reshape(Tensor(emit.range(count), (count,)), dims)
+        rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
         if isinstance(call, BlockCall):
-            parameters = Parameters.of(request, emit)
-            moved = block_transpose.move(request, emit, rows, parameters, _ZERO_ROW)
+            moved = _moved(request, emit, rows)
         else:
-            moved = patch_gather.move(call.operator, emit, rows, frozenset(), _ZERO_ROW)
+            moved = separable_gather.move(call.operator, emit, rows, frozenset(), _ZERO_ROW)
         return emit.reshape(moved, [emit.product(moved.dims)]).value, moved.dims
+
+
+def _moved(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
+    """A block operator on row numbers."""
+    assert request.shape is not None
+    plain = replace(
+        request,
+        inputs=(rows.value, *request.inputs[1:]),
+        shape=request.shape[: rows.rank],
+        element_types=frozenset({TensorProto.INT64}),
+        before=None,
+        after=None,
+    )
+    r = Rearrangement.of(plain, emit, rows)
+    plan = [] if r.before == r.after else [Stage("transpose", r.before, r.after)]
+    x, done = movement.moved(emit, r, r.padded(emit, _ZERO_ROW), plan)
+    return emit.tensor(r.finished(emit, x, done), r.final(emit))
+
+
+def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
+    """The index as one table for each axis of the input; None if there is none.
+
+    Args:
+        operator: with known parameters.
+        dims: of the axes that it looks at.
+    """
+    if isinstance(operator, ExtractPatches):
+        return _tables_of_windows(operator, dims) if operator.layout == "channels_last" else None
+    blocked = len(operator.block_shape)
+    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    below = -math.prod(dims) - 1
+    if isinstance(operator, SpaceToBatch):
+        tables: Tables = [((blocked,), np.arange(dims[0]) * strides[0])]
+        for axis, (b, (begin, end)) in enumerate(
+            zip(operator.block_shape, operator.pads, strict=True), start=1
+        ):
+            place = np.arange(begin + dims[axis] + end) - begin
+            inside = (place >= 0) & (place < dims[axis])
+            rows = np.where(inside, place * strides[axis], below).reshape(-1, b).T
+            tables.append(((axis - 1, blocked + axis), rows))
+        return tables
+    images = dims[0] // math.prod(operator.block_shape)
+    tables = [((0,), np.arange(images) * strides[0])]
+    ahead = images
+    for axis in reversed(range(1, blocked + 1)):
+        b, (begin, end) = operator.block_shape[axis - 1], operator.crops[axis - 1]
+        place = np.arange(begin, dims[axis] * b - end)
+        tables.append(((axis,), place // b * strides[axis] + place % b * ahead * strides[0]))
+        ahead *= b
+    return tables
+
+
+def _tables_of_windows(op: ExtractPatches, dims: Sequence[int]) -> Tables:
+    """Axes of the index: batch, windows of each axis, places in the window of each axis."""
+    spatial = len(op.kernel)
+    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    below = -math.prod(dims) - 1
+    tables: Tables = [((0,), np.arange(dims[0]) * strides[0])]
+    for number, axis in enumerate(op.spatial_axes):
+        size = dims[axis]
+        begin, _ = op.padding(number, size)
+        starts = np.arange(op.output_size(number, size)) * op.strides[number] - begin
+        place = starts[:, None] + np.arange(op.kernel[number]) * op.rates[number]
+        inside = (place >= 0) & (place < size)
+        rows = np.where(inside, place * strides[axis], below)
+        tables.append(((axis, axis + spatial), rows))
+    return tables
+
+
+def _rank(tables: Tables) -> int:
+    return 1 + max(place for places, _ in tables for place in places)
+
+
+def _fits(emit: Emitter, tables: Tables) -> bool:
+    """Whether the tables may be used: Max knows integers since opset 12."""
+    return emit.opset >= 12 and _rank(tables) <= (emit.rank_limit or _rank(tables))
+
+
+def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value:
+    """The index, which runtimes compute when they load: nothing in it depends on the data."""
+    rank = _rank(tables)
+    lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
+    dtype = np.int64 if wide or lowest <= -(2**31) else np.int32
+    total: ir.Value | None = None
+    for places, rows in tables:
+        dims = [1] * rank
+        for place, length in zip(places, rows.shape, strict=True):
+            dims[place] = length
+        table = emit.constant(rows.reshape(dims).astype(dtype), "rows")
+        total = table if total is None else emit.op("Add", total, table)
+    assert total is not None
+    if any(rows.min(initial=0) < 0 for _, rows in tables):
+        total = emit.op("Max", total, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
+    emit.max_rank = max(emit.max_rank, rank)
+    return emit.op("Reshape", total, emit.ints([size], "shape"))
 
 
 def _lead(request: Request) -> int:
@@ -118,4 +222,4 @@ def _pads(request: Request) -> bool:
     if isinstance(call, PatchCall):
         return call.operator.auto_pad != "valid"
     amounts = (call.begins.values, call.ends.values)
-    return "SpaceToBatch" in call.kind.name and any(a is None or any(a) for a in amounts)
+    return call.kind is SpaceToBatch and any(a is None or any(a) for a in amounts)

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from onnx_spatial.dialects import BlockCall
 from onnx_spatial.lowering.emit import Emitter, Size
 from onnx_spatial.lowering.padding import filled
-from onnx_spatial.lowering.patch_gather import sampled
 from onnx_spatial.lowering.request import Parameters, Request
+from onnx_spatial.lowering.sampling import sampled
 from onnx_spatial.ops import SpaceToBatch
 
 
@@ -18,6 +18,10 @@ class Copy:
     """Blocks of 1 without padding, windows of 1 with stride 1: the output is the input."""
 
     name = "identity"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it are written out."""
+        return False
 
     def refuse(self, request: Request) -> str | None:
         """Only what is known to change nothing."""
@@ -29,10 +33,6 @@ class Copy:
         else:
             still = set(call.operator.kernel) == {1} and set(call.operator.strides) == {1}
         return None if still else "the operator moves data"
-
-    def cost(self, request: Request) -> float:
-        """Nothing moves."""
-        return 0
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """One Identity, so that the output keeps its name and its consumers stay as they are."""
@@ -47,6 +47,10 @@ class Empty:
 
     name = "empty"
 
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it are written out."""
+        return False
+
     def refuse(self, request: Request) -> str | None:
         """Only tensors that are known to be empty."""
         if request.shape is None or len(request.element_types) > 1:
@@ -54,10 +58,6 @@ class Empty:
         if 0 in request.shape or 0 in request.call.output_shape(request.shape):
             return None
         return "the tensor is not known to be empty"
-
-    def cost(self, request: Request) -> float:
-        """Nothing moves."""
-        return 0.1
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Zeros: padding an empty tensor up gives nothing else."""

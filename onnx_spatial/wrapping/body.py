@@ -160,7 +160,7 @@ def _messages(
         yield onnx.helper.make_node("Constant", [], [value.name], value.name, value=tensor)
     for node in nodes:
         node.name = fresh(node.op_type)
-        for output in node.outputs:
-            output.name = output.name or node.name
+        for place, output in enumerate(node.outputs):
+            output.name = output.name or (fresh(f"{node.name}_{place}") if place else node.name)
     for node in nodes:
         yield ir.serde.serialize_node(node)

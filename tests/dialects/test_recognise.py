@@ -94,7 +94,7 @@ def test_known_and_unknown_domains_in_one_model():
             y = com.example.SpaceToBatchND(x, block, pads)
             z = com.microsoft.SpaceToBatchND(x, block, pads)
         }""")
-    made = plan(model)
+    made = plan(model, strategy="transpose")
     assert [s.action for s in made.sites] == ["leave", "lower"]
     assert structure.ops(made.model) == ["SpaceToBatchND", "Reshape", "Transpose", "Reshape"]
     assert [o.domain for o in made.model.opset_import] == ["", "com.example"]

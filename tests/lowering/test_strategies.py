@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+import onnx
 import pytest
 import sampling
 from converting import convert, plan
@@ -68,14 +69,44 @@ def tiling(rng: Random) -> Sample:
         return sample
 
 
+def movements(rng: Random) -> Sample:
+    return blocks(rng) if rng.random() < 0.7 else tiling(rng)
+
+
+def square(rng: Random) -> Sample:
+    """The last two axes in equal blocks, floats."""
+    b = rng.choice([2, 3])
+    batch, channels = rng.choice([1, 2]), rng.choice([1, 3])
+    x = np.array([batch, channels, b * rng.randint(1, 3), b * rng.randint(1, 3)])
+    if rng.random() < 0.5:
+        x[0] *= b * b
+        op_type = "BatchToSpaceND"
+    else:
+        op_type = "SpaceToBatchND"
+    data = sampling.array(rng, rng.choice(["float32", "float64"]), tuple(int(d) for d in x))
+    table = np.zeros((3, 2), np.int32)
+    return Sample("tfnd", op_type, sampling.TF, (data, np.array([1, b, b], np.int32), table))
+
+
 SUITED = {
     "identity": still,
     "empty": empty,
-    "transpose": blocks,
-    "reshape": tiling,
-    "separable-gather": patches,
+    "transpose": movements,
+    "staged": movements,
+    "gather": movements,
+    "interleave": movements,
+    "space-to-depth": square,
     "row-gather": anything,
+    "slices": anything,
+    "separable-gather": patches,
+    "planes": patches,
+    "taps": patches,
+    "tap-concat": patches,
 }
+
+#: Strategies that refuse many of their samples: nothing to move in stages, nothing to interleave,
+#: windows of channels-first data, unknown rank.
+OFTEN_REFUSED = {"staged", "gather", "interleave", "taps", "tap-concat", "slices", "space-to-depth"}
 
 
 def test_all_strategies_are_tested():
@@ -83,7 +114,7 @@ def test_all_strategies_are_tested():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(rng=sampling.randoms)
 def test_is_exact(name, rng):
     sample = SUITED[name](rng)
@@ -96,7 +127,7 @@ def test_is_exact(name, rng):
 @pytest.mark.parametrize("name", NAMES)
 def test_is_taken_when_asked_for(name):
     taken = 0
-    for seed in range(30):
+    for seed in range(40):
         rng = Random(seed)
         sample = SUITED[name](rng)
         form = replace(
@@ -104,7 +135,7 @@ def test_is_taken_when_asked_for(name):
         )
         (site,) = plan(form.model(sample), strategy=name).sites
         taken += site.strategy == name
-    assert taken >= 20  # below opset 14 and for strings some refuse
+    assert taken >= (15 if name in OFTEN_REFUSED else 25)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,8 +147,10 @@ def test_takes_the_cheapest_where_the_wanted_one_does_not_apply(name):
         (np.arange(8.0).reshape(2, 4, 1), np.array([2]), np.array([[0, 0]])),
     )
     form = Form((2, 4, 1), frozenset(), 17, 8, None)
+    cheapest = plan(form.model(sample)).sites[0].strategy
     (site,) = plan(form.model(sample), strategy=name).sites
-    assert site.strategy == (name if name in ("transpose", "row-gather") else "transpose")
+    able = {"transpose", "staged", "gather", "interleave", "row-gather", "slices"}
+    assert site.strategy == (name if name in able else cheapest)
 
 
 @pytest.mark.parametrize("spelling", sampling.SPELLINGS)
@@ -129,7 +162,9 @@ def test_the_cheapest_is_exact(spelling, rng):
     sampling.check(sample, form, convert(form.model(sample)))
 
 
-@pytest.mark.parametrize("strategy", ["separable-gather", "row-gather", "reshape", None])
+@pytest.mark.parametrize(
+    "strategy", ["separable-gather", "row-gather", "planes", "taps", "slices", None]
+)
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
 def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
     """ExtractVolumePatches SAME with stride > kernel starts inside, but not inside of nothing."""
@@ -139,3 +174,39 @@ def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
     shape = data.shape if known else ("a", "b", "c", "d", "e")
     form = Form(shape, frozenset(), 17, 8, strategy)
     sampling.check(sample, form, convert(form.model(sample), strategy=strategy))
+
+
+@settings(max_examples=60)
+@given(rng=sampling.randoms)
+def test_a_rank_limit_is_kept_or_the_reason_given(rng):
+    sample = anything(rng)
+    form = sampling.form(rng, sample)
+    data = sample.inputs[0]
+    limit = rng.choice((3, 4, 5))
+    made = plan(form.model(sample), max_rank=limit)
+    (site,) = made.sites
+    if made.model is None:
+        assert site.action == "refuse" and site.reason
+        return
+    known = onnx.shape_inference.infer_shapes(made.model)
+    new = [v for v in known.graph.value_info if v.type.tensor_type.HasField("shape")]
+    assert all(len(v.type.tensor_type.shape.dim) <= limit for v in new)
+    sampling.check(sample, form, made.model)
+    if form.shape == data.shape and data.ndim <= limit and not form.run_time:
+        assert site.action == "lower"
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_static_images_fit_a_rank_of_4_and_sequences_one_of_3(limit, layout):
+    """What targets that stop at 4 or 3 need: every operator on images, and on sequences."""
+    sizes = (6, 6) if limit == 4 else (6,)
+    data = np.zeros((1, *sizes, 3) if layout == "NHWC" else (1, 3, *sizes), np.float32)
+    first = 0 if layout == "NHWC" else 1
+    block = np.array([1] * first + [2] * len(sizes))
+    none = np.zeros((len(block), 2), np.int64)
+    for op_type, factor in (("SpaceToBatchND", 1), ("BatchToSpaceND", 2 ** len(sizes))):
+        sample = Sample("tfnd", op_type, sampling.TF, (data.repeat(factor, 0), block, none))
+        form = Form((factor, *data.shape[1:]), frozenset(), 17, 8, None)
+        (site,) = plan(form.model(sample), max_rank=limit).sites
+        assert site.action == "lower", site.reason

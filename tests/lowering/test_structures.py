@@ -77,14 +77,14 @@ def test_blocks_of_static_shapes(model, ops):
 
 
 def test_axes_that_stay_together_are_one_axis_of_the_transpose():
-    converted = convert(s2b((2, 4, 6, 8, 5, 3), [2], [[0, 0]]))
+    converted = convert(s2b((2, 4, 6, 8, 5, 3), [2], [[0, 0]]), strategy="transpose")
     # [2, 2 cells, 2 offsets, the rest in one] -> offsets first
     assert constants(converted, "Reshape") == [[4, 2, 720]]
     assert attribute(converted, "Transpose", "perm") == [1, 0, 2]
 
 
 def test_an_axis_with_a_block_of_1_is_not_split():
-    converted = convert(s2b((2, 4, 6, 3), [1, 2], [[0, 0], [0, 0]]))
+    converted = convert(s2b((2, 4, 6, 3), [1, 2], [[0, 0], [0, 0]]), strategy="transpose")
     assert len(attribute(converted, "Transpose", "perm")) <= 4
 
 
@@ -111,8 +111,14 @@ def test_an_end_crop_of_an_unknown_size_counts_from_the_end(amount):
 
 
 def test_crops_of_known_sizes_are_absolute():
+    converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 0], [0, 2]]), strategy="transpose")
+    assert constants(converted, "Slice")[:2] == [[1, 0], [8, 16]]
+
+
+def test_cells_that_are_lost_are_cut_off_before_anything_is_moved():
     converted = convert(b2s((12, 4, 6, 3), [2, 3], [[1, 2], [0, 5]]), strategy="transpose")
-    assert constants(converted, "Slice")[:2] == [[1, 0], [6, 13]]
+    assert structure.ops(converted) == ["Slice", "Reshape", "Transpose", "Reshape", "Slice"]
+    assert constants(converted, "Slice")[:2] == [[0, 0], [3, 5]]  # the first of the two
 
 
 def test_an_unknown_rank_is_put_back_at_run_time():
@@ -163,7 +169,7 @@ def test_row_gather_knows_its_index_beforehand():
     ],
 )
 def test_windows_that_tile_the_image(model, ops):
-    assert structure.ops(convert(model)) == ops.split()
+    assert structure.ops(convert(model, strategy="transpose")) == ops.split()
 
 
 def test_windows_that_overlap_are_gathered_one_axis_at_a_time():
@@ -208,10 +214,14 @@ def test_a_rank_limit_that_nothing_keeps_names_every_way_that_was_tried():
     reason = refusal(s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]]), max_rank=3)
     assert "transpose: needs rank" in reason
     assert "row-gather: needs rank 4, the limit is 3" in reason
-    assert "reshape: not a patch operator" in reason
+    assert "planes: not a patch operator" in reason
 
 
-def test_a_rank_limit_takes_another_way_where_there_is_one():
+@pytest.mark.parametrize(
+    ("strategy", "max_rank"), [("staged", 4), ("gather", 4), ("row-gather", 4), ("slices", 4)]
+)
+def test_a_rank_limit_takes_another_way_where_there_is_one(strategy, max_rank):
     model = s2b((2, 4, 6, 3), [2, 2], [[0, 0], [0, 0]])
-    assert plan(model).sites[0].strategy == "transpose"
-    assert plan(model, max_rank=4).sites[0].strategy == "row-gather"
+    assert plan(model, strategy="transpose").sites[0].strategy == "transpose"
+    assert plan(model, strategy="transpose", max_rank=4).sites[0].strategy != "transpose"
+    assert plan(model, strategy=strategy, max_rank=max_rank).sites[0].strategy == strategy

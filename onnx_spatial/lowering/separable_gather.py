@@ -8,9 +8,6 @@ An axis with a kernel of 1 needs no Gather: a strided Slice takes its samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -18,85 +15,24 @@ from onnx import TensorProto
 
 from onnx_spatial.dialects import PatchCall
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.block_transpose import permute
 from onnx_spatial.lowering.emit import INT64_MAX, Emitter, Size, Tensor, same
-from onnx_spatial.lowering.padding import pad, passes
+from onnx_spatial.lowering.padding import pad
 from onnx_spatial.lowering.request import Request
+from onnx_spatial.lowering.sampling import sampled
 from onnx_spatial.ops import ExtractPatches
 
 #: Elements of an index that is stored in the file; longer ones are computed at run time.
 _LARGEST_INDEX = 2**20
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """One spatial axis: how many windows, and the zeros around it (negative: elements cut off)."""
-
-    count: Size
-    begin: Size
-    end: Size
-
-
-def sampled(emit: Emitter, op: ExtractPatches, x: Tensor) -> list[Sampling]:
-    """How each spatial axis is sampled; what depends on unknown sizes is computed at run time."""
-    found = []
-    for number, axis in enumerate(op.spatial_axes):
-        size = x.dims[axis]
-        if same(size, 0):  # nothing to sample, and nothing to cut off
-            found.append(Sampling(op.output_size(number, 0), 0, 0))
-        elif isinstance(size, int):
-            found.append(Sampling(op.output_size(number, size), *op.padding(number, size)))
-        else:
-            found.append(_sampled_at_run_time(emit, op, number, size))
-    return found
-
-
-def _sampled_at_run_time(emit: Emitter, op: ExtractPatches, number: int, size: Size) -> Sampling:
-    stride, extent = op.strides[number], op.extent(number)
-    if op.auto_pad == "valid":
-        count = emit.div(emit.add(size, stride - extent), stride)
-        if op.clamp_negative and extent > stride:
-            count = emit.max(count, 0)
-        return Sampling(count, 0, 0)
-    count = emit.div(emit.add(size, stride - 1), stride)
-    if stride == 1:  # total = extent - 1, whatever the size
-        total: Size = extent - 1
-    else:
-        total = emit.sub(emit.add(emit.mul(count, stride), extent - stride), size)
-        if op.auto_pad != "same_unclamped":
-            total = emit.max(total, 0)
-        elif stride > extent:  # an empty axis has nothing to cut off
-            total = emit.max(total, emit.sub(0, size))
-    before = emit.add(total, 1) if op.auto_pad == "same_lower" else total
-    begin = emit.div(before, 2)
-    return Sampling(count, begin, emit.sub(total, begin))
-
-
-def trimmed(
-    emit: Emitter,
-    op: ExtractPatches,
-    x: Tensor,
-    axes: Sequence[Sampling],
-    element_types: frozenset[int],
-) -> Tensor:
-    """Pad or cut every spatial axis to exactly count * kernel elements (stride = kernel)."""
-    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
-    cut, ends = [], []
-    dims = list(x.dims)
-    for axis, k, sample in zip(op.spatial_axes, op.kernel, axes, strict=True):
-        around[axis] = (sample.begin, sample.end)
-        if op.auto_pad == "valid" and k > 1 and not same(dims[axis], emit.mul(sample.count, k)):
-            cut.append(axis)
-            ends.append(emit.mul(sample.count, k))
-            dims[axis] = ends[-1]
-    x = pad(emit, x, around, element_types, signed=op.auto_pad == "same_unclamped")
-    return emit.slice(x, cut, [0] * len(cut), ends, dims) if cut else x
-
-
-class PatchGather:
+class SeparableGather:
     """One Gather per spatial axis."""
 
     name = "separable-gather"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it are written out."""
+        return False
 
     def refuse(self, request: Request) -> str | None:
         """Only patches, and no strings: onnxruntime's Gather takes one string of each slice."""
@@ -105,14 +41,6 @@ class PatchGather:
         if TensorProto.STRING in request.element_types:
             return "onnxruntime's Gather is wrong for strings"
         return None
-
-    def cost(self, request: Request) -> float:
-        """A pass for each axis, one for the Transpose and what padding costs."""
-        assert isinstance(request.call, PatchCall)
-        op = request.call.operator
-        padded = 0 if op.auto_pad == "valid" else len(op.kernel)
-        gathers = 0.6 * sum(1 for k in op.kernel if k > 1)
-        return 1 + gathers + passes(padded, request.element_types, request.opset)
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
@@ -153,7 +81,10 @@ def move(
     else:
         perm = [0, *inside, 1, *windows]
         out = [batch, positions, *counts]
-    return permute(emit, x, x.dims, perm, out)
+    moving = [axis for axis in perm if not same(x.dims[axis], 1)]
+    if moving != sorted(moving):
+        x = emit.transpose(x, perm)
+    return emit.reshape(x, out)
 
 
 def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: Size) -> Tensor:
@@ -172,7 +103,7 @@ def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: S
     samples = np.arange(kernel, dtype=np.int64) * rate
     if isinstance(count, int) and count * kernel <= _LARGEST_INDEX:
         starts = np.arange(count, dtype=np.int64) * stride
-        index = emit.constant(starts[:, None] + samples, "index")
+        index = emit.constant((starts[:, None] + samples).astype(np.int32), "index")
     else:
         column = emit.op("Reshape", emit.range(count, stride), emit.ints([-1, 1], "column"))
         index = emit.op("Add", column, emit.constant(samples[None], "samples"))

@@ -1,0 +1,1 @@
+"""Measurements of the package; run from the root of the checkout, nothing here is installed."""

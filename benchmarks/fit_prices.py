@@ -1,0 +1,340 @@
+"""Measure onnxruntime's kernels on this machine and fit the prices that lowerings are chosen by.
+
+    python -m benchmarks.fit_prices --seconds 600 --samples build/kernels.jsonl
+    python -m benchmarks.fit_prices --samples build/kernels.jsonl --fit-only
+
+Single nodes of random geometry and element size run between two others, with optimisations off, with
+one thread and with two. `onnx_spatial.lowering.prices` says of each which regime it falls into and how
+much of what it does; for each regime the prices are fitted to the relative error, none below zero,
+the worst eighth of the samples left out (other processes). Writing the profile that the times are read
+from takes several microseconds for each node, which a Reshape of the same run tells and which are
+taken off. The table that is printed says how far
+estimates are off: the median and the 90th percentile of |log(estimate / measured)|.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_spatial.lowering import prices
+from onnx_spatial.lowering.prices import Features, Work
+
+PRICES = Path(prices.__file__).parent / "prices.json"
+
+THREADS = (1, 2)
+
+#: Nanoseconds by which a short time may be wrong.
+_BLUR = 2000.0
+
+#: Nanoseconds of a Reshape or a sum of sizes, as 40 of them lengthen a run; too short for a profile.
+_SMALL = 450.0
+
+_TYPES = {1: TensorProto.UINT8, 2: TensorProto.FLOAT16, 4: TensorProto.FLOAT, 8: TensorProto.INT64}
+
+_LARGEST = 5_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node, and what it is said to do.
+
+    Attributes:
+        op_type, attributes, constants: the node; constants are its inputs behind the data.
+        inputs: shapes of its data inputs.
+        outputs: how many it has.
+        itemsize: bytes of an element.
+        work: regime and features.
+    """
+
+    op_type: str
+    attributes: dict[str, int | list[int] | str]
+    constants: list[np.ndarray]
+    inputs: list[tuple[int, ...]]
+    itemsize: int
+    work: Work
+    outputs: int = 1
+
+
+def main() -> None:
+    """Measure, fit, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600, help="how long to measure")
+    parser.add_argument("--samples", type=Path, required=True, help="where measurements are kept")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", help="only nodes of this operator type")
+    parser.add_argument("--fit-only", action="store_true", help="use the samples that are there")
+    parser.add_argument("--dry-run", action="store_true", help="do not write prices.json")
+    arguments = parser.parse_args()
+    if not arguments.fit_only:
+        rng = random.Random(arguments.seed)
+        _measure(arguments.samples, arguments.seconds, rng, arguments.kind)
+    fitted = _fit(arguments.samples)
+    if not arguments.dry_run:
+        about = (
+            f"onnxruntime {onnxruntime.__version__}, nanoseconds with 1 thread and with 2; "
+            "made by benchmarks/fit_prices.py"
+        )
+        text = json.dumps({"about": about, "prices": fitted}, indent=1)
+        PRICES.write_text(text + "\n")
+
+
+def _measure(path: Path, seconds: float, rng: random.Random, kind: str | None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + seconds
+    with path.open("a") as file:
+        while time.monotonic() < end:
+            case = _draw(rng)
+            sizes = [float(np.prod(shape)) for shape in case.inputs]
+            if not 256 <= sum(sizes) <= _LARGEST or kind not in (None, case.op_type):
+                continue
+            times = [_time(case, threads) for threads in THREADS]
+            record = {
+                "regime": case.work.regime,
+                "inputs": case.inputs,
+                "itemsize": case.itemsize,
+                "features": case.work.features,
+                "ns": times,
+            }
+            file.write(json.dumps(record) + "\n")
+
+
+def _time(case: Case, threads: int) -> float:
+    """Median nanoseconds of the node alone."""
+    names = [f"x{i}" for i in range(len(case.inputs))]
+    element_type = _TYPES[case.itemsize]
+    held = [f"c{i}" for i in range(len(case.constants))]
+    nodes = [helper.make_node("Identity", [n], [f"{n}_"], name=f"in_{n}") for n in names]
+    outputs = [f"y{i}_" for i in range(case.outputs)]
+    given = [f"{n}_" for n in names]
+    nodes.append(
+        helper.make_node(case.op_type, [*given, *held], outputs, name="node", **case.attributes)
+    )
+    nodes += [helper.make_node("Identity", [o], [o[:-1]], name=f"out_{o}") for o in outputs]
+    nodes += [
+        helper.make_node("Reshape", ["four", "two_by_two"], ["square"], name="reshape_1"),
+        helper.make_node("Reshape", ["square", "flat"], ["probe"], name="probe"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "kernel",
+        [
+            helper.make_tensor_value_info(n, element_type, shape)
+            for n, shape in zip(names, case.inputs, strict=True)
+        ]
+        + [helper.make_tensor_value_info("four", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info(o[:-1], element_type, None) for o in outputs]
+        + [helper.make_tensor_value_info("probe", TensorProto.FLOAT, None)],
+        [
+            *(numpy_helper.from_array(a, n) for a, n in zip(case.constants, held, strict=True)),
+            numpy_helper.from_array(np.array([2, 2]), "two_by_two"),
+            numpy_helper.from_array(np.array([4]), "flat"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    dtype = helper.tensor_dtype_to_np_dtype(element_type)
+    feeds = {n: np.zeros(shape, dtype) for n, shape in zip(names, case.inputs, strict=True)}
+    feeds["four"] = np.zeros(4, np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder, "profile"))
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        for _ in range(11):
+            session.run(None, feeds)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    runs = _durations(events, "node")
+    idle = statistics.fmean(_durations(events, "probe")) * 1000 - _SMALL
+    return max(statistics.median(runs) * 1000 - idle, _SMALL)
+
+
+def _durations(events: list[dict[str, int]], node: str) -> list[int]:
+    """Microseconds of a node in each run, without the first two."""
+    return [event["dur"] for event in events if event["name"] == f"{node}_kernel_time"][2:]
+
+
+# Nodes of random geometry
+
+
+def _draw(rng: random.Random) -> Case:
+    itemsize = rng.choice([1, 2, 4, 4, 4, 8])
+    count = _log_uniform(rng, 1 << 11, 1 << 22)
+    return rng.choice(_KINDS)(rng, itemsize, count)
+
+
+def _log_uniform(rng: random.Random, low: int, high: int) -> int:
+    return round(2 ** rng.uniform(np.log2(low), np.log2(high)))
+
+
+def _swap(rng: random.Random, itemsize: int, count: int) -> Case:
+    run = rng.choice([1, 1, 1, 2, 3, 4, 8, 16, 24, 32, 64, 256])
+    rows = rng.choice([2, 2, 3, 4, 4, 6, 8, 16, 49, 64, _log_uniform(rng, 2, 4096)])
+    loops = rng.choice([1, 1, 1, 2, 16, 256, _log_uniform(rng, 1, 4096)])
+    if rng.random() < 0.5:  # nets like powers of two, and caches do not
+        rows, count = 2 ** rng.randint(1, 12), 2 ** rng.randint(11, 22)
+    columns = max(2, count // (loops * rows * run))
+    if rng.random() < 0.5:
+        rows, columns = columns, rows
+    dims, perm = (loops, rows, columns, run), (0, 2, 1, 3)
+    work = prices.transpose(dims, perm, itemsize)
+    return Case("Transpose", {"perm": list(perm)}, [], [dims], itemsize, work)
+
+
+def _blocks(rng: random.Random, itemsize: int, count: int) -> Case:
+    run = rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256])
+    b, c = rng.choice([2, 3, 4, 8]), rng.choice([2, 3, 4, 8])
+    channels = rng.choice([1, 3, 16, 64])
+    side = max(2, int((count / (run * channels * b * c)) ** 0.5))
+    if rng.random() < 0.5:
+        dims, perm = (channels * side, b, side, c, run), (1, 3, 0, 2, 4)
+    else:
+        dims, perm = (b, c, channels * side, side, run), (2, 0, 3, 1, 4)
+    work = prices.transpose(dims, perm, itemsize)
+    return Case("Transpose", {"perm": list(perm)}, [], [dims], itemsize, work)
+
+
+def _gather(rng: random.Random, itemsize: int, count: int) -> Case:
+    run = rng.choice([1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 1024, 4096])
+    times, b = rng.choice([1, 1, 1, 3, 9]), rng.choice([2, 4])
+    rows = max(1, count // (run * times * b)) * b
+    index = np.tile(np.arange(rows).reshape(-1, b).T.reshape(-1), times).astype(np.int32)
+    work = prices.gather(rows * times, rows * times * run * itemsize)
+    return Case("Gather", {"axis": 0}, [index], [(rows, run)], itemsize, work)
+
+
+def _strided(rng: random.Random, itemsize: int, count: int) -> Case:
+    run = rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256])
+    step, lead = rng.choice([2, 2, 3, 4, 8]), rng.choice([1, _log_uniform(rng, 1, 1024)])
+    kept = max(1, count // (lead * run * step))
+    ends = _ints([rng.choice([0, 1])], [1 << 40], [1], [step])
+    work = prices.take(lead * kept, lead * kept * run * itemsize, strided=True, single=run == 1)
+    return Case("Slice", {}, ends, [(lead, kept * step, run)], itemsize, work)
+
+
+def _crop(rng: random.Random, itemsize: int, count: int) -> Case:
+    size, run = _log_uniform(rng, 3, 512), rng.choice([1, 2, 3, 8, 16, 64])
+    lead, less = max(1, count // (size * run)), rng.choice([0, 1])
+    bounds = _ints([1], [size - less], [1])
+    kept = (size - 1 - less) * run
+    work = prices.take(lead, lead * kept * itemsize, strided=False, single=False)
+    return Case("Slice", {}, bounds, [(lead, size, run)], itemsize, work)
+
+
+def _concat(rng: random.Random, itemsize: int, count: int) -> Case:
+    parts = rng.choice([2, 3, 4, 7, 8, 9, 16, 25, 49])
+    run = rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256, 4096])
+    rows = max(1, count // (parts * run))
+    work = prices.concat(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
+    return Case("Concat", {"axis": 1}, [], [(rows, run)] * parts, itemsize, work)
+
+
+def _split(rng: random.Random, itemsize: int, count: int) -> Case:
+    parts, run = rng.choice([2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256, 4096])
+    rows = max(1, count // (parts * run))
+    work = prices.split(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
+    return Case("Split", {"axis": 1}, [], [(rows, parts * run)], itemsize, work, parts)
+
+
+def _pad(rng: random.Random, itemsize: int, count: int) -> Case:
+    itemsize = itemsize if itemsize != 2 else 4  # Pad runs 16-bit floats through a Cast
+    size, run = _log_uniform(rng, 4, 512), rng.choice([1, 1, 2, 3, 8, 16, 64])
+    rows = rng.choice([1, _log_uniform(rng, 2, 256)])
+    lead, more = max(1, count // (size * run * rows)), rng.choice([1, 1, 2, 8])
+    above = rng.choice([0, more])
+    pads = _ints([0, above, more, 0, 0, above, more, 0])
+    size_out = lead * (rows + 2 * above) * (size + 2 * more) * run * itemsize
+    work = prices.pad(lead * rows, size_out)
+    return Case("Pad", {}, pads, [(lead, rows, size, run)], itemsize, work)
+
+
+def _depth(rng: random.Random, itemsize: int, count: int) -> Case:
+    itemsize = 4
+    b, channels = rng.choice([2, 3, 4, 8, 16]), rng.choice([1, 3, 16, 64])
+    side = max(1, int((count / (channels * b * b)) ** 0.5))
+    total = channels * b * b * side * side
+    inward = rng.random() < 0.5
+    work = prices.depth(total, total * itemsize, side if inward else b, to_depth=inward)
+    if inward:
+        shape = (1, channels, side * b, side * b)
+        return Case("SpaceToDepth", {"blocksize": b}, [], [shape], itemsize, work)
+    shape = (1, channels * b * b, side, side)
+    return Case("DepthToSpace", {"blocksize": b}, [], [shape], itemsize, work)
+
+
+def _ints(*vectors: list[int]) -> list[np.ndarray]:
+    return [np.array(vector, np.int64) for vector in vectors]
+
+
+_KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
+    *(_swap, _swap, _swap, _blocks, _gather),
+    *(_strided, _crop, _concat, _split, _pad, _depth),
+)
+
+
+# Prices
+
+
+def _fit(path: Path) -> dict[str, list[Features]]:
+    samples: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        samples[record["regime"]].append(record)
+    fitted: dict[str, list[Features]] = {"small": [{"call": _SMALL} for _ in THREADS]}
+    print(f"{'regime':20} threads samples  median  p90")
+    for regime in sorted(samples):
+        fitted[regime] = []
+        for place, threads in enumerate(THREADS):
+            found, errors = _fitted(samples[regime], place)
+            fitted[regime].append(found)
+            spread = f"{np.median(errors):7.2f} {np.quantile(errors, 0.9):5.2f}"
+            print(f"{regime:20} {threads:7} {len(errors):7} {spread}")
+    return fitted
+
+
+def _fitted(records: list[dict[str, object]], place: int) -> tuple[Features, np.ndarray]:
+    """(price of each feature, |log(estimate / measured)| of each sample)"""
+    names = sorted({name for record in records for name in record["features"]})
+    times = np.array([record["ns"][place] for record in records])
+    table = np.array([[r["features"].get(name, 0) for name in names] for r in records])
+    # The profile has whole microseconds, less several for writing it: short times tell little.
+    weights = 1 / (times + _BLUR)
+    kept = np.ones(len(records), bool)
+    for _ in range(5):
+        found = _least_squares((table * weights[:, None])[kept], (times * weights)[kept])
+        errors = np.abs(np.log((table @ found + _BLUR) * weights))
+        kept = errors < max(np.quantile(errors, 0.875), 0.2)
+    fitted = {n: float(f"{v:.3g}") for n, v in zip(names, found, strict=True) if v > 1e-6}
+    fitted["call"] = max(fitted.get("call", 0.0), _SMALL)
+    return fitted, errors
+
+
+def _least_squares(table: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Prices, none negative: the feature that is worst goes until there are none."""
+    active = list(range(table.shape[1]))
+    while True:
+        found = np.zeros(table.shape[1])
+        found[active] = np.linalg.lstsq(table[:, active], wanted, rcond=None)[0]
+        if (found >= 0).all():
+            return found
+        active.remove(int(np.argmin(found)))
+
+
+if __name__ == "__main__":
+    main()

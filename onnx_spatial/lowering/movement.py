@@ -1,0 +1,385 @@
+"""Write a rearrangement as the stages that `factoring` finds.
+
+Strategies that differ only in the kinds of stages that they use share this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering import factoring, prices
+from onnx_spatial.lowering.emit import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.factoring import Kind, Problem, Stage
+from onnx_spatial.lowering.index import IndexAxis, check_length, constant_index
+from onnx_spatial.lowering.rearrange import Order, Rearrangement
+from onnx_spatial.lowering.request import Request
+
+_ANY_RANK = 64
+
+
+def lowered(
+    request: Request, emit: Emitter, kinds: Iterable[Kind], needed: Iterable[Kind] = ()
+) -> ir.Value:
+    """Write a request with stages of these kinds.
+
+    Args:
+        request: the operator.
+        emit: where the nodes go.
+        kinds: what may be used.
+        needed: kinds of which one must be used.
+
+    Raises:
+        ConversionError: there are no such stages.
+    """
+    r = Rearrangement.of(request, emit)
+    plan = plan_of(r, emit, frozenset(kinds), frozenset(needed))
+    if plan is None:
+        raise ConversionError("no sequence of such steps is needed or fits")
+    x, done = moved(emit, r, r.padded(emit), plan)
+    return r.finished(emit, x, done)
+
+
+def plan_of(
+    r: Rearrangement, emit: Emitter, kinds: frozenset[Kind], needed: frozenset[Kind]
+) -> tuple[Stage, ...] | None:
+    """The stages in terms of the factors themselves."""
+    if TensorProto.STRING in r.element_types:  # onnxruntime's Gather is wrong for strings
+        if needed == {"gather"}:
+            return None
+        kinds -= {"gather"}
+    bundles = _bundles(r)
+    number = {bundle: i for i, bundle in enumerate(bundles)}
+    by_first = {bundle[0]: bundle for bundle in bundles}
+    after = tuple(number[by_first[f]] for f in r.after if f in by_first)
+    sizes = tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
+    found = factoring.stages(
+        Problem(
+            sizes,
+            tuple(range(len(bundles))),
+            after,
+            r.x.itemsize,
+            frozenset(
+                i
+                for i, bundle in enumerate(bundles)
+                if not all(isinstance(r.sizes[f], int) for f in bundle)
+            ),
+            kinds,
+            needed,
+            emit.rank_limit or _ANY_RANK,
+        )
+    )
+    if found is None:
+        return None
+
+    def spelled(order: Order) -> Order:
+        return tuple(factor for i in order for factor in bundles[i])
+
+    return tuple(Stage(s.kind, spelled(s.before), spelled(s.after)) for s in found)
+
+
+def _bundles(r: Rearrangement) -> list[Order]:
+    """Factors that are neighbours before and after, without those of size 1."""
+    follower = dict(pairwise(r.after))
+    bundles: list[Order] = []
+    for factor in r.before:
+        if bundles and follower.get(bundles[-1][-1]) == factor:
+            bundles[-1] = (*bundles[-1], factor)
+        else:
+            bundles.append((factor,))
+    return bundles
+
+
+class _Moving:
+    """A tensor on its way: which factors lie behind each other, and how large they are."""
+
+    def __init__(self, emit: Emitter, r: Rearrangement, x: Tensor) -> None:
+        self.emit = emit
+        self.r = r
+        self.x = x
+        #: Factors that became one axis when it was cropped, with its size.
+        self.glued: dict[Order, Size] = {}
+        self.done: set[int] = set()
+
+    def size(self, factors: Sequence[int]) -> Size:
+        """Of factors that lie behind each other."""
+        sizes = [self.r.sizes[f] for f in factors if not self._is_glued(f)]
+        glued = [size for group, size in self.glued.items() if group[0] in factors]
+        return self.emit.product([*sizes, *glued])
+
+    def _is_glued(self, factor: int) -> bool:
+        return any(factor in group for group in self.glued)
+
+    def transpose(self, stage: Stage) -> None:
+        """One Transpose of the fewest axes."""
+        groups = factoring.groups(stage.before, stage.after)
+        inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
+        x = self.emit.reshape(self.x, [self.size(group) for group in inner])
+        self.x = self.emit.transpose(x, [inner.index(group) for group in groups])
+
+    def gather(self, stage: Stage, rest: Sequence[Stage]) -> None:
+        """One Gather of rows along the middle."""
+        front, back = stage.kept
+        x, axis = self._as_rows(stage, front, back)
+        moving = stage.after[front : len(stage.after) - back]
+        crops = self._crops(moving, rest)
+        index, dims = self._index(stage, moving, crops)
+        self._glue(crops)
+        self.x = self.emit.gather(x, index, dims, axis)
+
+    def gather_and_interleave(self, stage: Stage, follower: Stage, rest: Sequence[Stage]) -> None:
+        """One Gather for each part, and a Concat that interleaves them."""
+        front, back = stage.kept
+        assert front == 0
+        count = follower.before.index(follower.after[0])
+        x, axis = self._as_rows(stage, 0, back)
+        moving = stage.after[: len(stage.after) - back]
+        part_factors, others = moving[:count], moving[count:]
+        crops = self._crops(others, [follower, *rest])
+        parts = self.size(part_factors)
+        assert isinstance(parts, int)
+        numbers = [self._part(stage, part_factors, others, crops, i) for i in range(parts)]
+        self._glue(crops)
+        inner = follower.kept[1]
+        tail = self.size(follower.after[len(follower.after) - inner :]) if inner else 1
+        length = self.size(follower.before[count : len(follower.before) - inner])
+        each = []
+        for index, dims in numbers:
+            part = self.emit.gather(x, index, dims, axis)
+            each.append(self.emit.reshape(part, [length, tail]))
+        self.x = self.emit.concat(each, 1)
+
+    def join(self, stage: Stage) -> None:
+        """Split into parts and put them together along another axis."""
+        front, back = stage.kept
+        count = len(stage.before) - back
+        middle = stage.before[front:count]
+        cut = middle.index(stage.after[front])
+        left, right = middle[:cut], middle[cut:]
+        lead, tail = self.size(stage.before[:front]), self.size(stage.before[count:])
+        few, many = (left, right) if stage.kind == "interleave" else (right, left)
+        parts, length = self.size(few), self.size(many)
+        assert isinstance(parts, int)
+        emit = self.emit
+        rows = emit.product([lead, length])
+        if stage.kind == "interleave":
+            x = emit.reshape(self.x, [lead, emit.product([parts, length, tail])])
+            split = emit.split(x, 1, parts)
+            self.x = emit.concat([emit.reshape(part, [rows, tail]) for part in split], 1)
+        else:
+            x = emit.reshape(self.x, [rows, emit.product([parts, tail])])
+            split = emit.split(x, 1, parts)
+            flat = [lead, emit.product([length, tail])]
+            self.x = emit.concat([emit.reshape(part, flat) for part in split], 1)
+
+    def _as_rows(self, stage: Stage, front: int, back: int) -> tuple[Tensor, int]:
+        """(the tensor as [lead,] rows, row; axis of the rows)"""
+        n = len(stage.before)
+        row = self.size(stage.before[n - back :])
+        rows = self.size(stage.before[front : n - back])
+        dims = [rows, row] if front == 0 else [self.size(stage.before[:front]), rows, row]
+        return self.emit.reshape(self.x, dims), len(dims) - 2
+
+    def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:
+        """Axes of the output that can be cropped in the index, with their factors."""
+        found = {}
+        for axis, factors in enumerate(self.r.outputs):
+            group = tuple(f for f in factors if not same(self.r.sizes[f], 1))
+            if not self.r.cropped(axis) or axis in self.done or not group:
+                continue
+            later = [order for stage in rest for order in (stage.before, stage.after)]
+            if all(_together(group, order) for order in (moving, *later)):
+                found[axis] = group
+        return found
+
+    def _glue(self, crops: dict[int, Order]) -> None:
+        for axis, group in crops.items():
+            begin, end = self.r.crops[axis]
+            whole = self.r.merged(self.emit, axis)
+            self.glued[group] = self.emit.sub(self.emit.sub(whole, begin), end)
+            self.done.add(axis)
+
+    def _index(
+        self, stage: Stage, moving: Order, crops: dict[int, Order]
+    ) -> tuple[ir.Value, list[Size]]:
+        """(row numbers, their dims)"""
+        front, back = stage.kept
+        source = stage.before[front : len(stage.before) - back]
+        axes = self._axes(source, moving, crops)
+        if axes is not None:
+            return constant_index(self.emit, axes)
+        dims, crop = self._dims(moving, crops)
+        return self._at_run_time(source, moving, dims, crop), self._lengths(dims, crop)
+
+    def _part(
+        self, stage: Stage, few: Order, others: Order, crops: dict[int, Order], number: int
+    ) -> tuple[ir.Value, list[Size]]:
+        """The same for one entry of the leading factors."""
+        back = stage.kept[1]
+        source = stage.before[: len(stage.before) - back]
+        axes = self._axes(source, (*few, *others), crops)
+        if axes is None:
+            raise ConversionError("the parts to interleave are not known before the run")
+        leading = [axis for axis in axes if axis.factors and set(axis.factors) <= set(few)]
+        offsets = np.zeros(1, np.int64)
+        for axis in leading:
+            offsets = np.add.outer(offsets, axis.offsets).reshape(-1)
+        return constant_index(
+            self.emit, [a for a in axes if a not in leading], int(offsets[number])
+        )
+
+    def _axes(
+        self, source: Order, moving: Order, crops: dict[int, Order]
+    ) -> list[IndexAxis] | None:
+        """What each axis of the index adds to the row number; None if that is not known."""
+        strides: dict[int, int] = {}
+        stride = 1
+        for factor in reversed(source):
+            size = self.size([factor]) if not self._is_glued(factor) else None
+            if not isinstance(size, int):
+                return None
+            strides[factor] = stride
+            stride *= size
+        axes = []
+        cropped = {group[0]: (axis, group) for axis, group in crops.items()}
+        skip: set[int] = set()
+        for factor in moving:
+            if factor in skip:
+                continue
+            axis, group = cropped.get(factor, (None, (factor,)))
+            offsets = np.zeros(1, np.int64)
+            for f in group:
+                count = self.r.sizes[f]
+                assert isinstance(count, int)
+                check_length(len(offsets) * count)
+                offsets = np.add.outer(offsets, np.arange(count) * strides[f]).reshape(-1)
+            if axis is not None:
+                begin, end = self.r.crops[axis]
+                if not isinstance(begin, int) or not isinstance(end, int):
+                    return None
+                offsets = offsets[begin : len(offsets) - end]
+            axes.append(IndexAxis(group, offsets))
+            skip.update(group)
+        return axes
+
+    def _dims(
+        self, moving: Order, crops: dict[int, Order]
+    ) -> tuple[list[Order], dict[Order, tuple[Size, Size]]]:
+        """(groups of factors that are one axis of the index, what is cut off each)"""
+        starts = {group[0]: (axis, group) for axis, group in crops.items()}
+        groups: list[Order] = []
+        cut = {}
+        skip: set[int] = set()
+        for factor in moving:
+            if factor in skip:
+                continue
+            if factor in starts:
+                axis, group = starts[factor]
+                cut[group] = self.r.crops[axis]
+            else:
+                group = (factor,)
+            groups.append(group)
+            skip.update(group)
+        return groups, cut
+
+    def _lengths(self, groups: list[Order], cut: dict[Order, tuple[Size, Size]]) -> list[Size]:
+        emit = self.emit
+        return [
+            emit.sub(emit.sub(self.size(g), cut[g][0]), cut[g][1]) if g in cut else self.size(g)
+            for g in groups
+        ]
+
+    def _at_run_time(
+        self,
+        source: Order,
+        moving: Order,
+        groups: list[Order],
+        cut: dict[Order, tuple[Size, Size]],
+    ) -> ir.Value:
+        """Number the rows, and move the numbers."""
+        emit = self.emit
+        count = self.size(source)
+        numbers = emit.tensor(emit.range(count), [count])
+        runs = factoring.groups(source, moving)
+        inner = sorted(runs, key=lambda group: source.index(group[0]))
+        numbers = emit.reshape(numbers, [self.size(group) for group in inner])
+        numbers = emit.transpose(numbers, [inner.index(group) for group in runs])
+        numbers = emit.reshape(numbers, [self.size(group) for group in groups])
+        axes = [i for i, group in enumerate(groups) if group in cut]
+        if not axes:
+            return numbers.value
+        dims = self._lengths(groups, cut)
+        starts = [cut[groups[i]][0] for i in axes]
+        ends = [emit.sub(self.size(groups[i]), cut[groups[i]][1]) for i in axes]
+        return emit.slice(numbers, axes, starts, ends, dims).value
+
+
+def moved(
+    emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]
+) -> tuple[Tensor, set[int]]:
+    """(the tensor after all stages, axes of the output that are cropped by then)"""
+    _count_risks(emit, r, x, plan)
+    moving = _Moving(emit, r, x)
+    rest = list(plan)
+    while rest:
+        stage = rest.pop(0)
+        if stage.kind == "transpose":
+            moving.transpose(stage)
+        elif stage.kind == "gather" and rest and _fuses(r, stage, rest[0]):
+            moving.gather_and_interleave(stage, rest[0], rest[1:])
+            rest.pop(0)
+        elif stage.kind == "gather":
+            moving.gather(stage, rest)
+        else:
+            moving.join(stage)
+    return moving.x, moving.done
+
+
+def _count_risks(emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]) -> None:
+    """Where a Transpose outside meets one of ours, onnxruntime makes one of them that is mostly slow.
+
+    It looks through a Reshape of known sizes between them if that only splits axes.
+    """
+    if not plan or not all(isinstance(size, int) and size for size in r.sizes):
+        return
+    size = emit.elements_in(x.dims)
+    merged = prices.elementwise(size, size * x.itemsize)
+    first, last = plan[0], plan[-1]
+    before = [set(axis) for axis in r.inputs]
+    split = all(_inside(group, before) for group in factoring.groups(first.after, first.before))
+    meets = first.kind == "transpose" and split and not any(map(_padded, r.pads))
+    if r.near[0] and meets:
+        emit.risk(merged)
+    behind = [set(group) for group in factoring.groups(last.before, last.after)]
+    axes = (tuple(f for f in axis if f in last.after) for axis in r.outputs)
+    split = all(_inside(axis, behind) for axis in axes)
+    meets = last.kind == "transpose" and split and not any(map(_padded, r.crops))
+    if r.near[1] and meets:
+        emit.risk(merged)
+
+
+def _padded(pair: tuple[Size, Size]) -> bool:
+    return not (same(pair[0], 0) and same(pair[1], 0))
+
+
+def _inside(factors: Order, groups: Iterable[set[int]]) -> bool:
+    return not factors or any(group.issuperset(factors) for group in groups)
+
+
+def _fuses(r: Rearrangement, stage: Stage, follower: Stage) -> bool:
+    known = all(isinstance(size, int) for size in r.sizes)
+    crops = all(isinstance(amount, int) for pair in r.crops for amount in pair)
+    return known and crops and stage.kept[0] == 0 and factoring.fusable(follower)
+
+
+def _together(group: Order, order: Order) -> bool:
+    """Whether the factors lie behind each other in this order."""
+    if group[0] not in order:
+        return False
+    at = order.index(group[0])
+    return order[at : at + len(group)] == group

@@ -1,0 +1,178 @@
+"""Strided Slices and Concats: nothing is transposed.
+
+    SpaceToBatch    Pad -> one strided Slice for each offset in the block -> Concat along the batch
+    BatchToSpace    Split the batch -> Concat and Reshape for each blocked axis -> Slice
+    patches         Pad -> one strided Slice for each place in the window -> Concat along the channel
+
+SpaceToBatch and patches need no Reshape either, for targets that lack both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnx_spatial.dialects import BlockCall, PatchCall
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.emit import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.padding import pad
+from onnx_spatial.lowering.rearrange import Rearrangement
+from onnx_spatial.lowering.request import Request
+from onnx_spatial.lowering.sampling import sampled
+from onnx_spatial.ops import ExtractPatches, SpaceToBatch
+
+#: Slices that one operator is made of at most.
+MAX_SLICES = 256
+
+
+class Slices:
+    """As many Slices (or outputs of a Split) as a block or a window has places."""
+
+    name = "slices"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around block operators may fit; around patches they are written out."""
+        return isinstance(request.call, BlockCall)
+
+    def refuse(self, request: Request) -> str | None:
+        """The rank and the block must be known, and the block not too large."""
+        call = request.call
+        if request.shape is None:
+            return "the rank of the input is unknown"
+        places = call.block.values if isinstance(call, BlockCall) else call.operator.kernel
+        if places is None:
+            return "the block is computed at run time"
+        if math.prod(places) > MAX_SLICES:
+            return f"it would take {math.prod(places)} Slices"
+        return None
+
+    def build(self, request: Request, emit: Emitter) -> ir.Value:
+        """Write it."""
+        if isinstance(request.call, PatchCall):
+            return _patches(request.call.operator, request, emit).value
+        r = Rearrangement.of(request, emit)
+        if request.call.kind is SpaceToBatch:
+            return _apart(r, emit)
+        return _together(r, emit)
+
+
+def _apart(r: Rearrangement, emit: Emitter) -> ir.Value:
+    """One Slice for each offset."""
+    offsets = {axis[1]: number for number, axis in enumerate(r.inputs) if len(axis) == 2}
+    if not offsets:
+        raise ConversionError("no axis is split")
+    left = [tuple(f for f in axis if f not in offsets) for axis in r.inputs]
+    if left != [tuple(f for f in axis if f not in offsets) for axis in r.outputs]:
+        raise ConversionError("the axes come out in another order")
+    target = next(n for n, axis in enumerate(r.outputs) if set(axis) & set(offsets))
+    order = [f for f in r.outputs[target] if f in offsets]
+    if tuple(order) != r.outputs[target][: len(order)]:
+        raise ConversionError("the offsets are not in front")
+    x = r.padded(emit)
+    dims = [emit.product([r.sizes[f] for f in axis]) for axis in left]
+    parts = []
+    for place in itertools.product(*(range(_known(r, f)) for f in order)):
+        steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
+        parts.append(_strided(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
+    return r.finished(emit, emit.concat(parts, target))
+
+
+def _together(r: Rearrangement, emit: Emitter) -> ir.Value:
+    """Split, then join the parts along one blocked axis after the other, the last one first."""
+    offsets = [axis[1] for axis in r.outputs if len(axis) == 2]
+    if not offsets:
+        raise ConversionError("no axis is split")
+    source = next(n for n, axis in enumerate(r.inputs) if set(axis) & set(offsets))
+    rest = tuple(f for axis in r.inputs for f in axis if f not in offsets)
+    if source != 0 or rest != tuple(f for axis in r.outputs for f in axis if f not in offsets):
+        raise ConversionError("the axes come in another order")
+    order = r.inputs[0][: len(offsets)]
+    x = r.padded(emit)
+    parts = _split(emit, x, math.prod(_known(r, f) for f in order))
+    places = list(itertools.product(*(range(_known(r, f)) for f in order)))
+    by_place = dict(zip(places, parts, strict=True))
+    tail: Size = 1
+    for axis in reversed(r.outputs):
+        if len(axis) == 1:
+            tail = emit.mul(tail, r.sizes[axis[0]])
+            continue
+        cell, offset = axis
+        if _known(r, offset) > 1:
+            rows = emit.product([r.sizes[f] for f in rest[: rest.index(cell) + 1]])
+            by_place = _joined(emit, by_place, order.index(offset), [rows, tail])
+        tail = emit.product([tail, r.sizes[cell], r.sizes[offset]])
+    (whole,) = by_place.values()
+    return r.finished(emit, whole)
+
+
+def _joined(
+    emit: Emitter, parts: dict[tuple[int, ...], Tensor], axis: int, dims: Sequence[Size]
+) -> dict[tuple[int, ...], Tensor]:
+    """Parts that differ in one offset, put together row by row; `dims` are rows and length of one."""
+    groups: dict[tuple[int, ...], list[Tensor]] = {}
+    for place in sorted(parts):
+        groups.setdefault((*place[:axis], 0, *place[axis + 1 :]), []).append(parts[place])
+    joined = {}
+    for place, group in groups.items():
+        joined[place] = emit.concat([emit.reshape(part, dims) for part in group], 1)
+    return joined
+
+
+def _split(emit: Emitter, x: Tensor, parts: int) -> list[Tensor]:
+    return emit.split(x, 0, parts) if parts > 1 else [x]
+
+
+def _known(r: Rearrangement, factor: int) -> int:
+    size = r.sizes[factor]
+    assert isinstance(size, int)
+    return size
+
+
+def _patches(op: ExtractPatches, request: Request, emit: Emitter) -> Tensor:
+    x = request.data(emit)
+    axes = sampled(emit, op, x)
+    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
+    for axis, sample in zip(op.spatial_axes, axes, strict=True):
+        around[axis] = (sample.begin, sample.end)
+    signed = op.auto_pad == "same_unclamped"
+    x = pad(emit, x, around, request.element_types, signed=signed)
+    dims = list(x.dims)
+    for axis, sample in zip(op.spatial_axes, axes, strict=True):
+        dims[axis] = sample.count
+    parts = []
+    for place in itertools.product(*map(range, op.kernel)):
+        window = {}
+        for i, axis in enumerate(op.spatial_axes):
+            window[axis] = (place[i] * op.rates[i], op.strides[i], axes[i].count)
+        parts.append(window_slice(emit, x, window, dims))
+    return emit.concat(parts, op.channel_axis)
+
+
+def window_slice(
+    emit: Emitter, x: Tensor, window: dict[int, tuple[int, int, Size]], dims: Sequence[Size]
+) -> Tensor:
+    """`x` at (start, step, count) along each axis, without what would change nothing."""
+    axes, starts, ends, steps = [], [], [], []
+    for axis, (start, step, count) in window.items():
+        size = x.dims[axis]
+        if (start, step) == (0, 1) and same(size, count):
+            continue
+        axes.append(axis)
+        starts.append(start)
+        steps.append(step)
+        # One step behind the last element, which may lie behind the end: Slice stops there.
+        ends.append(emit.add(emit.mul(count, step), start))
+    return emit.slice(x, axes, starts, ends, dims, steps) if axes else x
+
+
+def _strided(
+    emit: Emitter, x: Tensor, steps: dict[int, tuple[int, int]], dims: Sequence[Size]
+) -> Tensor:
+    if not steps:
+        return x
+    starts = [start for start, _ in steps.values()]
+    ends = [INT64_MAX] * len(steps)
+    return emit.slice(x, list(steps), starts, ends, dims, [step for _, step in steps.values()])
