@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import onnx
 
 from onnx_spatial.facts import Finding
+from onnx_spatial.fusion import Rewritten
 from onnx_spatial.graph import edit, value_info, walk
 
 
 def renew_and_list(
-    given: onnx.ModelProto, converted: onnx.ModelProto, findings: Sequence[Finding]
+    given: onnx.ModelProto,
+    converted: onnx.ModelProto,
+    findings: Sequence[Finding],
+    rewritten: Sequence[Rewritten] = (),
 ) -> dict[str, list[str]]:
     """Renew the declared types behind converted operators, in place, and say what is touched.
 
@@ -19,6 +23,7 @@ def renew_and_list(
         given: the model as it was.
         converted: what was made of it, finished but for its value_info.
         findings: the operators that were converted.
+        rewritten: what stands for them now; those that none speaks of give what they gave.
 
     Returns:
         nodes_replaced, nodes_added, initializers_added, value_info_changed, functions_added,
@@ -29,8 +34,14 @@ def renew_and_list(
     named = {node.name for _, _, node in walk.nodes(given)}
     functions = [{f"{f.domain}:{f.name}": None for f in m.functions} for m in (given, converted)]
     imports = [{o.domain: None for o in m.opset_import} for m in (given, converted)]
+    absorbed = {r.findings[0].index: r.absorbed for r in rewritten}
+    lost: dict[walk.Place, set[str]] = {}
+    for done in rewritten:
+        lost.setdefault(done.findings[0].place, set()).update(done.lost)
     return {
-        "nodes_replaced": [walk.label(f.node) for f in findings],
+        "nodes_replaced": [
+            label for f in findings for label in (walk.label(f.node), *absorbed.get(f.index, ()))
+        ],
         "nodes_added": [
             n.name
             for _, _, n in walk.nodes(converted)
@@ -42,7 +53,10 @@ def renew_and_list(
             for t in getattr(g, "initializer", ())
             if t.name not in before
         ],
-        "value_info_changed": value_info.renew(converted, _known(findings), values),
+        "value_info_changed": [
+            *value_info.drop(converted, lost),
+            *value_info.renew(converted, _known(findings, rewritten), values),
+        ],
         "functions_added": [n for n in functions[1] if n not in functions[0]],
         "functions_removed": [n for n in functions[0] if n not in functions[1]],
         "opset_imports_added": [d for d in imports[1] if d not in imports[0]],
@@ -50,13 +64,18 @@ def renew_and_list(
     }
 
 
-def _known(findings: Sequence[Finding]) -> dict[walk.Place, dict[str, onnx.TypeProto]]:
-    """Types of the values that the operators give, by the graph that holds them."""
+def _known(
+    findings: Sequence[Finding], rewritten: Sequence[Rewritten]
+) -> dict[walk.Place, dict[str, onnx.TypeProto]]:
+    """Types of the values that stand where operators were, by the graph that holds them."""
     known: dict[walk.Place, dict[str, onnx.TypeProto]] = {}
-    for finding in findings:
+    covered = {finding.index for done in rewritten for finding in done.findings}
+    given = [(done.findings[0], done.gives, done.shape) for done in rewritten]
+    given += [(f, (f.node.output[0],), f.output_shape) for f in findings if f.index not in covered]
+    for finding, names, shape in given:
         declared = onnx.TypeProto()
         if len(finding.element_types) == 1:
             (element_type,) = finding.element_types
-            declared = onnx.helper.make_tensor_type_proto(element_type, finding.output_shape)
-        known.setdefault(finding.place, {})[finding.node.output[0]] = declared
+            declared = onnx.helper.make_tensor_type_proto(element_type, shape)
+        known.setdefault(finding.place, {}).update(dict.fromkeys(names, declared))
     return known

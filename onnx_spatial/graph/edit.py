@@ -1,4 +1,4 @@
-"""Put nodes in the place of another node, in any graph or function of an onnx_ir model."""
+"""Put nodes in the place of other nodes, in any graph or function of an onnx_ir model."""
 
 from __future__ import annotations
 
@@ -20,20 +20,30 @@ def splice(
     names: Names,
     *,
     initializers: bool,
-) -> None:
-    """Replace `node` by `new_nodes`; `output` takes the name of its first output.
+    absorbed: Sequence[ir.Node] = (),
+    gives: Sequence[ir.Value] = (),
+) -> list[ir.Node]:
+    """Replace `node` by `new_nodes`, and what they compute by `output`.
 
     Args:
-        node: has one output that is used; the others must have no uses.
+        node: its outputs but the first must have no uses.
         new_nodes: in topological order, not yet in any graph.
         output: one of their outputs.
         constants: (value, hint for its name), not yet in any graph.
         names: names in use in the model.
         initializers: whether constants may be initializers; they are Constant nodes otherwise, as
             functions and files older than IR 4 demand.
+        absorbed: further nodes of the same graph that go with `node`.
+        gives: values of the nodes that go which are all equal to `output`; the default is the first
+            output of `node`. `output` takes the name of the first, and the others become copies:
+            readers are never edited.
+
+    Returns:
+        The nodes that stand there now, Constant nodes included.
     """
     graph = node.graph
     assert graph is not None
+    old, *copies = gives or node.outputs[:1]
     base = node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
     origin = f"{node.op_type} {node.name or ''}".strip()
     made: list[ir.Node] = []
@@ -43,23 +53,37 @@ def splice(
             graph.initializers.add(value)
         else:
             made.append(_constant_node(value, f"{base}/{hint}", names))
-    for new in (*made, *new_nodes):
+    made += new_nodes
+    made += (ir.node("Identity", [output]) for _ in copies)
+    results = (output, *(copy.outputs[0] for copy in made[len(made) - len(copies) :]))
+    for new in made:
         if new.name is None:
             new.name = names.fresh(f"{base}/{new.op_type}")
         new.metadata_props[ORIGIN] = origin
         for value in new.outputs:
-            if value is not output and value.name is None:
+            if value not in results and value.name is None:
                 value.name = names.fresh(f"{new.name}:0")
-    old = node.outputs[0]
     final = output.producer()
     assert final is not None
     final.doc_string = node.doc_string
     final.metadata_props.update(node.metadata_props)
-    output.type, output.shape = old.type, old.shape
-    graph.insert_before(node, (*made, *new_nodes))
-    ir.convenience.replace_all_uses_with(old, output, replace_graph_outputs=True)
-    output.name, old.name = old.name, None
-    graph.remove(node, safe=True)
+    graph.insert_before(node, made)
+    for value, result in zip((old, *copies), results, strict=True):
+        result.type, result.shape = value.type, value.shape
+        ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
+        result.name, value.name = value.name, None
+    gone = (node, *absorbed)
+    _forget_drafts(gone)
+    graph.remove(gone, safe=True)
+    return made
+
+
+def _forget_drafts(gone: Sequence[ir.Node]) -> None:
+    """Take away readers that are in no graph: forms of a node that were compared and not taken."""
+    for value in (value for node in gone for value in node.outputs):
+        for reader, index in tuple(value.uses()):
+            if reader.graph is None:
+                reader.replace_input_with(index, None)
 
 
 def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:

@@ -7,6 +7,8 @@ and a declared dim that the inference does not find becomes unknown.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import onnx
 
 from onnx_spatial.graph import shapes, walk
@@ -53,6 +55,25 @@ def renew(
             if graph is not model.graph:  # the main graph's outputs are the user's to declare
                 changed += _correct_outputs(graph, found)
     return changed + _drop_in_functions(model, known)
+
+
+def drop(model: onnx.ModelProto, names: Mapping[walk.Place, Collection[str]]) -> list[str]:
+    """Drop value_info, in place.
+
+    Args:
+        model: the converted model.
+        names: values that are gone, by the graph that held them.
+
+    Returns:
+        Names whose value_info was dropped.
+    """
+    dropped = []
+    for place, graph in walk.graphs(model):
+        for index in reversed(range(len(graph.value_info))):
+            if graph.value_info[index].name in names.get(place, ()):
+                dropped.append(graph.value_info[index].name)
+                del graph.value_info[index]
+    return dropped
 
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:

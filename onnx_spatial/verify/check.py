@@ -12,10 +12,12 @@ from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
 from onnx_spatial.verify import end_to_end, interface, rest
 from onnx_spatial.verify.end_to_end import EndToEnd
+from onnx_spatial.verify.in_place import InPlace
 from onnx_spatial.verify.inputs import graph_inputs, named_dims
 from onnx_spatial.verify.report import Status, Verification
-from onnx_spatial.verify.sites import InPlace, Site, check_isolated
+from onnx_spatial.verify.sites import Site, check_isolated
 from onnx_spatial.verify.slices import Converted
+from onnx_spatial.verify.stretch import Original
 from onnx_spatial.verify.trials import Request
 from onnx_spatial.verify.values import Array
 from onnx_spatial.wrapping import undone
@@ -86,24 +88,27 @@ def _verify(
     before = before.holding(unwrapped.model) if unwrapped.model is not before.proto else before
     domains = unwrapped.domains.union(domains)
     inputs = graph_inputs(before.proto)
-    findings = facts.find(named_dims(before.proto, inputs), domains, before.folder)
+    named = named_dims(before.proto, inputs)
+    findings = facts.find(named, domains, before.folder)
+    original = Original(named, findings)
     sites = [Site.of(f) for f in findings]
     known = [f for f in findings if f.known_domain]
     model = Converted(after.proto)
     for number, site in enumerate(sites, start=1):
         request.progress(f"operator {number}/{len(sites)}: {site.result.node}")
-        check_isolated(site, model, after.folder or before.folder, request.seed)
+        check_isolated(site, original, model, after.folder or before.folder, request.seed)
     failures = interface.differences(before.proto, after.proto)
     if failures:
         whole = EndToEnd(failures=failures)
     else:
-        in_place = InPlace(sites, model)
+        in_place = InPlace(sites, original, model)
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
     _check_rules(known, whole)
     result = _conclude(sites, whole)
     if result.sites_only:
         # Nothing was run end to end: then the rest must be the original's, message by message.
-        found = list(rest.differences(before, after, {f.index for f in known}))
+        proven = {f.index for f in known}.union(*(s.replaced for s in sites))
+        found = list(rest.differences(before, after, proven))
         if found:
             result.sites_only = False
             result.problems += found

@@ -15,13 +15,13 @@ from onnx_spatial.graph import files
 from onnx_spatial.verify import exactness, trials
 from onnx_spatial.verify.compare import OutputResult, compare
 from onnx_spatial.verify.exactness import Exactness
+from onnx_spatial.verify.in_place import InPlace
 from onnx_spatial.verify.inputs import GraphInput
 from onnx_spatial.verify.interface import overridable
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.report import Difference, Run
 from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure, Session
-from onnx_spatial.verify.sites import InPlace
 from onnx_spatial.verify.trials import Request
 from onnx_spatial.verify.values import Array, constant_value, dtype_name, same_bits
 

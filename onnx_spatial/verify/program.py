@@ -8,7 +8,9 @@ optimisations, by the very kernels that the converted model uses, so that what d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,16 @@ from onnx_spatial.graph import functions, shapes, walk
 from onnx_spatial.verify.cut import Imports
 from onnx_spatial.verify.sessions import RunFailure, first_line
 from onnx_spatial.verify.steps import GraphProgram
-from onnx_spatial.verify.values import Array
+from onnx_spatial.verify.values import Array, element_type_of
+
+
+@dataclass(frozen=True)
+class Met:
+    """What a site was given in a run: the data's shape and element type, and its parameters."""
+
+    shape: tuple[int, ...]
+    element_type: int
+    parameters: tuple[Array | None, ...]
 
 
 class Program:
@@ -36,6 +47,7 @@ class Program:
         imports: its opsets and functions.
         folder: as given.
         executed: which sites took part in the last run.
+        met: what each of them was given there; the largest data where it ran more than once.
         parts: into how many steps it was taken apart.
         substitutes: why parts ran in onnx's reference evaluator instead of onnxruntime, if any did.
 
@@ -47,6 +59,7 @@ class Program:
         self, model: onnx.ModelProto, sites: Collection[int], folder: Path | None = None
     ) -> None:
         self.executed: set[int] = set()
+        self.met: dict[int, Met] = {}
         self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
         self.folder = folder
@@ -98,8 +111,17 @@ class Program:
         Raises:
             RunFailure: it cannot be run, or not on this data.
         """
-        self.executed = set()
+        self.executed, self.met = set(), {}
         return self._graph.run(feeds, None)
+
+    def note(self, site: int, arrays: Sequence[Array | None]) -> None:
+        """Remember that a site ran, and on what."""
+        self.executed.add(site)
+        x = arrays[0]
+        assert x is not None
+        old = self.met.get(site)
+        if old is None or x.size > math.prod(old.shape):
+            self.met[site] = Met(tuple(x.shape), element_type_of(x), tuple(arrays[1:]))
 
     def on_close(self, action: Callable[[], None]) -> None:
         """Have something called by `close`."""

@@ -23,7 +23,8 @@ def differences(
     Args:
         original: the original.
         converted: what was made of it.
-        sites: positions of the spatial operators, in the order of `walk.nodes`.
+        sites: positions of the nodes that something else stands for, in the order of `walk.nodes`:
+            the spatial operators, and the Transposes that were proven with them.
     """
     same = _Comparison(original.folder, converted.folder or original.folder)
     after = dict(walk.graphs(converted.proto))
@@ -32,6 +33,7 @@ def differences(
             yield f"{place} is missing in the converted model"
         elif isinstance(graph, onnx.GraphProto):
             yield from _initializers(place, graph, after[place], same)
+    yield from _lost(original.proto, after)
     nodes = {
         (place, tuple(node.output)): node
         for place, _, node in walk.nodes(converted.proto)
@@ -43,6 +45,21 @@ def differences(
         found = nodes.get((place, tuple(node.output)))
         if found is None or not same.nodes(node, found):
             yield f"{node.op_type} {walk.label(node)!r} in {place} is not the original's"
+
+
+def _lost(original: onnx.ModelProto, after: dict[walk.Place, walk.GraphLike]) -> Iterator[str]:
+    """Values that nothing computes any more, and that something still reads."""
+    for place, graph in walk.graphs(original):
+        if place not in after:
+            continue
+        now = after[place]
+        computed = {name for node in now.node for name in node.output}
+        read = {name for node in now.node for name in walk.reads(node)}
+        read |= {v if isinstance(v, str) else v.name for v in now.output}
+        for node in graph.node:
+            for name in node.output:
+                if name and name in read and name not in computed:
+                    yield f"{name!r} in {place} is read, and nothing computes it"
 
 
 @dataclass(frozen=True)

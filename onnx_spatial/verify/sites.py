@@ -1,15 +1,14 @@
 """Prove each site on its own, bit for bit: the numpy kernel against what stands for the node.
 
-Isolated: the nodes that stand for it are cut out of the converted model and fed with all-distinct
-data of every element type it may see, NaN payloads, -0.0 and infinities included, at several legal
-sizes, with onnxruntime's optimisations off and on. In place: in a run of the whole converted model
-the kernel is applied to the site's own inputs there, and must give the site's own output.
+The nodes that stand for it are cut out of the converted model and fed with all-distinct data of every
+element type it may see, NaN payloads, -0.0 and infinities included, at several legal sizes, with
+onnxruntime's optimisations off and on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +20,11 @@ from onnx_spatial.facts import Finding, dtype_name
 from onnx_spatial.graph import walk
 from onnx_spatial.ops.shapes import is_countable, show
 from onnx_spatial.verify import legal
-from onnx_spatial.verify.compare import compare
-from onnx_spatial.verify.exactness import Exactness
-from onnx_spatial.verify.kernels import MAX_RANK, run_facts
+from onnx_spatial.verify.kernels import MAX_RANK
 from onnx_spatial.verify.report import Check, Difference, SiteResult
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.slices import Converted, Slice
+from onnx_spatial.verify.stretch import Original, Stretch
 from onnx_spatial.verify.values import Array, differing_bits, patterns
 from onnx_spatial.verify.values import dtype_name as array_dtype_name
 
@@ -43,12 +41,14 @@ class Site:
         result: what is proven so far.
         difference: the first comparison that failed, with its inputs.
         merged: what gives its output in the converted model stands for other nodes as well.
+        replaced: Transposes around it that were proven with it, by their position in `walk.nodes`.
     """
 
     finding: Finding
     result: SiteResult
     difference: Difference | None = None
     merged: bool = False
+    replaced: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, finding: Finding) -> Site:
@@ -79,72 +79,115 @@ class Site:
     def withdraw(self, reason: str) -> None:
         """Forget the comparisons made so far."""
         self.result.checks.clear()
+        self.replaced.clear()
         self.result.reason = f"not compared on its own: {reason}"
         self.difference = None
 
 
-def check_isolated(site: Site, converted: Converted, folder: Path | None, seed: int) -> None:
-    """Compare what stands for a site, on its own, with the numpy kernel."""
+def check_isolated(
+    site: Site, original: Original, converted: Converted, folder: Path | None, seed: int
+) -> None:
+    """Compare what stands for a site, on its own, with the numpy kernel.
+
+    Where the site's own values are gone from the converted model, what stands for it and for what
+    was around it is compared with all of these (`stretch`).
+    """
     finding = site.finding
     if finding.call is None:
         domain = finding.node.domain
         unknown = f"its domain is not known to hold this operator (--domain {domain} says so)"
         site.result.reason = unknown if not finding.known_domain else finding.error
         return
-    names = {name for name in finding.node.input if name}
-    known = {
-        name
-        for name, fact in zip(finding.node.input, finding.facts.inputs, strict=False)
-        if fact is not None and fact.value is not None
-    }
-    part = converted.slice(finding.place, site.output, names, known)
-    if isinstance(part, str):
-        site.merged = True
-        site.result.reason = f"not compared on its own: {part}"
-        return
+
+    def computes(name: str) -> bool:
+        return converted.computes(name, finding.place)
+
+    ways = original.stretches(finding, computes) or original.stretches(finding, lambda _: True)
+    parts = []
+    for stretches in ways:
+        found = _part(stretches, converted)
+        if isinstance(found, str):
+            site.merged = True
+            site.result.reason = f"not compared on its own: {found}"
+            return
+        parts.append(found)
     data = finding.facts.inputs[0]
     if data is not None and data.shape is not None and len(data.shape) > MAX_RANK:
         site.withdraw(f"numpy has no more than {MAX_RANK} dims")
         return
-    rng = np.random.default_rng([seed, finding.index])
+    for stretch, part in parts:
+        if not _compare_isolated(site, stretch, part, folder, seed):
+            return
+        site.replaced |= stretch.replaced(computes)
+
+
+def _part(stretches: Sequence[Stretch], converted: Converted) -> tuple[Stretch, Slice] | str:
+    """What stands for the shortest stretch that can be cut out, or why none can."""
+    nearest: tuple[Stretch, Slice] | str | None = None
+    for stretch in stretches:
+        stops = {stretch.source, *stretch.parameters}
+        known = {name for name, value in stretch.parameters.items() if value is not None}
+        found = converted.slice(stretch.head.place, stretch.sink, stops, known)
+        if isinstance(found, Slice) and stretch.source in found.read:
+            return stretch, found
+        nearest = nearest or (found if isinstance(found, str) else (stretch, found))
+    assert nearest is not None
+    return nearest
+
+
+def _compare_isolated(
+    site: Site, stretch: Stretch, part: Slice, folder: Path | None, seed: int
+) -> bool:
+    """Compare one stretch through a site at several sizes; whether it could be compared."""
+    finding = stretch.head
+    rng = np.random.default_rng([seed, site.finding.index])
     types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
-    possible = (d for d in _draws(finding, rng) if is_countable(d.shape))
+    possible = (d for d in _draws(stretch, rng) if is_countable(d.shape))
     draws = [d for d in possible if d.elements <= MAX_ELEMENTS]
     if draws and max(len(d.shape) for d in draws) > MAX_RANK:
         site.withdraw(f"numpy has no more than {MAX_RANK} dims")
-        return
+        return False
     if not draws:
         site.withdraw("no legal sizes were found, or only very large ones")
+        return False
     if ignored := _ignored_parameters(finding, draws, part):
         site.result.reason = (
             f"not compared on its own: nothing reads {', '.join(ignored)}, it was derived otherwise"
         )
-        return
+        return False
     for element_type in types:
         if not _exists_for_onnxruntime(element_type):
             site.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
-        bench = _Bench(site, part, element_type, folder)
+        bench = _Bench(site, stretch, part, element_type, folder)
         try:
             for number, draw in enumerate(draws):
-                bench.compare(draw, np.random.default_rng([seed, finding.index, number]))
+                bench.compare(draw, np.random.default_rng([seed, site.finding.index, number]))
         except OperatorError as error:
             site.withdraw(str(error))
-            return
+            return False
         if len(draws) > 1 and bench.never_ran:
             # Nothing is fixed here that shape inference could see, yet no size at all runs: made
             # for the one size that the whole model has at this place. The whole model will tell.
             site.withdraw("it runs at none of the sizes that seem legal here")
+            return False
+    return True
 
 
-def _draws(finding: Finding, rng: np.random.Generator) -> Iterator[legal.Draw]:
+def _draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[legal.Draw]:
     seen = set()
-    assert finding.call is not None
-    for number in range(legal.corners(finding.call)):
-        draw = legal.draw(finding.facts, rng, number)
+    facts, call = stretch.head.facts, stretch.head.call
+    assert call is not None
+    for number in range(legal.corners(call)):
+        draw = legal.draw(facts, rng, number)
         if draw is None:
             return
         key = (draw.shape, tuple((i, v.tobytes()) for i, v in draw.parameters.items()))
+        known = [fact.value if fact is not None else None for fact in facts.inputs]
+        try:
+            stretch.check(draw.shape, [draw.parameters.get(i, v) for i, v in enumerate(known)])
+        except OperatorError:  # legal for the head, but not for what follows
+            continue
         if key not in seen:
             seen.add(key)
             yield draw
@@ -163,8 +206,11 @@ def _exists_for_onnxruntime(element_type: int) -> bool:
 class _Bench:
     """The slice of one site in two sessions, for one element type."""
 
-    def __init__(self, site: Site, part: Slice, element_type: int, folder: Path | None) -> None:
+    def __init__(
+        self, site: Site, stretch: Stretch, part: Slice, element_type: int, folder: Path | None
+    ) -> None:
         self._site = site
+        self._stretch = stretch
         self._part = part
         self._element_type = element_type
         self._folder = folder
@@ -172,26 +218,28 @@ class _Bench:
         self.never_ran = True
 
     def compare(self, draw: legal.Draw, rng: np.random.Generator) -> None:
-        node = self._site.finding.node
+        stretch, node = self._stretch, self._stretch.head.node
         arrays: list[Array | None] = [
-            f.value if f is not None else None for f in self._site.finding.facts.inputs
+            f.value if f is not None else None for f in stretch.head.facts.inputs
         ]
         for index, value in draw.parameters.items():
             arrays[index] = value
-        x = arrays[0] = patterns(self._element_type, draw.shape, rng)
-        inputs = {n: a for n, a in zip(node.input, arrays, strict=False) if n and a is not None}
-        expected = run_facts(self._site.finding.facts, arrays)
-        run_time = {node.input[0], *(node.input[i] for i in draw.parameters)}
+        x = arrays[0] = patterns(self._element_type, stretch.source_shape(draw.shape), rng)
+        inputs = {n: v for n, v in stretch.parameters.items() if v is not None}
+        inputs[stretch.source] = x
+        inputs |= {node.input[i]: value for i, value in draw.parameters.items()}
+        expected = stretch.run(arrays)
+        run_time = {stretch.source, *(node.input[i] for i in draw.parameters)}
         for optimised in (False, True):
             try:
                 session = self._session(inputs, run_time, optimised)
                 fed = {n: a for n, a in inputs.items() if n in session.inputs}
-                actual: Array | str = session.run(fed)[self._site.output]
+                actual: Array | str = session.run(fed)[stretch.sink]
                 self.never_ran = False
             except RunFailure as failure:
                 self.never_ran &= failure.stage == "run"
                 actual = f"it does not {failure.stage}: {failure}"
-            self._site.record(_check("isolated", optimised, x, expected, actual), inputs)
+            self._site.record(bitwise("isolated", optimised, x, expected, actual), inputs)
 
     def _session(
         self, inputs: Mapping[str, Array], run_time: Iterable[str], optimised: bool
@@ -205,26 +253,27 @@ class _Bench:
                 for n, a in inputs.items()
                 if n not in fed and n in self._part.read
             }
-            model = self._part.model(types, known, self._site.output)
+            model = self._part.model(types, known, self._stretch.sink)
             self._sessions[key] = Session(
                 model.SerializeToString(), optimise=optimised, folder=self._folder, threads=1
             )
         return self._sessions[key]
 
     def _type(self, name: str, array: Array) -> onnx.TypeProto:
-        if name == self._site.finding.node.input[0]:
+        if name == self._stretch.source:
             return onnx.helper.make_tensor_type_proto(self._element_type, [None] * array.ndim)
         element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return onnx.helper.make_tensor_type_proto(element_type, list(array.shape))
 
 
-def _check(
+def bitwise(
     how: Literal["isolated", "in place"],
     optimised: bool,
     x: Array,
     expected: Array,
     actual: Array | str,
 ) -> Check:
+    """Compare what a site gives with what it must give; `actual` may be why it gives nothing."""
     what = (how, optimised, array_dtype_name(x), x.shape, expected.size)
     if isinstance(actual, str):
         return Check(*what, expected.size, actual)
@@ -237,67 +286,3 @@ def _check(
     count = int(differing_bits(expected, actual).sum())
     reason = f"{count} of {expected.size} elements differ in their bits" if count else None
     return Check(*what, count, reason)
-
-
-class InPlace:
-    """Sites of the main graph whose inputs and output can be read off a run of the whole."""
-
-    def __init__(self, sites: Sequence[Site], converted: Converted) -> None:
-        self._converted = converted
-        self._sites = [
-            s
-            for s in sites
-            if s.finding.call is not None
-            and s.finding.place == walk.Place()
-            and converted.computes(s.output)
-        ]
-
-    def wanted(self) -> list[str]:
-        """Names of the values to read off, each computed by a node of the main graph."""
-        names = [n for s in self._sites for n in (*s.finding.node.input, s.output) if n]
-        return [n for n in dict.fromkeys(names) if self._converted.computes(n)]
-
-    def compare(self, values: Mapping[str, Array], other: Callable[[str], Array | None]) -> None:
-        """Compare each site by the values of one run.
-
-        Args:
-            values: what was read off, by name, and what was fed.
-            other: value of an initializer by name, None if there is none.
-        """
-        for site in self._sites:
-            node, facts = site.finding.node, site.finding.facts
-            arrays: list[Array | None] = []
-            missing = site.output not in values
-            for index, name in enumerate(node.input):
-                fact = facts.inputs[index] if index < len(facts.inputs) else None
-                value = fact.value if fact is not None else None
-                if name and value is None:
-                    value = values.get(name)
-                    value = other(name) if value is None else value
-                    missing |= value is None
-                arrays.append(value)
-            if not missing and arrays[0] is not None:
-                _compare_in_place(site, arrays, values[site.output])
-
-
-def _compare_in_place(site: Site, arrays: Sequence[Array | None], actual: Array) -> None:
-    x = arrays[0]
-    assert x is not None
-    names = site.finding.node.input
-    inputs = {n: a for n, a in zip(names, arrays, strict=False) if n and a is not None}
-    try:
-        expected = run_facts(site.finding.facts, arrays)
-    except OperatorError as error:  # its inputs in the converted model are not the original's
-        check = Check("in place", False, array_dtype_name(x), x.shape, 0, 0, str(error))
-        site.record(check, inputs)
-        return
-    check = _check("in place", False, x, expected, actual)
-    if site.merged and not check.passed and _close(expected, actual):
-        # A convolution that took the site in computes the same reals in another order.
-        check = replace(check, reason=None)
-    site.record(check, inputs)
-
-
-def _close(expected: Array, actual: Array) -> bool:
-    (result,) = compare("", 0, False, expected, actual, Exactness(arithmetic=True))
-    return bool(result.passed)

@@ -1,7 +1,7 @@
 """Find in the converted model what stands for a site, and cut it out.
 
-Converted models keep the name of every value of the original, in the same graph. So what stands for
-a node is all that leads from the node's inputs to the node's output, both found by name:
+Converted models keep the names of the original's values, in the same graph. So what stands for a node,
+or for several (`stretch`), is all that leads from what goes in to what comes out, both found by name:
 
     x, block_shape, paddings -> [ Reshape, Transpose, ... with their constants ] -> y
 """
@@ -15,6 +15,8 @@ import onnx
 
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import cut
+
+_MAIN = walk.Place()
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,14 @@ class Converted:
         }
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
 
-    def computes(self, name: str) -> bool:
-        """Whether a node of the main graph gives the value of that name."""
-        return name in self._producers[walk.Place()]
+    def computes(self, name: str, place: walk.Place = _MAIN) -> bool:
+        """Whether a node of the graph at `place` gives the value of that name."""
+        return name in self._producers.get(place, ())
+
+    def holds(self, name: str) -> bool:
+        """Whether the main graph has a value of that name: computed, stored or fed."""
+        given = (v.name for v in self.model.graph.input)
+        return self.computes(name) or name in self._stored[_MAIN] or name in given
 
     def slice(
         self, place: walk.Place, output: str, stops: Collection[str], known: Collection[str] = ()

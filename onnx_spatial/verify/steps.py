@@ -40,7 +40,7 @@ class Site(Step):
         except (MemoryError, ValueError, TypeError) as error:
             raise RunFailure(f"{self.program.label(self.index)}: {error}", "run") from None
         scope.values[node.output[0]] = result
-        self.program.executed.add(self.index)
+        self.program.note(self.index, arrays)
 
 
 @dataclass

@@ -74,8 +74,12 @@ def find(
     inputs: Sequence[GraphInput],
     findings: Sequence[Finding],
     request: Request,
+    *,
+    only_first: bool = False,
 ) -> Found:
     """Run the original on the data given, or on made-up data of sizes that it accepts.
+
+    With `only_first` one run is enough, and `program` still knows what its sites met there.
 
     Raises:
         UsageError: the data or shapes given do not fit the model, or it does not run on them.
@@ -94,6 +98,8 @@ def find(
     first = search.first()
     if first is None:
         return Found(gaps=[_no_sizes(inputs, search)])
+    if only_first:
+        return Found([first])
     trials = [first, *search.others(first)]
     folder = str(original.folder or "")
     other = overrides(inputs, candidates.parameter_names(), folder, request.seed)

@@ -1,0 +1,87 @@
+"""SpaceToBatch directly in front of BatchToSpace, or behind it, with the same blocks.
+
+    SpaceToBatch pads p -> BatchToSpace crops c     pads by p - c
+    BatchToSpace crops c -> SpaceToBatch pads p     whole cells: pads by (p - c) / block
+
+Nothing is left but a Pad, a Slice or an Identity; it is written as one of the two operators with blocks
+of 1. Between the second pair the crop comes first: what it takes off does not come back, so on one
+side of an axis only one of the two may do anything, and only to whole cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnx_spatial.dialects import BlockCall, Vector
+from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
+from onnx_spatial.fusion.rewrite import Lower, Rewrite
+from onnx_spatial.graph import walk
+from onnx_spatial.ops import BatchToSpace, SpaceToBatch
+
+#: What `inspect` shows in the place of a strategy.
+CANCELLED = "cancelled"
+
+
+def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
+    """Write an operator and the opposite one behind it as what is left of the two."""
+    call = subject.request.call
+    if not isinstance(call, BlockCall):
+        return None
+    output = subject.node.outputs[0]
+    readers = around.readers(output)
+    others = [s for n, i in readers if i == 0 and (s := around.subject(n)) is not None]
+    opposite = [s for s in others if _kind(s) not in (None, call.kind)]
+    if not opposite:
+        return None
+    other = opposite[0]
+    where = f"behind it stands {other.node.op_type} {walk.label(other.node)!r}, but"
+    if len(readers) > 1 or around.is_named(output) or other.node.graph is not subject.node.graph:
+        return f"{where} others read its output too"
+    assert isinstance(other.request.call, BlockCall)
+    left = remainder(call, other.request.call)
+    if isinstance(left, str):
+        return f"{where} {left}"
+    lowered = lower(replace(subject.request, call=left, inputs=subject.request.inputs[:1]))
+    gives = (other.node.outputs[0],)
+    shape = other.finding.output_shape
+    return Rewrite(lowered, (subject, other), (), gives, shape, CANCELLED)
+
+
+def _kind(subject: Subject) -> type[SpaceToBatch] | type[BatchToSpace] | None:
+    call = subject.request.call
+    return call.kind if isinstance(call, BlockCall) else None
+
+
+def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:
+    """What is left of two opposite operators: one with blocks of 1, or why there is no such thing."""
+    one, two = first.operator, second.operator
+    if one is None or two is None:
+        return "their parameters are computed at run time"
+    if one.block_shape != two.block_shape:
+        return "their blocks differ"
+    pads, crops = (one, two) if isinstance(one, SpaceToBatch) else (two, one)
+    assert isinstance(pads, SpaceToBatch) and isinstance(crops, BatchToSpace)
+    added = [amount for pair in pads.pads for amount in pair]
+    taken = [amount for pair in crops.crops for amount in pair]
+    if isinstance(one, BatchToSpace):
+        blocks = [b for b in one.block_shape for _ in range(2)]
+        if any(a and t for a, t in zip(added, taken, strict=True)):
+            return "it pads anew what was cropped"
+        if any(n % b for n, b in zip((*added, *taken), blocks * 2, strict=True)):
+            return "crops or pads are not of whole cells"
+        added = [a // b for a, b in zip(added, blocks, strict=True)]
+        taken = [t // b for t, b in zip(taken, blocks, strict=True)]
+    grown = [a - t for a, t in zip(added, taken, strict=True)]
+    if min(grown, default=0) < 0 < max(grown, default=0):
+        return "together they both pad and crop"
+    kind = BatchToSpace if min(grown, default=0) < 0 else SpaceToBatch
+    amounts = [abs(n) for n in grown]
+    blocked = first.blocked
+    ones = Vector(blocked, (1,) * blocked)
+    begins, ends = _known(amounts[::2]), _known(amounts[1::2])
+    return BlockCall(kind, ones, begins, ends, first.dialect, first.rank)
+
+
+def _known(values: Sequence[int]) -> Vector:
+    return Vector(len(values), tuple(values))
