@@ -1,4 +1,4 @@
-"""The command line: `onnx-spatial inspect | convert | verify`. Parsing and rendering, no logic."""
+"""The command line: `onnx-spatial inspect | convert | verify | bench`. Parsing and rendering only."""
 
 from onnx_spatial.cli.main import main
 

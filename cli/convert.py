@@ -20,8 +20,23 @@ from onnx_spatial.errors import VerificationError
 @click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
 @click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
-@click.option("--no-fuse", is_flag=True, help="No fusion (this version has none yet).")
+@click.option("--no-fuse", is_flag=True, help="Leave the Transposes around the operators alone.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
+@click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
+@click.option(
+    "--tune-cache",
+    type=click.Path(),
+    metavar="FILE",
+    help="Keep what was measured in FILE; the same file gives the same OUT.",
+)
+@click.option(
+    "--tune-threads",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Measure with N threads, instead of as many as onnxruntime takes.",
+)
+@options.prefer_option
 @options.model_options
 @options.verification_options
 @options.output_options
@@ -36,9 +51,13 @@ def convert(
     inline: bool,
     no_fuse: bool,
     no_verify: bool,
+    tune: bool,
+    tune_cache: str | None,
+    tune_threads: int,
     domains: tuple[str, ...],
     static: tuple[str, ...],
     max_rank: int | None,
+    strategy: str | None,
     shapes: tuple[str, ...],
     inputs: str | None,
     seed: int,
@@ -50,9 +69,11 @@ def convert(
     """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
 
     OUT appears only if everything went well; it holds the same model, down to the last name, with
-    nothing but the spatial operators replaced. A MODEL without any is copied byte for byte.
+    nothing but the spatial operators and the Transposes around them replaced (--no-fuse: nothing
+    but the operators). A MODEL without any is copied byte for byte.
     With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
     written and read back (with --no-verify it stays there).
+    With --tune the lowering of each operator is the one that is the fastest on this machine.
     """
     output = options.start(context, as_json, quiet, verbose)
     if not target and not dry_run and not in_place:
@@ -61,6 +82,8 @@ def convert(
         )
     if in_place and target:
         raise click.UsageError("give either -o OUT or --in-place, not both")
+    if not tune and (tune_cache or tune_threads):
+        raise click.UsageError("--tune-cache and --tune-threads want --tune")
     try:
         with output.progress() as progress:
             result = onnx_spatial.convert(
@@ -70,6 +93,7 @@ def convert(
                 inline=inline,
                 fuse=not no_fuse,
                 max_rank=max_rank,
+                strategy=strategy,
                 verify=not no_verify,
                 seed=seed,
                 static=options.sizes("--static", static),
@@ -77,6 +101,9 @@ def convert(
                 inputs=data.inputs(model, inputs),
                 shapes=options.shapes("--shape", shapes),
                 strict=strict,
+                tune=tune,
+                tune_cache=tune_cache,
+                tune_threads=tune_threads,
                 in_place=in_place and not dry_run,
                 progress=progress,
             )

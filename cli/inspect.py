@@ -11,6 +11,7 @@ from onnx_spatial.errors import SpatialError
 
 @click.command(short_help="What is in a model, what would be done, and why not.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@options.prefer_option
 @options.model_options
 @options.output_options
 @click.pass_context
@@ -20,11 +21,14 @@ def inspect(
     domains: tuple[str, ...],
     static: tuple[str, ...],
     max_rank: int | None,
+    strategy: str | None,
     as_json: bool,
     quiet: bool,
     verbose: bool,
 ) -> int:
     """Say which spatial operators each MODEL holds and what `convert` would do with them.
+
+    Times are estimates; -v has those of the alternatives, and `onnx-spatial bench` measures them.
 
     Exit code 3 if an operator could not be converted, 2 if a file could not be read.
     """
@@ -36,7 +40,12 @@ def inspect(
         try:
             with output.progress() as progress:
                 found = onnx_spatial.inspect(
-                    model, domains=domains, static=sizes, max_rank=max_rank, progress=progress
+                    model,
+                    domains=domains,
+                    static=sizes,
+                    max_rank=max_rank,
+                    strategy=strategy,
+                    progress=progress,
                 )
         except SpatialError as error:
             if len(models) == 1:
@@ -49,7 +58,7 @@ def inspect(
         if any(site.action == "refuse" for site in found.sites):
             code = max(code, 3)
         if not as_json and not quiet:
-            render.inspection(output.out, found)
+            render.inspection(output.out, found, verbose=verbose)
     if as_json:
         one = len(models) == 1
         output.document(documents[0] if one else {"version": 1, "models": documents})

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import click
 
 import onnx_spatial
+from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
@@ -37,6 +38,7 @@ def commands() -> None:
 commands.add_command(inspect)
 commands.add_command(convert)
 commands.add_command(verify)
+commands.add_command(bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

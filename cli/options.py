@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
+from onnx_spatial.conversion import STRATEGY_NAMES
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
 from onnx_spatial.ops.shapes import INT64_MAX
 
@@ -106,6 +107,14 @@ def model_options(command: F) -> F:
     return command
 
 
+prefer_option = click.option(
+    "--prefer",
+    "strategy",
+    type=click.Choice(STRATEGY_NAMES),
+    metavar="STRATEGY",
+    help="Lower with this one wherever it applies (slices: no Transpose); see docs/operators.md.",
+)
+
 static_option = click.option(
     "--static",
     multiple=True,
@@ -124,23 +133,28 @@ domain_option = click.option(
 
 def verification_options(command: F) -> F:
     """--shape, --inputs, --seed, --strict"""
+    strict = click.option(
+        "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
+    )
+    return data_options(strict(command))
+
+
+def data_options(command: F) -> F:
+    """--shape, --inputs, --seed"""
     for option in (
-        click.option(
-            "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
-        ),
         click.option("--seed", type=int, default=0, show_default=True, help="Of made-up inputs."),
         click.option(
             "--inputs",
             type=click.Path(exists=True),
             metavar="FILE.npz|DIR",
-            help="Verify with this data: an .npz by input name, or a folder of input_N.pb.",
+            help="Run on this data: an .npz by input name, or a folder of input_N.pb.",
         ),
         click.option(
             "--shape",
             "shapes",
             multiple=True,
             metavar="NAME=1,64,48,3",
-            help="Size of an input to verify with; may be repeated.",
+            help="Size of an input to run with; may be repeated.",
         ),
     ):
         command = option(command)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from onnx_spatial.conversion import Conversion, Inspection
 from onnx_spatial.errors import one_line
+from onnx_spatial.lowering import Candidate
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import show
 from onnx_spatial.plan import Site
@@ -30,7 +31,7 @@ _VERDICTS = {
 }
 
 
-def inspection(console: Console, found: Inspection) -> None:
+def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """One model: a table of its sites and the reasons below it."""
     if not found.sites:
         console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
@@ -42,15 +43,19 @@ def inspection(console: Console, found: Inspection) -> None:
         f"{opset}, IR {found.ir_version}",
         soft_wrap=True,
     )
-    sites(console, found.sites)
+    sites(console, found.sites, verbose=verbose)
 
 
-def sites(console: Console, found: list[Site]) -> None:
-    """A table of sites, or a list where a table does not fit; reasons are below it."""
+def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:
+    """A table of sites, or a list where a table does not fit; reasons are below it.
+
+    Times are shown where there is room; with `verbose` those of the alternatives below the table.
+    """
     found = [_printable(site) for site in found]
-    table = _table(found)
-    boundless = console.options.update_width(100_000)
-    if console.measure(table, options=boundless).maximum <= console.width:
+    timed = any(site.estimated_us is not None for site in found)
+    tables = (_table(found, times=times) for times in ([True, False] if timed else [False]))
+    table = next((t for t in tables if fits(console, t)), None)
+    if table is not None:
         console.print(table)
     else:
         for site in found:
@@ -64,10 +69,22 @@ def sites(console: Console, found: list[Site]) -> None:
                 f"{_shape(site.output_shape)}",
                 soft_wrap=True,
             )
-            console.print("   ", _action(site), f"({_count(site.nodes_after, 'node')})")
+            size = ", ".join(filter(None, (_count(site.nodes_after, "node"), _time(site))))
+            console.print("   ", _action(site), f"({size})")
     for site in found:
         if site.reason is not None:
             console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+    if verbose:
+        for site in found:
+            if len(site.candidates) > 1:
+                each = ", ".join(map(_candidate, site.candidates))
+                console.print(f"{site.node} could be {each}", soft_wrap=True)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Whether a table fits into the width without folding a cell."""
+    boundless = console.options.update_width(100_000)
+    return console.measure(table, options=boundless).maximum <= console.width
 
 
 def _printable(site: Site) -> Site:
@@ -76,7 +93,7 @@ def _printable(site: Site) -> Site:
     return replace(site, **texts)  # type: ignore[arg-type]
 
 
-def _table(found: list[Site]) -> Table:
+def _table(found: list[Site], *, times: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     nested = any(site.graph != "main graph" for site in found)
     called = any(site.function is not None for site in found)
@@ -85,6 +102,8 @@ def _table(found: list[Site]) -> Table:
         table.add_column(name, no_wrap=True)
     table.add_column("action", no_wrap=True)
     table.add_column("nodes", justify="right", no_wrap=True)
+    if times:
+        table.add_column("time", justify="right", no_wrap=True)
     for site in found:
         row = [
             site.node,
@@ -95,12 +114,37 @@ def _table(found: list[Site]) -> Table:
             _shape(site.input_shape),
             _shape(site.output_shape),
         ]
-        table.add_row(*row, _action(site), str(site.nodes_after))
+        time = [_time(site)] if times else []
+        table.add_row(*row, _action(site), str(site.nodes_after), *time)
     return table
+
+
+def duration(us: float | None) -> str:
+    """Microseconds in three digits; empty where there are none."""
+    if us is None:
+        return ""
+    unit, size = ("s", 1e6) if us >= 1e6 else ("ms", 1e3) if us >= 1e3 else ("us", 1.0)
+    number = us / size
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+
+
+def _time(site: Site | Candidate) -> str:
+    """What a lowering took, or with a ~ what it is estimated to take."""
+    if site.measured_us is not None:
+        return duration(site.measured_us)
+    return "" if site.estimated_us is None else f"~{duration(site.estimated_us)}"
+
+
+def _candidate(candidate: Candidate) -> str:
+    measured = candidate.measured_us is not None
+    estimate = f", estimated {duration(candidate.estimated_us)}" if measured else ""
+    return f"{candidate.strategy} ({_time(candidate)}{estimate})"
 
 
 def _action(site: Site) -> Text:
     action = site.action if site.strategy is None else f"{site.action}: {site.strategy}"
+    if site.absorbed:
+        action += f" with {_count(len(site.absorbed), 'Transpose')}"
     return Text(action, _STYLES[site.action])
 
 
@@ -116,12 +160,14 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found)
     else:
         converted = [site for site in found if site.converted]
+        absorbed = sum(len(site.absorbed) for site in converted)
+        more = f" and {_count(absorbed, 'Transpose')}" if absorbed else ""
         console.print(
-            f"{model}: {_count(len(converted), 'spatial operator')} -> {_made(converted)}",
+            f"{model}: {_count(len(converted), 'spatial operator')}{more} -> {_made(converted)}",
             soft_wrap=True,
         )
         if verbose or len(converted) < len(found):
-            sites(console, found)
+            sites(console, found, verbose=verbose)
     if result.verification is not None:
         verification(console, result.verification, verbose=verbose)
     elif result.changed:

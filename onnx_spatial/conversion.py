@@ -15,11 +15,16 @@ import onnx
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.graph import files
 from onnx_spatial.graph import output as writing
-from onnx_spatial.plan import Plan, Site, Writer, freeze, make_plan, refusals
+from onnx_spatial.lowering import STRATEGIES
+from onnx_spatial.plan import Choose, Plan, Site, Writer, freeze, make_plan, refusals
+from onnx_spatial.timing import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verify import Verification
 from onnx_spatial.verify import verify as run_verification
 
 MODES = ("lower", "function", "custom-op")
+
+#: What `strategy` may be.
+STRATEGY_NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 Progress = Callable[[str], None]
 
@@ -60,7 +65,8 @@ class Conversion:
         inspection: its operators and what was done with each.
         verification: the proof; None if it was not asked for or nothing was to do.
         changed: whether there was anything to do.
-        touched: what differs from the original: nodes_replaced, nodes_added, initializers_added,
+        touched: what differs from the original: nodes_replaced (the operators, each followed by the
+            nodes that it absorbed), nodes_added, initializers_added,
             value_info_changed, functions_added, functions_removed, opset_imports_added,
             opset_imports_removed. With mode "function" the nodes replaced are the same nodes, which
             now call functions.
@@ -104,6 +110,7 @@ def inspect(
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
     max_rank: int | None = None,
+    strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
     """Say which spatial operators a model holds, and what `convert` would do with each.
@@ -113,13 +120,16 @@ def inspect(
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes for symbolic dims, by name.
         max_rank: largest rank that new tensors may have.
+        strategy: lower with this strategy wherever it applies, instead of the cheapest.
         progress: called with a line of text now and then.
 
     Raises:
+        UsageError: there is no such strategy, or no such dim.
         SpatialError: the model cannot be read.
     """
-    source, plan = _plan(model, domains, static, max_rank, None, progress)
-    return _inspection(source, plan)
+    _check_strategy(strategy)
+    source = read_source(model, static)
+    return inspection_of(source, _plan(source, domains, max_rank, strategy, progress))
 
 
 def convert(
@@ -138,6 +148,9 @@ def convert(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     strategy: str | None = None,
+    tune: bool = False,
+    tune_cache: str | os.PathLike[str] | None = None,
+    tune_threads: int = 0,
     in_place: bool = False,
     progress: Progress | None = None,
 ) -> Conversion:
@@ -149,7 +162,8 @@ def convert(
         mode: "lower", "function" (the operators stay, and local functions say what they mean) or
             "custom-op" (the form that `custom_ops.register` runs).
         inline: replace operators that have such a function by its body, the others by lowering.
-        fuse: reserved for the fusion of dilated convolutions, which is not in this version.
+        fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
+            of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
         max_rank: largest rank that new tensors may have.
         verify: compare the result with the original by running both.
         seed: of the data that verification uses.
@@ -159,6 +173,12 @@ def convert(
         shapes: sizes of inputs to verify with, by input name.
         strict: also fail if the whole model could not be run end to end, or if operators are left.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        tune: measure the lowerings of every operator on this machine, with the model's own sizes
+            (`inputs`, `shapes` and `seed` say which, where the model leaves them open), and take the
+            fastest. Only in mode "lower".
+        tune_cache: file that keeps what was measured; the same file gives the same model, byte for
+            byte. None: tune.json in the user's folder for caches.
+        tune_threads: threads to measure with; 0 leaves that to onnxruntime.
         in_place: put the result in the place of the file `model`. Until what was written is seen to
             be what was verified, the original has a second name beside it; without verification it
             keeps that name.
@@ -172,9 +192,26 @@ def convert(
     """
     if mode not in MODES:
         raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    source, plan = _plan(model, domains, static, max_rank, strategy, progress, mode, inline)
+    _check_strategy(strategy)
+    source = read_source(model, static)
     target = _target(source, output, in_place=in_place)
-    inspection = _inspection(source, plan)
+    choose = None
+    if tune:
+        _check_tuning(mode, strategy, tune_threads)
+        sizes = Sizes(
+            source, domains=domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
+        )
+        choose = Tuner(
+            sizes,
+            max_rank=max_rank,
+            effort=Effort(tune_threads),
+            cache=_cache(tune_cache, target),
+            progress=progress,
+        ).choose
+    elif tune_cache is not None or tune_threads:
+        raise UsageError("a cache and threads for tuning want tune as well")
+    plan = _plan(source, domains, max_rank, strategy, progress, mode, inline, choose, fuse)
+    inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
@@ -243,39 +280,74 @@ def check(name: str, verification: Verification, *, strict: bool = False) -> Non
     raise VerificationError(f"{name}: {verification.message}", verification)
 
 
+def _check_strategy(strategy: str | None) -> None:
+    if strategy is not None and strategy not in STRATEGY_NAMES:
+        names = ", ".join(STRATEGY_NAMES)
+        raise UsageError(f"strategy must be one of {names}, not {strategy!r}")
+
+
+def _check_tuning(mode: str, strategy: str | None, threads: int) -> None:
+    if mode != "lower":
+        raise UsageError(f"tuning chooses lowerings, which mode {mode!r} does not")
+    if strategy is not None:
+        raise UsageError("give either a strategy or tune, not both")
+    if threads < 0:
+        raise UsageError(f"tune_threads must be 0 or more, not {threads}")
+
+
+def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
+    """What was measured before."""
+    if given is None:
+        return Cache(default_path(), required=False)
+    if target is not None and Path(given).resolve() == target.resolve():
+        raise UsageError(f"{given}: the output must not be the cache")
+    return Cache(given)
+
+
+def read_source(model: files.Model, static: Mapping[str, int] | None) -> files.Source:
+    """The model, with symbolic dims fixed where sizes are given for them.
+
+    Raises:
+        ModelFileError: it cannot be read.
+        UsageError: it has no dim of that name.
+    """
+    source = files.read(model)
+    return source.holding(freeze(source.proto, static)) if static else source
+
+
 def _plan(
-    model: files.Model,
+    source: files.Source,
     domains: Iterable[str],
-    static: Mapping[str, int] | None,
     max_rank: int | None,
     strategy: str | None,
     progress: Progress | None,
     mode: str = "lower",
     inline: bool = False,
-) -> tuple[files.Source, Plan]:
-    source = files.read(model)
-    if static:
-        source = source.holding(freeze(source.proto, static))
+    choose: Choose | None = None,
+    fuse: bool = True,
+) -> Plan:
     write: Writer | None = None
     if mode == "custom-op" and not inline:
         from onnx_spatial.custom_ops import prepared
 
         write = prepared.write
-    plan = make_plan(
+    return make_plan(
         source.proto,
         mode=mode,
         inline=inline,
         domains=domains,
         max_rank=max_rank,
         strategy=strategy,
+        choose=choose,
+        fuse=fuse,
         folder=source.folder,
         progress=progress,
         write=write,
     )
-    return source, plan
 
 
-def _inspection(source: files.Source, plan: Plan) -> Inspection:
+def inspection_of(source: files.Source, plan: Plan) -> Inspection:
+    """What a plan says of a model."""
     opset = next(
         (o.version for o in source.proto.opset_import if o.domain in ("", "ai.onnx")), None
     )

@@ -9,7 +9,7 @@ Whatever form a model has already is undone first: any form becomes any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from onnx_spatial import facts, site
 from onnx_spatial.dialects import prepared
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.facts import Finding
+from onnx_spatial.fusion import RULES, Rewritten, Rule
 from onnx_spatial.graph import patch
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.site import Site, refusals
@@ -27,12 +28,24 @@ from onnx_spatial.splicing import Writer, splice
 from onnx_spatial.touched import renew_and_list
 from onnx_spatial.wrapping import STRATEGY, Unwrapped, attach, inlined, undone
 
-__all__ = ["Plan", "Site", "Writer", "freeze", "make_plan", "refusals"]
+__all__ = [
+    "Choose",
+    "Plan",
+    "Site",
+    "Writer",
+    "freeze",
+    "make_plan",
+    "refusals",
+]
 
 #: The opset that a model gets that imports none, with the first IR version that goes with it.
 _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
+
+
+#: Chooses a lowering. Raises ConversionError where there is none.
+Choose = Callable[[Request, Finding], Lowered]
 
 
 @dataclass
@@ -64,6 +77,8 @@ def make_plan(
     domains: Iterable[str] = (),
     max_rank: int | None = None,
     strategy: str | None = None,
+    choose: Choose | None = None,
+    fuse: bool = True,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -77,6 +92,8 @@ def make_plan(
         domains: operator domains of the user's own.
         max_rank: largest rank of any new tensor.
         strategy: force this lowering wherever it applies.
+        choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
+        fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
         folder: where external data lies.
         progress: called with a line of text now and then.
 
@@ -93,10 +110,13 @@ def make_plan(
             body = before.functions.get(finding.index) if inline else None
             if body is not None:
                 return inlined(body, finding.node, request.inputs, request.opset)
+            if choose is not None:
+                return choose(request, finding)
             return lower_preferring(request, strategy, max_rank)
 
         action = "lower" if inline else mode
-        return _spliced(proto, before, findings, write or lower, action, progress)
+        rules = RULES if fuse and mode == "lower" and not inline else ()
+        return _spliced(proto, before, findings, write or lower, rules, action, progress)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
@@ -110,6 +130,7 @@ def _spliced(
     before: Unwrapped,
     findings: list[Finding],
     write: Writer,
+    rules: Sequence[Rule],
     action: str,
     progress: Progress | None,
 ) -> Plan:
@@ -119,19 +140,25 @@ def _spliced(
     if not any(f.known_domain for f in todo):
         return Plan([site.left(f, done=done if f in ready else None) for f in findings])
     opset = _default_opset(given)
-    converted, model = splice(
-        before.model, todo, write, action=action, opset=opset, progress=progress or (lambda _: None)
+    spliced = splice(
+        before.model,
+        todo,
+        write,
+        rules=rules,
+        action=action,
+        opset=opset,
+        progress=progress or (lambda _: None),
     )
-    by_index = {f.index: s for f, s in zip(todo, converted, strict=True)}
+    by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
     by_index |= {f.index: site.left(f, done=done) for f in ready}
     functions = {i: _name(f) for i, f in before.functions.items()}
     plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in findings])
-    if model is None:
+    if spliced.model is None:
         return plan
     changed = [f for f in todo if by_index[f.index].converted]
     if action == "custom-op":
-        patch.import_where_used(model, prepared.DOMAIN)
-    return _finished(plan, given, model, changed, opset)
+        patch.import_where_used(spliced.model, prepared.DOMAIN)
+    return _finished(plan, given, spliced.model, changed, opset, spliced.rewritten)
 
 
 def _with_functions(
@@ -179,10 +206,11 @@ def _finished(
     model: onnx.ModelProto,
     changed: list[Finding],
     opset: int,
+    rewritten: Sequence[Rewritten] = (),
 ) -> Plan:
     """The plan with its model, whose imports and declared types are brought up to date."""
     patch.adjust_imports(model, [(f.place, f.node.domain) for f in changed], opset)
-    plan.touched = renew_and_list(given, model, changed)
+    plan.touched = renew_and_list(given, model, changed, rewritten)
     plan.model = model
     return plan
 

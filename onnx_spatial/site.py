@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import walk
+from onnx_spatial.lowering import Candidate
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import show
 
@@ -28,13 +29,22 @@ class Site:
             expressed) or "leave" (its domain is not known to hold these operators, it stands in a
             function that nothing calls, or it is in the form asked for).
         reason: why it is refused or left; None if it is converted.
-        strategy: which lowering was taken; None if it is not converted.
+        strategy: which lowering was taken, or "cancelled" for two opposite operators; None if it is
+            not converted.
         element_type: of the data, numpy's name; None if unknown or not one.
         input_shape, output_shape: as far as they are known.
         output: name of the value it gives.
-        nodes_before, nodes_after: nodes that stand for it, those of its function's body included.
+        nodes_before, nodes_after: nodes that stand for it, those of its function's body and those in
+            `absorbed` included. Of operators that are written as one the first has all nodes_after.
         function: local function of ours that it calls, as domain:name, before or after; None if it
             calls none. op_type and domain are those that it had before it called one.
+        estimated_us: what the lowering that was taken should take in one run, in microseconds; None
+            where none was chosen (refused, left, modes other than "lower").
+        measured_us: what it took on this machine; None unless that was asked for, and where it could
+            not be measured.
+        candidates: the lowerings that there were to choose from, cheapest estimate first.
+        absorbed: labels of the Transposes around it that became part of it.
+        declined: why what stands around it did not, one line for each rule of `fusion`.
     """
 
     node: str
@@ -52,6 +62,11 @@ class Site:
     nodes_before: int
     nodes_after: int
     function: str | None = None
+    estimated_us: float | None = None
+    measured_us: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    absorbed: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
 
     @property
     def converted(self) -> bool:
@@ -59,11 +74,9 @@ class Site:
         return self.strategy is not None
 
     def to_dict(self) -> dict[str, object]:
-        """The attributes, shapes as lists with None for unknown dims."""
-        result: dict[str, object] = dict(vars(self))
-        for key in ("input_shape", "output_shape"):
-            shape = getattr(self, key)
-            result[key] = None if shape is None else list(shape)
+        """The attributes, tuples as lists, None for unknown dims, candidates as dicts."""
+        result = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
         return result
 
 
@@ -90,7 +103,15 @@ def left(finding: Finding, *, done: str | None = None, function: str | None = No
 
 
 def converted(
-    finding: Finding, action: str, strategy: str, nodes: int, function: str | None = None
+    finding: Finding,
+    action: str,
+    strategy: str,
+    nodes: int,
+    function: str | None = None,
+    *,
+    absorbed: tuple[str, ...] = (),
+    declined: tuple[str, ...] = (),
+    considered: Sequence[Candidate] = (),
 ) -> Site:
     """A site that something else stands for now.
 
@@ -100,8 +121,21 @@ def converted(
         strategy: which lowering was taken.
         nodes: how many nodes stand for it.
         function: local function that it calls or called.
+        absorbed: labels of the nodes around it that became part of it.
+        declined: why others did not.
+        considered: the lowerings that there were to choose from.
     """
-    return _site(finding, action, None, strategy, nodes, function)
+    found = _site(finding, action, None, strategy, nodes, function)
+    taken = next((c for c in considered if c.strategy == strategy), None)
+    return replace(
+        found,
+        nodes_before=found.nodes_before + len(absorbed),
+        absorbed=absorbed,
+        declined=declined,
+        estimated_us=None if taken is None else taken.estimated_us,
+        measured_us=None if taken is None else taken.measured_us,
+        candidates=() if taken is None else tuple(considered),
+    )
 
 
 def _site(

@@ -1,8 +1,12 @@
-"""Put nodes in the place of spatial operators: standard ones, a function's body, a Python operator."""
+"""Put nodes in the place of spatial operators: standard ones, a function's body, a Python operator.
+
+Where `fusion` rules are given, what stands around an operator may go with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx
 import onnx_ir as ir
@@ -10,6 +14,7 @@ import onnx_ir as ir
 from onnx_spatial import site
 from onnx_spatial.errors import ConversionError, ModelFileError
 from onnx_spatial.facts import Finding
+from onnx_spatial.fusion import Neighbourhood, Rewrite, Rewritten, Rule, Subject
 from onnx_spatial.graph import edit, patch, walk
 from onnx_spatial.graph.names import Names
 from onnx_spatial.graph.outline import outline
@@ -20,76 +25,141 @@ from onnx_spatial.site import Site
 Writer = Callable[[Request, Finding], Lowered]
 
 
+@dataclass
+class Spliced:
+    """What was done.
+
+    Attributes:
+        sites: one for each operator, in their order.
+        model: the edited model, None if nothing was done; its opset imports are still as they were.
+        rewritten: what stands for what.
+    """
+
+    sites: list[Site]
+    model: onnx.ModelProto | None = None
+    rewritten: list[Rewritten] = field(default_factory=list)
+
+
 def splice(
     proto: onnx.ModelProto,
     findings: Sequence[Finding],
     write: Writer,
     *,
+    rules: Sequence[Rule] = (),
     action: str,
     opset: int,
     progress: Callable[[str], None],
-) -> tuple[list[Site], onnx.ModelProto | None]:
+) -> Spliced:
     """Replace every operator that can be; `proto` stays as it is.
 
     Args:
         proto: the model.
         findings: its spatial operators.
         write: writes one in nodes.
+        rules: asked for something better than that, in this order.
         action: what that is called.
         opset: version of the default domain where it is not imported.
         progress: called with a line of text now and then.
-
-    Returns:
-        What was done with each, and the edited model, None if nothing was. Its opset imports are
-        still those of `proto`.
 
     Raises:
         ModelFileError: the graph contradicts itself.
     """
     model = _deserialize(proto)
-    paired = list(walk.ir_nodes(model))
+    nodes = list(walk.ir_nodes(model))
     changes = patch.Patch(proto, model)
+    subjects = {f.index: s for f in findings if (s := _subject(f, nodes[f.index], opset))}
+    around = Neighbourhood(proto, nodes, subjects.values())
     names = Names(proto)
-    sites = []
+    sites: dict[int, Site] = {}
+    rewritten = []
     for count, finding in enumerate(findings, start=1):
         progress(f"lowering {count}/{len(findings)}: {walk.label(finding.node)}")
-        node = paired[finding.index]
+        subject = subjects.get(finding.index)
+        if finding.index in sites or subject is None:
+            sites.setdefault(finding.index, site.left(finding))
+            continue
+        try:
+            rewrite, declined = _rewrite(subject, around, write, rules)
+        except ConversionError as error:
+            finding.error = str(error)
+            sites[finding.index] = site.left(finding)
+            continue
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and finding.place.function is None
-        sites.append(_replace(finding, node, write, action, opset, names, initializers))
-    if not any(s.converted for s in sites):
-        return sites, None
+        done, made = _carry_out(rewrite, names, initializers=initializers)
+        rewritten.append(done)
+        for number, part in enumerate(rewrite.subjects):
+            sites[part.finding.index] = site.converted(
+                part.finding,
+                action,
+                rewrite.rule or rewrite.lowered.strategy,
+                made if number == 0 else 0,
+                absorbed=done.absorbed if number == 0 else (),
+                declined=declined if number == 0 else (),
+                considered=rewrite.lowered.considered if action == "lower" else (),
+            )
+    found = [sites[f.index] for f in findings]
+    if not rewritten:
+        return Spliced(found)
     try:
-        return sites, changes.apply()
+        return Spliced(found, changes.apply(), rewritten)
     except ir.serde.SerdeError as error:
         raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
 
 
-def _replace(
-    finding: Finding,
-    node: ir.Node,
-    write: Writer,
-    action: str,
-    opset: int,
-    names: Names,
-    initializers: bool,
-) -> Site:
+def _subject(finding: Finding, node: ir.Node, opset: int) -> Subject | None:
+    """An operator that can be rewritten; None if it breaks a rule or is not ours."""
     if finding.call is None:
-        return site.left(finding)
+        return None
     request = Request.of(
         finding.call, finding.facts, node.inputs, finding.element_types, finding.opset or opset
     )
-    try:
-        lowered = write(request, finding)
-    except ConversionError as error:
-        finding.error = str(error)
-        return site.left(finding)
-    emitted = lowered.emitted
-    edit.splice(
-        node, emitted.nodes, lowered.output, emitted.constants, names, initializers=initializers
+    return Subject(finding, node, request)
+
+
+def _rewrite(
+    subject: Subject, around: Neighbourhood, write: Writer, rules: Sequence[Rule]
+) -> tuple[Rewrite, tuple[str, ...]]:
+    """What a rule makes of an operator, else the operator on its own; and why the others declined."""
+    # What it reads may have changed since the operators were listed.
+    inputs = tuple(subject.node.inputs)
+    request = replace(subject.request, inputs=inputs, near=around.near(subject.node))
+    subject = replace(subject, request=request)
+    declined: list[str] = []
+    for rule in rules:
+        answer = rule(subject, around, lambda request: write(request, subject.finding))
+        if isinstance(answer, Rewrite):
+            return answer, tuple(declined)
+        if answer is not None:
+            declined.append(answer)
+    return Rewrite.of(write(subject.request, subject.finding), subject), tuple(declined)
+
+
+def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
+    """Edit the graph; what was done, and how many nodes stand there now."""
+    *others, last = (subject.node for subject in rewrite.subjects)
+    gone = (*others, *rewrite.absorbed)
+    lost = {value.name for node in (*gone, last) for value in node.outputs if value.name}
+    gives = tuple(value.name for value in rewrite.gives if value.name)
+    done = Rewritten(
+        tuple(subject.finding for subject in rewrite.subjects),
+        tuple(walk.label(node) for node in rewrite.absorbed),
+        gives,
+        rewrite.shape,
+        frozenset(lost.difference(gives)),
     )
-    count = len(emitted.nodes) + (0 if initializers else len(emitted.constants))
-    return site.converted(finding, action, lowered.strategy, count)
+    emitted = rewrite.lowered.emitted
+    made = edit.splice(
+        last,
+        emitted.nodes,
+        rewrite.lowered.output,
+        emitted.constants,
+        names,
+        initializers=initializers,
+        absorbed=gone,
+        gives=rewrite.gives,
+    )
+    return done, len(made)
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

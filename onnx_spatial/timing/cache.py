@@ -1,0 +1,162 @@
+"""What was measured before, in a JSON file.
+
+    {"onnx_spatial_tune_cache": 1, "entries": {KEY: {"request": {...}, "measured_us": {...}}}}
+
+KEY is a digest of `request`, which says everything that the figures depend on. Processes may share a
+file: it appears in one step, whatever is in it already stays, and the entry that came first counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx_spatial.errors import ModelFileError, UsageError
+
+_MARK = "onnx_spatial_tune_cache"
+_VERSION = 1
+
+#: Microseconds by strategy; None where onnxruntime did not run it.
+Figures = dict[str, float | None]
+
+
+def default_path() -> Path | None:
+    """tune.json in the folder where the system wants caches of this user; None without a home."""
+    variable, folder = {
+        "win32": ("LOCALAPPDATA", "AppData/Local"),
+        "darwin": ("", "Library/Caches"),
+    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    given = Path(os.environ.get(variable, "") if variable else "")
+    if given.is_absolute():
+        return given / "onnx-spatial" / "tune.json"
+    try:
+        return Path.home() / folder / "onnx-spatial" / "tune.json"
+    except RuntimeError:
+        return None
+
+
+def key_of(request: Mapping[str, object]) -> str:
+    """The digest of a description."""
+    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Cache:
+    """Figures by description, in memory and in a file.
+
+    A file that is damaged counts as empty and is written anew.
+
+    Args:
+        path: the file; None keeps them in memory only.
+        required: whether the user named the file: then what is wrong with it is an error, and
+            otherwise the figures are just not kept.
+
+    Raises:
+        UsageError: the file that the user named holds something else, which stays as it is.
+        ModelFileError: it cannot be read or written.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, required: bool = True
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._required = required
+        self._entries: dict[str, dict[str, object]] = {}
+        if self._path is not None:
+            if required and not self._path.parent.is_dir():
+                raise ModelFileError(
+                    f"{self._path}: cannot be written: there is no folder {str(self._path.parent)!r}"
+                )
+            self._entries = self._read()
+
+    def get(self, request: Mapping[str, object]) -> Figures | None:
+        """The figures of a request; None if there are none."""
+        return _figures(self._entries.get(key_of(request)))
+
+    def put(self, request: Mapping[str, object], measured: Figures) -> Figures:
+        """Keep figures.
+
+        Returns:
+            Those that count: another process may have measured the same in the meantime.
+
+        Raises:
+            ModelFileError: the file that the user named cannot be written.
+        """
+        key = key_of(request)
+        if self._path is not None:
+            self._entries = {**self._entries, **self._read()}
+        found = _figures(self._entries.get(key))
+        if found is not None and set(found) == set(measured):
+            return found
+        self._entries[key] = {"request": dict(request), "measured_us": measured}
+        if self._path is not None:
+            self._write(self._path)
+        return measured
+
+    def _read(self) -> dict[str, dict[str, object]]:
+        assert self._path is not None
+        try:
+            text = self._path.read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            if self._required:
+                reason = error.strerror or error
+                raise ModelFileError(f"{self._path}: cannot be read: {reason}") from None
+            return {}
+        if self._required and not _is_ours(text):
+            raise UsageError(
+                f"{self._path}: is no tune cache and stays as it is; name another file"
+            )
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+        if not isinstance(document, dict) or document.get(_MARK) != _VERSION:
+            return {}
+        entries = document.get("entries")
+        if not isinstance(entries, dict):
+            return {}
+        return {k: e for k, e in entries.items() if _figures(e) is not None}
+
+    def _write(self, path: Path) -> None:
+        document = {_MARK: _VERSION, "entries": dict(sorted(self._entries.items()))}
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            if not self._required:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                beside.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+        except OSError as error:
+            if self._required:
+                reason = error.strerror or error
+                raise ModelFileError(f"{path}: cannot be written: {reason}") from None
+
+
+def _is_ours(text: str) -> bool:
+    """Whether this is, or was before it was damaged, a cache; a file of nothing is free to take."""
+    return _MARK in text[:100] or not text.strip("\0 \r\n\t")
+
+
+def _figures(entry: object) -> Figures | None:
+    measured = entry.get("measured_us") if isinstance(entry, dict) else None
+    if not isinstance(measured, dict) or not all(map(_is_figure, measured.values())):
+        return None
+    return {str(k): None if v is None else float(v) for k, v in measured.items()}
+
+
+def _is_figure(value: object) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value >= 0
