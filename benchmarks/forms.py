@@ -1,0 +1,220 @@
+"""A cell as models: what the package makes of it, and the textbook form.
+
+Every model goes from x to y at opset 17 and has no more than the operator in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from benchmarks.grid import Cell
+from onnx_spatial import lowering
+from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering import Lowered, Request
+
+OPSET, IR_VERSION = 17, 8
+_DOMAIN = "ai.onnx.converters.tensorflow"
+
+
+def request(cell: Cell, *, dynamic: bool = False) -> Request:
+    """What the package is asked for: all is known, or nothing of the sizes but the channels."""
+    shape: tuple[int | None, ...] = cell.input_shape
+    if dynamic:
+        channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
+        shape = tuple(d if axis == channel_axis else None for axis, d in enumerate(shape))
+    data = InputFacts(cell.dtype, shape)
+    call = read(_node(cell, data))
+    element_type = int(helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype)))
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)), shape=ir.Shape(shape))
+    types = (element_type, int(onnx.TensorProto.INT64), int(onnx.TensorProto.INT64))
+    return Request(call, (x, None, None), shape, frozenset({element_type}), types, OPSET)
+
+
+def _node(cell: Cell, data: InputFacts) -> NodeFacts:
+    """The operator as TensorFlow spells it; patches of channels that come first as OpenVINO does."""
+    if cell.window is None:
+        block = InputFacts.of(np.array(cell.block_shape))
+        pairs = InputFacts.of(np.array(cell.all_pairs))
+        return NodeFacts(f"{cell.operator}ND", _DOMAIN, (data, block, pairs))
+    windows = [(value,) * len(cell.size) for value in cell.window]
+    if cell.layout == "NHWC":
+        names = ("ksizes", "strides", "rates")
+        lists = {n: (1, *w, 1) for n, w in zip(names, windows, strict=True)}
+        kind = "ExtractImagePatches" if len(cell.size) == 2 else "ExtractVolumePatches"
+        return NodeFacts(kind, _DOMAIN, (data,), {**lists, "padding": cell.amounts})
+    padding = "valid" if cell.amounts == "VALID" else "same_upper"
+    lists = dict(zip(("sizes", "strides", "rates"), windows, strict=True))
+    return NodeFacts(
+        "ExtractImagePatches", "org.openvinotoolkit", (data,), {**lists, "auto_pad": padding}
+    )
+
+
+def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
+    """What the package would write."""
+    return lowering.lower(request(cell, dynamic=dynamic))
+
+
+def candidates(cell: Cell) -> dict[str, Lowered]:
+    """Every way that the package knows, by name, whatever it estimates them at."""
+    wanted = request(cell)
+    found: dict[str, Lowered] = {}
+    enumerate_all = getattr(lowering, "candidates", None)
+    if enumerate_all is not None:
+        for lowered in enumerate_all(wanted):
+            number = sum(name.split("#")[0] == lowered.strategy for name in found)
+            found[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
+        return found
+    for strategy in lowering.STRATEGIES:
+        try:
+            found[strategy.name] = lowering.lower(wanted, strategy=strategy.name)
+        except ConversionError:
+            continue
+    return found
+
+
+def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
+    """The nodes of a lowering as a model from x to y."""
+    emitted = lowered.emitted
+    names: dict[ir.Value, str] = {}
+    for number, (value, hint) in enumerate(emitted.constants):
+        names[value] = f"{hint}_{number}"
+    used = [v for node in emitted.nodes for v in node.inputs if v is not None]
+    made = {v for node in emitted.nodes for v in node.outputs}
+    for value in used:
+        if value not in made and value not in names:
+            names[value] = "x"
+    for number, node in enumerate(emitted.nodes):
+        for index, value in enumerate(node.outputs):
+            names[value] = f"value_{number}_{index}"
+    names[lowered.output] = "y"
+    nodes = []
+    for number, node in enumerate(emitted.nodes):
+        proto = onnx.NodeProto(name=f"node_{number}", op_type=node.op_type, domain=node.domain)
+        proto.input.extend("" if v is None else names[v] for v in node.inputs)
+        proto.output.extend(names[v] for v in node.outputs)
+        proto.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
+        nodes.append(proto)
+    tensors = {}
+    for value, _ in emitted.constants:
+        assert value.const_value is not None
+        tensors[names[value]] = value.const_value.numpy()
+    return _model(nodes, tensors, cell, dynamic=dynamic)
+
+
+def textbook(cell: Cell) -> onnx.ModelProto:
+    """Pad, Reshape, Transpose, Reshape, Slice; a Slice per position and Concat for patches."""
+    writer = _Writer()
+    if cell.window is None:
+        _textbook_block(cell, writer)
+    else:
+        _textbook_patches(cell, writer)
+    return _model(writer.nodes, writer.tensors, cell)
+
+
+class _Writer:
+    """A chain of nodes that starts at x."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: dict[str, np.ndarray] = {}
+        self.last = "x"
+
+    def op(
+        self,
+        op_type: str,
+        *constants: Sequence[int],
+        data: Sequence[str] = (),
+        **attributes: Any,
+    ) -> str:
+        """A node on `data`, or on what the last node gave."""
+        inputs = list(data or [self.last])
+        for values in constants:
+            inputs.append(f"c{len(self.tensors)}")
+            self.tensors[inputs[-1]] = np.array(values, np.int64)
+        self.last = f"t{len(self.nodes)}"
+        name = f"node_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [self.last], name, **attributes))
+        return self.last
+
+    def pad(self, pairs: Sequence[tuple[int, int]], first: int, rank: int) -> None:
+        """Zeros around the axes from `first` on, if there are any."""
+        if not any(map(any, pairs)):
+            return
+        begins, ends = [0] * rank, [0] * rank
+        for axis, (begin, end) in enumerate(pairs, start=first):
+            begins[axis], ends[axis] = begin, end
+        self.op("Pad", [*begins, *ends])
+
+
+def _textbook_block(cell: Cell, writer: _Writer) -> None:
+    m, rank = len(cell.size), len(cell.image)
+    first = 1 if cell.layout == "NHWC" else 2  # of the spatial axes
+    n, c = cell.batch, cell.channels
+    cells = [s // b for s, b in zip(cell.padded, cell.block, strict=True)]
+    offsets = [first + 2 * i + 1 for i in range(m)]  # of the blocks in [N, (C), D1/b1, b1, ..]
+    if cell.operator == "SpaceToBatch":
+        writer.pad(cell.pairs, first, rank)
+        split = [v for pair in zip(cells, cell.block, strict=True) for v in pair]
+        rest = [a for a in range(rank + m) if a not in offsets]
+        writer.op("Reshape", [n, *split, c] if first == 1 else [n, c, *split])
+        writer.op("Transpose", perm=[*offsets, *rest])
+        writer.op("Reshape", cell.output_shape)
+    else:
+        _, *inner = cell.input_shape
+        writer.op("Reshape", [*cell.block, n, *inner])
+        perm = list(range(m, m + first))
+        for i in range(m):
+            perm += [m + first + i, i]
+        writer.op("Transpose", perm=[*perm, *range(2 * m + first, m + rank)])
+        writer.op("Reshape", [n, *cell.padded, c] if first == 1 else [n, c, *cell.padded])
+        if any(map(any, cell.pairs)):
+            ends = [s - end for s, (_, end) in zip(cell.padded, cell.pairs, strict=True)]
+            axes = range(first, first + m)
+            writer.op("Slice", [begin for begin, _ in cell.pairs], ends, axes)
+    writer.nodes[-1].output[0] = "y"
+
+
+def _textbook_patches(cell: Cell, writer: _Writer) -> None:
+    assert cell.window is not None
+    kernel, stride, rate = cell.window
+    m, rank = len(cell.size), len(cell.image)
+    first = 1 if cell.layout == "NHWC" else 2
+    operator = cell.kernel
+    pairs = [operator.padding(axis, size) for axis, size in enumerate(cell.size)]  # type: ignore[union-attr]
+    writer.pad(pairs, first, rank)
+    padded = writer.last
+    windows = cell.output_shape[first : first + m]
+    taps = []
+    for position in itertools.product(range(kernel), repeat=m):
+        starts = [p * rate for p in position]
+        ends = [b + (count - 1) * stride + 1 for b, count in zip(starts, windows, strict=True)]
+        axes = range(first, first + m)
+        taps.append(writer.op("Slice", starts, ends, axes, [stride] * m, data=[padded]))
+    writer.op("Concat", data=taps, axis=rank - 1 if first == 1 else 1)
+    writer.nodes[-1].output[0] = "y"
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    tensors: Mapping[str, np.ndarray],
+    cell: Cell,
+    *,
+    dynamic: bool = False,
+) -> onnx.ModelProto:
+    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(cell.dtype))
+    infos = []
+    for name, shape in (("x", cell.input_shape), ("y", cell.output_shape)):
+        dims = [f"{name}{axis}" if dynamic else d for axis, d in enumerate(shape)]
+        infos.append(helper.make_tensor_value_info(name, element_type, dims))
+    stored = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], stored)
+    imports = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)

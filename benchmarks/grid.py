@@ -1,0 +1,238 @@
+"""What is measured: the cells of the benchmark of the lowerings, and the quick subset.
+
+A cell is one operator with one shape. The product of everything that is listed here would take days,
+so per operator and layout a cell is taken only if it holds a pair of values (channels and block, size
+and pads, ...) that no cell before it holds. The order is that of a checksum of the names: the same on
+every machine, and unrelated to size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnx_spatial import ops
+
+CHANNELS = (1, 3, 16, 64, 256)
+SIZES = (32, 65, 224, 512)
+BLOCKS = ((2, 2), (3, 3), (4, 4), (8, 8), (2, 4))
+#: Pads (or crops) in front of each axis; behind it stands what fills the last block, and as much again.
+AMOUNTS = {"none": 0, "small": 1, "odd": 3}
+#: Kernel, stride, rate.
+WINDOWS = ((2, 2, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (7, 1, 1), (16, 16, 1), (5, 3, 2))
+LAYOUTS = ("NHWC", "NCHW")
+OPERATORS = ("SpaceToBatch", "BatchToSpace", "ExtractPatches")
+
+#: Elements of the larger of input and output: 32 MiB of float32; some named cells are twice as large.
+LARGEST = 1 << 23
+QUICK_LARGEST = 1 << 21
+QUICK_PER_GROUP = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One operator on one shape.
+
+    Attributes:
+        operator: one of `OPERATORS`.
+        layout: "NHWC" or "NCHW", whatever the number of spatial axes.
+        size: of the image, per spatial axis; BatchToSpace makes an image of (nearly) that size.
+        channels: of the image.
+        block: per spatial axis; empty for patches.
+        amounts: name in `AMOUNTS`; for patches "VALID" or "SAME".
+        window: kernel, stride and rate, the same on every axis; None for blocks.
+        batch: images.
+        dtype: numpy name of the element type.
+    """
+
+    operator: str
+    layout: str
+    size: tuple[int, ...]
+    channels: int
+    amounts: str
+    block: tuple[int, ...] = ()
+    window: tuple[int, int, int] | None = None
+    batch: int = 1
+    dtype: str = "float32"
+
+    @property
+    def name(self) -> str:
+        """For example "SpaceToBatch NHWC 1x65x65x16 b2x2 none"; the image in the layout's order."""
+        image = "x".join(map(str, self.image))
+        parts = [self.operator, self.layout, image]
+        if self.window:
+            parts.append("k{} s{} r{}".format(*self.window))
+        else:
+            parts.append("b" + "x".join(map(str, self.block)))
+        parts.append(self.amounts)
+        if self.dtype != "float32":
+            parts.append(self.dtype)
+        return " ".join(parts)
+
+    @property
+    def group(self) -> str:
+        """What geometric means are taken over: operator and layout."""
+        return f"{self.operator} {self.layout}"
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """Shape of the image, [batch, ...]."""
+        if self.layout == "NHWC":
+            return (self.batch, *self.size, self.channels)
+        return (self.batch, self.channels, *self.size)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Pads or crops of each spatial axis: the last block is always filled."""
+        begin = AMOUNTS[self.amounts]
+        return tuple(
+            (begin, begin + -(size + 2 * begin) % b)
+            for size, b in zip(self.size, self.block, strict=True)
+        )
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Size per spatial axis with pads: a multiple of the block."""
+        return tuple(s + sum(pair) for s, pair in zip(self.size, self.pairs, strict=True))
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """As the operator is given it: with a 1 for the channels where they come first."""
+        return self.block if self.layout == "NHWC" else (1, *self.block)
+
+    @property
+    def all_pairs(self) -> tuple[tuple[int, int], ...]:
+        """`pairs` to go with `block_shape`."""
+        return self.pairs if self.layout == "NHWC" else ((0, 0), *self.pairs)
+
+    @property
+    def kernel(self) -> ops.SpaceToBatch | ops.BatchToSpace | ops.ExtractPatches:
+        """What the operator means."""
+        if self.operator == "SpaceToBatch":
+            return ops.SpaceToBatch(self.block_shape, self.all_pairs)
+        if self.operator == "BatchToSpace":
+            return ops.BatchToSpace(self.block_shape, self.all_pairs)
+        assert self.window is not None
+        kernel, stride, rate = ((value,) * len(self.size) for value in self.window)
+        return ops.ExtractPatches(
+            kernel,
+            stride,
+            rate,
+            "valid" if self.amounts == "VALID" else "same_upper",
+            "channels_last" if self.layout == "NHWC" else "channels_first",
+        )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of the operator's input."""
+        if self.operator != "BatchToSpace":
+            return self.image
+        cells = tuple(s // b for s, b in zip(self.padded, self.block, strict=True))
+        small = replace(self, size=cells, batch=self.batch * math.prod(self.block))
+        return small.image
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the operator's output."""
+        shape = self.kernel.output_shape(self.input_shape)
+        return tuple(d for d in shape if isinstance(d, int))
+
+    @property
+    def elements(self) -> int:
+        """Of the larger of input and output."""
+        return max(math.prod(self.input_shape), math.prod(self.output_shape))
+
+    def data(self) -> np.ndarray:
+        """An input of small whole numbers, which every element type holds."""
+        values = np.random.default_rng(0).integers(0, 200, self.input_shape, np.uint8)
+        return values.astype(self.dtype)
+
+
+def full() -> list[Cell]:
+    """Every cell."""
+    cells: list[Cell] = []
+    for operator, layout in itertools.product(OPERATORS, LAYOUTS):
+        cells += _covering(_product(operator, layout), LARGEST)
+    return [*cells, *(c for c in _extra() if c not in cells)]
+
+
+def quick() -> list[Cell]:
+    """A few small cells of every group, different in channels as far as that goes."""
+    chosen: list[Cell] = []
+    for operator, layout in itertools.product(OPERATORS, LAYOUTS):
+        cells = _covering(_product(operator, layout), QUICK_LARGEST)
+        seen: set[int] = set()
+        for cell in cells:
+            if cell.elements < QUICK_LARGEST // 32 or cell.channels in seen:
+                continue
+            if len(seen) < QUICK_PER_GROUP:
+                seen.add(cell.channels)
+                chosen.append(cell)
+    return chosen
+
+
+def _product(operator: str, layout: str) -> Iterable[Cell]:
+    if operator == "ExtractPatches":
+        for c, s, window, padding in itertools.product(CHANNELS, SIZES, WINDOWS, ("VALID", "SAME")):
+            yield Cell(operator, layout, (s, s), c, padding, window=window)
+        return
+    for c, s, block, amounts in itertools.product(CHANNELS, SIZES, BLOCKS, AMOUNTS):
+        yield Cell(operator, layout, (s, s), c, amounts, block)
+
+
+def _covering(product: Iterable[Cell], largest: int) -> list[Cell]:
+    """Cells until every pair of values that fits the size limit is held by one."""
+    seen: set[frozenset[tuple[str, object]]] = set()
+    chosen = []
+    for cell in sorted(product, key=lambda c: zlib.crc32(c.name.encode())):
+        if cell.elements > largest:
+            continue
+        values = [(field, getattr(cell, field)) for field in _VARIED]
+        pairs = {frozenset(pair) for pair in itertools.combinations(values, 2)}
+        if not pairs <= seen:
+            seen |= pairs
+            chosen.append(cell)
+    return chosen
+
+
+_VARIED = ("size", "channels", "block", "amounts", "window")
+
+
+def _extra() -> list[Cell]:
+    """One and three spatial axes, larger batches, other element types, sizes met in real models."""
+    s2b, b2s, patches = OPERATORS
+    cells = []
+    for operator in (s2b, b2s):
+        cells += [
+            Cell(operator, "NHWC", (16384,), 64, "none", (4,)),
+            Cell(operator, "NHWC", (16001,), 32, "small", (8,)),
+            Cell(operator, "NCHW", (16384,), 64, "none", (4,)),
+            Cell(operator, "NHWC", (16, 64, 64), 16, "none", (2, 2, 2)),
+            Cell(operator, "NCHW", (16, 64, 64), 16, "small", (2, 2, 2)),
+            Cell(operator, "NCHW", (64, 64), 256, "none", (2, 2), batch=4),
+            Cell(operator, "NHWC", (128, 128), 32, "none", (2, 2), batch=8),
+            Cell(operator, "NHWC", (65, 65), 256, "none", (12, 12)),
+            Cell(operator, "NHWC", (33, 33), 960, "odd", (12, 12)),
+            Cell(operator, "NHWC", (512, 512), 64, "none", (2, 2)),
+            Cell(operator, "NCHW", (512, 512), 64, "none", (2, 2)),
+        ]
+        for dtype, layout in itertools.product(("uint8", "float16"), LAYOUTS):
+            cells.append(Cell(operator, layout, (224, 224), 16, "small", (2, 2), dtype=dtype))
+            cells.append(Cell(operator, layout, (512, 512), 3, "none", (4, 4), dtype=dtype))
+    cells += [
+        Cell(patches, "NHWC", (224, 224), 3, "VALID", window=(16, 16, 1)),
+        Cell(patches, "NHWC", (26, 26), 64, "VALID", window=(2, 2, 1)),
+        Cell(patches, "NHWC", (512, 512), 64, "VALID", window=(2, 2, 1)),
+        Cell(patches, "NHWC", (128, 128), 16, "SAME", window=(4, 2, 1), batch=4),
+        Cell(patches, "NCHW", (128, 128), 16, "SAME", window=(4, 2, 1), batch=4),
+        Cell(patches, "NHWC", (16, 32, 32), 16, "SAME", window=(3, 1, 1)),
+        Cell(patches, "NHWC", (16, 32, 32), 16, "VALID", window=(2, 2, 1)),
+    ]
+    for dtype, layout in itertools.product(("uint8", "float16"), LAYOUTS):
+        cells.append(Cell(patches, layout, (65, 65), 16, "SAME", window=(3, 1, 1), dtype=dtype))
+    return cells

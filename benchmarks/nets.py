@@ -1,0 +1,125 @@
+"""Time whole models as the package converts them, next to what tf2onnx makes of the same model.
+
+    python -m benchmarks.nets --build FOLDER                       write those of `zoo` (needs tf2onnx)
+    python -m benchmarks.nets --models FOLDER [--models FOLDER]    time what lies there
+
+A folder holds, for each NAME, `NAME.onnx` with the spatial operators left in it, `NAME.npz` with its
+input x and TensorFlow's output y, and `NAME.tf2onnx-default.onnx`, what tf2onnx writes when it is not
+told to leave any operator. Whole runs are timed, in turns, on the input x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+import onnx_spatial
+from benchmarks import peers, results, timing, zoo
+from benchmarks.results import Record
+from benchmarks.zoo import DEFAULT
+
+Array = npt.NDArray[Any]
+
+RESULTS = Path("docs/performance/nets.json")
+#: Sums of convolutions come out in another order; what is in a wrong place differs by about 1.
+TOLERANCE = 1e-3
+
+
+def measure(path: Path, threads: int, seconds: float) -> Record:
+    """Whole runs of one model, in microseconds."""
+    with np.load(path.with_suffix(".npz")) as stored:
+        x, y = stored["x"], stored["y"]
+    models: dict[str, onnx.ModelProto] = {}
+    notes: dict[str, str] = {}
+    for fuse in (True, False):
+        name = "ours" if fuse else "ours, not fused"
+        models[name] = onnx_spatial.convert(path, fuse=fuse, verify=False).model
+    if models["ours"].SerializeToString() == models["ours, not fused"].SerializeToString():
+        del models["ours, not fused"]
+    models["tf2onnx"] = onnx.load(path.with_name(path.stem + DEFAULT))
+    runs: dict[str, Callable[[], object]] = {}
+    for name, model in models.items():
+        options = timing.session_options(threads)
+        try:
+            session = ort.InferenceSession(
+                model.SerializeToString(), options, ["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime raises a class for each of its codes
+            if name != "tf2onnx":
+                raise
+            notes[name] = f"onnxruntime does not load it: {str(error).splitlines()[0][:200]}"
+            continue
+        data = session.get_inputs()[0].name
+        (found,) = session.run(None, {data: x})
+        difference = float(np.max(np.abs(found.astype(np.float64) - y), initial=0))
+        scale = max(1.0, float(np.max(np.abs(y), initial=0)))
+        if found.shape != y.shape or not difference <= TOLERANCE * scale:
+            if name != "tf2onnx":
+                raise timing.DisagreementError(f"{path.stem}: {name} gives other numbers")
+            notes[name] = "gives other numbers than TensorFlow"
+        value = ort.OrtValue.ortvalue_from_numpy(x)
+        runs[name] = partial(session.run_with_ort_values, None, {data: value})
+    us = results.rounded(timing.wall(runs, seconds))
+    return {"net": path.stem, "input": list(x.shape), "threads": threads, "us": us, "notes": notes}
+
+
+def models_in(folders: Iterable[Path]) -> list[Path]:
+    """The models of folders, in order of their names."""
+    return sorted(
+        path
+        for folder in folders
+        for path in folder.glob("*.onnx")
+        if not path.name.endswith(DEFAULT) and path.with_suffix(".npz").exists()
+    )
+
+
+@click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
+@click.option("--build", "target", type=click.Path(path_type=Path), help="Write the nets here.")
+@click.option(
+    "--models",
+    "folders",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="Time the models in this folder.",
+)
+@click.option("--threads", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
+@click.option("--seconds", type=float, default=4, show_default=True, help="Per model.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
+def main(
+    target: Path | None,
+    folders: tuple[Path, ...],
+    threads: tuple[int, ...],
+    seconds: float,
+    output: Path,
+) -> None:
+    """Build, or measure and write the results."""
+    if (target is None) == (not folders):
+        raise click.UsageError("say either --build FOLDER or --models FOLDER")
+    if target is not None:
+        if reason := peers.missing("tf2onnx"):
+            raise click.UsageError(reason)
+        zoo.build(target)
+        return
+    load = results.warn_of_load()
+    records = []
+    for count in threads or (1, 2):
+        for path in models_in(folders):
+            record = measure(path, count, seconds)
+            records.append(record)
+            figures = "  ".join(f"{name} {us / 1000:.2f} ms" for name, us in record["us"].items())
+            notes = "  ".join(f"{name} {note}" for name, note in record["notes"].items())
+            click.echo(f"{count} t  {path.stem}: {figures}  {notes}", err=True)
+    results.write(output, records, seconds=seconds, load=load)
+    click.echo(f"{output}: {len(records)} figures", err=True)
+
+
+if __name__ == "__main__":
+    main()
