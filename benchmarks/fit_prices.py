@@ -74,13 +74,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="how long to measure")
     parser.add_argument("--samples", type=Path, required=True, help="where measurements are kept")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--least", type=int, default=1 << 11, help="elements, at least")
     parser.add_argument("--kind", help="only nodes of this operator type")
     parser.add_argument("--fit-only", action="store_true", help="use the samples that are there")
     parser.add_argument("--dry-run", action="store_true", help="do not write prices.json")
     arguments = parser.parse_args()
     if not arguments.fit_only:
         rng = random.Random(arguments.seed)
-        _measure(arguments.samples, arguments.seconds, rng, arguments.kind)
+        _measure(arguments, rng)
     fitted = _fit(arguments.samples)
     if not arguments.dry_run:
         about = (
@@ -91,14 +92,15 @@ def main() -> None:
         PRICES.write_text(text + "\n")
 
 
-def _measure(path: Path, seconds: float, rng: random.Random, kind: str | None) -> None:
+def _measure(arguments: argparse.Namespace, rng: random.Random) -> None:
+    path: Path = arguments.samples
     path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + seconds
+    end = time.monotonic() + arguments.seconds
     with path.open("a") as file:
         while time.monotonic() < end:
-            case = _draw(rng)
+            case = _draw(rng, arguments.least)
             sizes = [float(np.prod(shape)) for shape in case.inputs]
-            if not 256 <= sum(sizes) <= _LARGEST or kind not in (None, case.op_type):
+            if not 256 <= sum(sizes) <= _LARGEST or arguments.kind not in (None, case.op_type):
                 continue
             times = [_time(case, threads) for threads in THREADS]
             record = {
@@ -173,9 +175,9 @@ def _durations(events: list[dict[str, int]], node: str) -> list[int]:
 # Nodes of random geometry
 
 
-def _draw(rng: random.Random) -> Case:
+def _draw(rng: random.Random, least: int) -> Case:
     itemsize = rng.choice([1, 2, 4, 4, 4, 8])
-    count = _log_uniform(rng, 1 << 11, 1 << 22)
+    count = _log_uniform(rng, least, 1 << 22)
     return rng.choice(_KINDS)(rng, itemsize, count)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from onnx_spatial.lowering import prices
 from onnx_spatial.lowering.prices import Work
 
 Size = int | ir.Value
+
+#: What an attribute of a node may be.
+Attribute = int | str | Sequence[int] | ir.Attr
 
 INT64_MAX = 2**63 - 1
 
@@ -89,7 +93,7 @@ class Emitter:
         op_type: str,
         *inputs: ir.Value | None,
         work: Work | None = None,
-        **attributes: int | Sequence[int] | ir.Attr,
+        **attributes: Attribute,
     ) -> ir.Value:
         """One node of the default domain with one output; the same node twice is one node.
 
@@ -107,14 +111,21 @@ class Emitter:
         inputs: Sequence[ir.Value | None],
         outputs: int,
         work: Work | None,
-        attributes: Mapping[str, int | Sequence[int] | ir.Attr],
+        attributes: Mapping[str, Attribute],
     ) -> tuple[ir.Value, ...]:
         key = (
             op_type,
             outputs,
             *map(id, inputs),
             *(
-                (k, id(v) if isinstance(v, ir.Attr) else v if isinstance(v, int) else tuple(v))
+                (
+                    k,
+                    id(v)
+                    if isinstance(v, ir.Attr)
+                    else v
+                    if isinstance(v, int | str)
+                    else tuple(v),
+                )
                 for k, v in attributes.items()
             ),
         )
@@ -314,7 +325,7 @@ class Emitter:
         else:
             allow_zero = self.opset >= 14
             shape = self.vector(dims, "shape")
-        extra = {"allowzero": 1} if allow_zero else {}
+        extra: dict[str, Any] = {"allowzero": 1} if allow_zero else {}
         return self.tensor(self.op("Reshape", x.value, shape, **extra), dims, x.itemsize)
 
     def reshape_to(self, value: ir.Value, dims: Sequence[int]) -> ir.Value:

@@ -216,7 +216,7 @@ class _Search:
             concat = prices.concat(parts, together, size, single=single and kind == "interleave")
             if far >= 1:
                 cost = split.nanoseconds + concat.nanoseconds + 2 * self.small
-                yield cost, Stage(kind, before, after)  # type: ignore[arg-type]
+                yield cost, Stage(kind, before, after)
 
     def _fused(self, stage: Stage, follower: Stage) -> float:
         """What is saved where a Gather fetches the parts that are interleaved then."""

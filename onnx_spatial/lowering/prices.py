@@ -9,7 +9,9 @@ thread and for two. Features:
     loop    repetitions of a kernel that hands each of them to the thread pool on its own
     run     contiguous pieces that are copied (single elements where nothing longer stays together)
     byte    bytes written
-    far     bytes beyond the first MiB: they come from memory instead of a cache
+    far     bytes beyond the first MiB: they come from another cache than the core's own
+    deep    bytes beyond the first 6 MiB: they come from memory
+    lost    pieces among these: a line of a cache is fetched for each, whether all of it is wanted or not
     wide, tall, square    elements of a [few, many], [many, few] or [many, many] Transpose
     aliased  those of a [many, many] Transpose whose rows or columns compete for cache lines
 
@@ -28,6 +30,7 @@ from importlib import resources
 
 #: Bytes that stay in a cache from one node to the next.
 _NEAR = 1 << 20
+_SHARED = 6 << 20
 
 #: Sizes that a file claims may be more than a float holds.
 MOST = 1 << 200
@@ -76,7 +79,15 @@ def _prices() -> dict[str, list[Features]]:
 
 
 def _moved(runs: float, size: float) -> Features:
-    return {"call": 1, "run": runs, "byte": size, "far": max(0, size - _NEAR)}
+    deep = max(0, size - _SHARED)
+    return {
+        "call": 1,
+        "run": runs,
+        "byte": size,
+        "far": max(0, size - _NEAR),
+        "deep": deep,
+        "lost": runs * deep / max(size, 1),
+    }
 
 
 def small() -> Work:

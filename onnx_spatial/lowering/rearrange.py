@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -207,7 +208,7 @@ def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     return emit.tensor(flat, dims, request.itemsize), tail
 
 
-def _allow_zero(emit: Emitter) -> dict[str, int]:
+def _allow_zero(emit: Emitter) -> dict[str, Any]:
     return {"allowzero": 1} if emit.opset >= 14 else {}
 
 
@@ -288,7 +289,7 @@ def _numbered(
     for cell, b in zip(cells, block, strict=False):
         space.append((len(sizes), len(sizes) + 1))
         sizes += [cell, b]
-    channels = [(len(sizes) + i,) for i in range(len(rest))]
+    channels: list[Order] = [(len(sizes) + i,) for i in range(len(rest))]
     return (*sizes, *rest), space, channels
 
 

@@ -93,7 +93,7 @@ def _terms(op: ExtractPatches, emit: Emitter, w: Windows) -> list[Term]:
     """Rows of [N, S.., windows along the last axis] in the order of the output."""
     last = len(op.kernel) - 1
     stride: Size = w.counts[last]
-    outside, inside = [Term(w.counts[last], 1)], []
+    outside, inside = [Term(w.counts[last], 1)], list[Term]()
     for number in reversed(range(last)):
         places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
         outside.insert(0, Term(w.counts[number], stride, op.strides[number]))
