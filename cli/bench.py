@@ -10,7 +10,7 @@ from rich.text import Text
 from onnx_spatial.benchmark import Benchmark, SiteTime, Way
 from onnx_spatial.benchmark import bench as run_benchmark
 from onnx_spatial.cli import data, options, render
-from onnx_spatial.errors import SpatialError, one_line
+from onnx_spatial.errors import one_line
 from onnx_spatial.ops.shapes import show
 
 
@@ -64,38 +64,23 @@ def bench(
     counts = _counts(threads)
     sizes = options.sizes("--static", static)
     given = options.shapes("--shape", shapes)
-    code = 0
-    documents: list[dict[str, object]] = []
-    for model in models:
-        try:
-            with output.progress() as progress:
-                found = run_benchmark(
-                    model,
-                    threads=counts,
-                    seconds=seconds,
-                    runs=runs,
-                    static=sizes,
-                    domains=domains,
-                    inputs=data.inputs(model, inputs),
-                    shapes=given,
-                    max_rank=max_rank,
-                    seed=seed,
-                    progress=progress,
-                )
-        except SpatialError as error:
-            if len(models) == 1:
-                raise
-            output.err.print(f"error: {error}", soft_wrap=True)
-            documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
-            code = max(code, error.exit_code)
-            continue
-        documents.append(found.to_dict())
-        if not as_json and not quiet:
-            _show(output.out, found)
-    if as_json:
-        one = len(models) == 1
-        output.document(documents[0] if one else {"version": 1, "models": documents})
-    return code
+
+    def look(model: str, progress: options.Progress) -> Benchmark:
+        return run_benchmark(
+            model,
+            threads=counts,
+            seconds=seconds,
+            runs=runs,
+            static=sizes,
+            domains=domains,
+            inputs=data.inputs(model, inputs),
+            shapes=given,
+            max_rank=max_rank,
+            seed=seed,
+            progress=progress,
+        )
+
+    return options.each_model(output, models, look, lambda found: _show(output.out, found))
 
 
 def _counts(text: str) -> list[int]:

@@ -6,7 +6,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import options, render
-from onnx_spatial.errors import SpatialError
+from onnx_spatial.conversion import Inspection
 
 
 @click.command(short_help="What is in a model, what would be done, and why not.")
@@ -34,32 +34,21 @@ def inspect(
     """
     output = options.start(context, as_json, quiet, verbose)
     sizes = options.sizes("--static", static)
-    code = 0
-    documents: list[dict[str, object]] = []
-    for model in models:
-        try:
-            with output.progress() as progress:
-                found = onnx_spatial.inspect(
-                    model,
-                    domains=domains,
-                    static=sizes,
-                    max_rank=max_rank,
-                    strategy=strategy,
-                    progress=progress,
-                )
-        except SpatialError as error:
-            if len(models) == 1:
-                raise
-            output.err.print(f"error: {error}", soft_wrap=True)
-            documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
-            code = max(code, error.exit_code)
-            continue
-        documents.append(found.to_dict())
-        if any(site.action == "refuse" for site in found.sites):
-            code = max(code, 3)
-        if not as_json and not quiet:
-            render.inspection(output.out, found, verbose=verbose)
-    if as_json:
-        one = len(models) == 1
-        output.document(documents[0] if one else {"version": 1, "models": documents})
-    return code
+
+    def look(model: str, progress: options.Progress) -> Inspection:
+        return onnx_spatial.inspect(
+            model,
+            domains=domains,
+            static=sizes,
+            max_rank=max_rank,
+            strategy=strategy,
+            progress=progress,
+        )
+
+    def show(found: Inspection) -> None:
+        render.inspection(output.out, found, verbose=verbose)
+
+    def code_of(found: Inspection) -> int:
+        return 3 if any(site.action == "refuse" for site in found.sites) else 0
+
+    return options.each_model(output, models, look, show, code_of)

@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 from rich.console import Console
@@ -21,6 +21,19 @@ from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
 from onnx_spatial.ops.shapes import INT64_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Documented(Protocol):
+    """What a command finds out about a model."""
+
+    def to_dict(self) -> dict[str, object]:
+        """For --json."""
+
+
+R = TypeVar("R", bound=Documented)
+
+#: Is called with a line of text now and then, where there is a terminal.
+Progress = Callable[[str], None] | None
 
 #: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
 _PIPE_WIDTH = 1000
@@ -168,6 +181,48 @@ def start(context: click.Context, as_json: bool, quiet: bool, verbose: bool) -> 
     # Libraries below remark on odd models in their own words; what matters is said by ours.
     logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
     return output
+
+
+def each_model(
+    output: Output,
+    models: Sequence[str],
+    look: Callable[[str, Progress], R],
+    show: Callable[[R], None],
+    code_of: Callable[[R], int] = lambda _: 0,
+) -> int:
+    """Look at every model, also behind one that fails, and return the highest exit code.
+
+    Args:
+        output: of the run; with --json it gets one document in the end.
+        models: paths.
+        look: at one of them; its second argument is called with lines of progress.
+        show: what was found, to a person.
+        code_of: exit code of what was found.
+
+    Raises:
+        SpatialError: the only model fails.
+    """
+    code = 0
+    documents: list[dict[str, object]] = []
+    for model in models:
+        try:
+            with output.progress() as progress:
+                found = look(model, progress)
+        except SpatialError as error:
+            if len(models) == 1:
+                raise
+            output.err.print(f"error: {error}", soft_wrap=True)
+            documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
+            code = max(code, error.exit_code)
+            continue
+        documents.append(found.to_dict())
+        code = max(code, code_of(found))
+        if not output.json and not output.quiet:
+            show(found)
+    if output.json:
+        one = len(models) == 1
+        output.document(documents[0] if one else {"version": 1, "models": documents})
+    return code
 
 
 def sizes(option: str, values: Sequence[str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ one, and both; prices come from `prices`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -107,8 +107,8 @@ class _Search:
         self._try(0.0, (), before, after, ())
         if len(before) > _MOST_FACTORS:
             return self.found
-        firsts = self._swaps_from(before)
-        lasts = self._swaps_to(after)
+        firsts = self._cheapest((before, order) for order in swaps(before))
+        lasts = self._cheapest((order, after) for order in swaps(after))
         for cost, stage in firsts:
             self._try(cost, (stage,), stage.after, after, ())
         for cost, stage in lasts:
@@ -121,12 +121,9 @@ class _Search:
                     self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
         return self.found
 
-    def _swaps_from(self, order: Order) -> list[tuple[float, Stage]]:
-        found = [s for to in swaps(order) if (s := self._swap(order, to)) is not None]
-        return sorted(found, key=lambda pair: pair[0])
-
-    def _swaps_to(self, order: Order) -> list[tuple[float, Stage]]:
-        found = [s for come in swaps(order) if (s := self._swap(come, order)) is not None]
+    def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
+        """The changes that can be made, the cheapest first."""
+        found = [s for change in changes if (s := self._swap(*change)) is not None]
         return sorted(found, key=lambda pair: pair[0])
 
     def _swap(self, before: Order, after: Order) -> tuple[float, Stage] | None:
@@ -220,7 +217,7 @@ class _Search:
 
     def _fused(self, stage: Stage, follower: Stage) -> float:
         """What is saved where a Gather fetches the parts that are interleaved then."""
-        if stage.kind != "gather" or not fusable(follower):
+        if stage.kind != "gather" or self.p.unknown or not fusable(follower):
             return 0.0
         parts = self._size(follower.before[: _moved_back(follower)])
         split = prices.split(parts, parts, self.total * self.p.itemsize, single=False)

@@ -8,7 +8,7 @@ sizes that are known at run time only, it is computed there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,19 +25,6 @@ LONGEST = 1 << 13
 
 #: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
 LARGEST = 1 << 24
-
-
-@dataclass(frozen=True, eq=False)
-class IndexAxis:
-    """One axis of an index whose terms are known.
-
-    Attributes:
-        factors: of the rearrangement that it stands for.
-        offsets: what each of its entries adds to the row number.
-    """
-
-    factors: tuple[int, ...]
-    offsets: Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,25 +63,25 @@ class Term:
 
 
 def constant_index(
-    emit: Emitter, axes: Sequence[IndexAxis], start: int = 0
+    emit: Emitter, axes: Sequence[Numbers], start: int = 0
 ) -> tuple[ir.Value, list[Size]]:
     """(the flat index, its dims)
 
     Args:
         emit: where the nodes go.
-        axes: outermost first.
+        axes: what each entry of each axis adds to the row number, outermost first.
         start: is added to every entry.
     """
-    lengths = [len(axis.offsets) for axis in axes]
+    lengths = [len(axis) for axis in axes]
     count = math.prod(lengths)
     check_length(count)
-    largest = start + sum(int(axis.offsets.max(initial=0)) for axis in axes)
+    largest = start + sum(int(axis.max(initial=0)) for axis in axes)
     dtype = np.int32 if largest < 2**31 else np.int64
     if count <= LONGEST or len(axes) < 2:
-        return emit.constant(_sum(axes, start).astype(dtype), "rows"), [count]
+        return emit.constant((outer_sum(axes) + start).astype(dtype), "rows"), [count]
     cut = min(range(1, len(axes)), key=lambda i: math.prod(lengths[:i]) + math.prod(lengths[i:]))
-    column = emit.constant(_sum(axes[:cut], start).astype(dtype)[:, None], "rows")
-    row = emit.constant(_sum(axes[cut:], 0).astype(dtype)[None], "rows")
+    column = emit.constant((outer_sum(axes[:cut]) + start).astype(dtype)[:, None], "rows")
+    row = emit.constant(outer_sum(axes[cut:]).astype(dtype)[None], "rows")
     table = emit.op("Add", column, row)
     return emit.op("Reshape", table, emit.ints([count], "shape")), [count]
 
@@ -102,7 +89,7 @@ def constant_index(
 def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
     """(the index, its dims): flat if all terms are known, else with one axis for each term."""
     if all(term.known for term in terms):
-        return constant_index(emit, [IndexAxis((), term.offsets()) for term in terms])
+        return constant_index(emit, [term.offsets() for term in terms])
     total: ir.Value | None = None
     for place, term in enumerate(terms):
         column = [1] * len(terms)
@@ -119,10 +106,9 @@ def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
 
 def _at_run_time(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
     if isinstance(term.steps, np.ndarray):
-        steps = emit.constant(term.steps.reshape(column), "steps")
-        if isinstance(term.stride, int):
-            return emit.constant(term.offsets().reshape(column), "rows")
-        return emit.op("Mul", steps, term.stride)
+        return emit.op(
+            "Mul", emit.constant(term.steps.reshape(column), "steps"), emit.size(term.stride)
+        )
     if isinstance(term.stride, int):
         numbers = emit.range(term.steps, max(1, term.step * term.stride))  # 0 where all is empty
     else:
@@ -142,8 +128,9 @@ def check_length(count: int) -> None:
         raise ConversionError(f"it would take an index of {count} entries")
 
 
-def _sum(axes: Sequence[IndexAxis], start: int) -> Numbers:
-    total = np.full(1, start, np.int64)
+def outer_sum(axes: Iterable[Numbers]) -> Numbers:
+    """Every sum of one entry of each axis, the last axis fastest."""
+    total = np.zeros(1, np.int64)
     for axis in axes:
-        total = np.add.outer(total, axis.offsets).reshape(-1)
+        total = np.add.outer(total, axis).reshape(-1)
     return total

@@ -5,6 +5,7 @@ Strategies that differ only in the kinds of stages that they use share this.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -16,11 +17,14 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import factoring, prices
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.factoring import Kind, Problem, Stage
-from onnx_spatial.lowering.index import IndexAxis, check_length, constant_index
+from onnx_spatial.lowering.index import Numbers, check_length, constant_index, outer_sum
 from onnx_spatial.lowering.rearrange import Order, Rearrangement
 from onnx_spatial.lowering.request import Request
 
 _ANY_RANK = 64
+
+#: Factors that are one axis of an index, in order, with what is cut off its begin and end.
+Cuts = dict[Order, tuple[Size, Size]]
 
 
 def lowered(
@@ -210,11 +214,12 @@ class _Moving:
         """(row numbers, their dims)"""
         front, back = stage.kept
         source = stage.before[front : len(stage.before) - back]
-        axes = self._axes(source, moving, crops)
+        cuts = self._cuts(moving, crops)
+        axes = self._axes(source, cuts)
         if axes is not None:
             return constant_index(self.emit, axes)
-        dims, crop = self._dims(moving, crops)
-        return self._at_run_time(source, moving, dims, crop), self._lengths(dims, crop)
+        lengths = [self._length(group, cut) for group, cut in cuts.items()]
+        return self._at_run_time(source, moving, cuts, lengths), lengths
 
     def _part(
         self, stage: Stage, few: Order, others: Order, crops: dict[int, Order], number: int
@@ -222,84 +227,52 @@ class _Moving:
         """The same for one entry of the leading factors."""
         back = stage.kept[1]
         source = stage.before[: len(stage.before) - back]
-        axes = self._axes(source, (*few, *others), crops)
+        axes = self._axes(source, self._cuts((*few, *others), crops))
         if axes is None:
             raise ConversionError("the parts to interleave are not known before the run")
-        leading = [axis for axis in axes if axis.factors and set(axis.factors) <= set(few)]
-        offsets = np.zeros(1, np.int64)
-        for axis in leading:
-            offsets = np.add.outer(offsets, axis.offsets).reshape(-1)
-        return constant_index(
-            self.emit, [a for a in axes if a not in leading], int(offsets[number])
-        )
+        leading = axes[: len(few)]  # no crop joins factors that are taken apart
+        start = int(outer_sum(leading)[number])
+        return constant_index(self.emit, axes[len(few) :], start)
 
-    def _axes(
-        self, source: Order, moving: Order, crops: dict[int, Order]
-    ) -> list[IndexAxis] | None:
+    def _cuts(self, moving: Order, crops: dict[int, Order]) -> Cuts:
+        """The factors that are one axis of the index each, in order, with what is cut off."""
+        cropped = {group[0]: (axis, group) for axis, group in crops.items()}
+        cuts: Cuts = {}
+        rest = list(moving)
+        while rest:
+            axis, group = cropped.get(rest[0], (None, (rest[0],)))
+            cuts[group] = (0, 0) if axis is None else self.r.crops[axis]
+            del rest[: len(group)]
+        return cuts
+
+    def _axes(self, source: Order, cuts: Cuts) -> list[Numbers] | None:
         """What each axis of the index adds to the row number; None if that is not known."""
         strides: dict[int, int] = {}
         stride = 1
         for factor in reversed(source):
-            size = self.size([factor]) if not self._is_glued(factor) else None
-            if not isinstance(size, int):
+            size = self.r.sizes[factor]
+            if self._is_glued(factor) or not isinstance(size, int):
                 return None
             strides[factor] = stride
             stride *= size
         axes = []
-        cropped = {group[0]: (axis, group) for axis, group in crops.items()}
-        skip: set[int] = set()
-        for factor in moving:
-            if factor in skip:
-                continue
-            axis, group = cropped.get(factor, (None, (factor,)))
-            offsets = np.zeros(1, np.int64)
-            for f in group:
-                count = self.r.sizes[f]
-                assert isinstance(count, int)
-                check_length(len(offsets) * count)
-                offsets = np.add.outer(offsets, np.arange(count) * strides[f]).reshape(-1)
-            if axis is not None:
-                begin, end = self.r.crops[axis]
-                if not isinstance(begin, int) or not isinstance(end, int):
-                    return None
-                offsets = offsets[begin : len(offsets) - end]
-            axes.append(IndexAxis(group, offsets))
-            skip.update(group)
+        for group, (begin, end) in cuts.items():
+            if not isinstance(begin, int) or not isinstance(end, int):
+                return None
+            counts = [n for f in group if isinstance(n := self.r.sizes[f], int)]
+            check_length(math.prod(counts))
+            offsets = outer_sum(
+                np.arange(n) * strides[f] for n, f in zip(counts, group, strict=True)
+            )
+            axes.append(offsets[begin : len(offsets) - end])
         return axes
 
-    def _dims(
-        self, moving: Order, crops: dict[int, Order]
-    ) -> tuple[list[Order], dict[Order, tuple[Size, Size]]]:
-        """(groups of factors that are one axis of the index, what is cut off each)"""
-        starts = {group[0]: (axis, group) for axis, group in crops.items()}
-        groups: list[Order] = []
-        cut = {}
-        skip: set[int] = set()
-        for factor in moving:
-            if factor in skip:
-                continue
-            if factor in starts:
-                axis, group = starts[factor]
-                cut[group] = self.r.crops[axis]
-            else:
-                group = (factor,)
-            groups.append(group)
-            skip.update(group)
-        return groups, cut
-
-    def _lengths(self, groups: list[Order], cut: dict[Order, tuple[Size, Size]]) -> list[Size]:
+    def _length(self, group: Order, cut: tuple[Size, Size]) -> Size:
         emit = self.emit
-        return [
-            emit.sub(emit.sub(self.size(g), cut[g][0]), cut[g][1]) if g in cut else self.size(g)
-            for g in groups
-        ]
+        return emit.sub(emit.sub(self.size(group), cut[0]), cut[1])
 
     def _at_run_time(
-        self,
-        source: Order,
-        moving: Order,
-        groups: list[Order],
-        cut: dict[Order, tuple[Size, Size]],
+        self, source: Order, moving: Order, cuts: Cuts, lengths: Sequence[Size]
     ) -> ir.Value:
         """Number the rows, and move the numbers."""
         emit = self.emit
@@ -309,14 +282,13 @@ class _Moving:
         inner = sorted(runs, key=lambda group: source.index(group[0]))
         numbers = emit.reshape(numbers, [self.size(group) for group in inner])
         numbers = emit.transpose(numbers, [inner.index(group) for group in runs])
-        numbers = emit.reshape(numbers, [self.size(group) for group in groups])
-        axes = [i for i, group in enumerate(groups) if group in cut]
+        numbers = emit.reshape(numbers, [self.size(group) for group in cuts])
+        axes = [i for i, pair in enumerate(cuts.values()) if _padded(pair)]
         if not axes:
             return numbers.value
-        dims = self._lengths(groups, cut)
-        starts = [cut[groups[i]][0] for i in axes]
-        ends = [emit.sub(self.size(groups[i]), cut[groups[i]][1]) for i in axes]
-        return emit.slice(numbers, axes, starts, ends, dims).value
+        begins, ends = zip(*(list(cuts.values())[i] for i in axes), strict=True)
+        stops = [emit.sub(numbers.dims[i], end) for i, end in zip(axes, ends, strict=True)]
+        return emit.slice(numbers, axes, begins, stops, lengths).value
 
 
 def moved(

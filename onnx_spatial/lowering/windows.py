@@ -38,11 +38,9 @@ class Windows:
         around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
         for axis, sample in zip(op.spatial_axes, axes, strict=True):
             around[axis] = (sample.begin, sample.end)
-        rank = x.rank
-        perm = list(
-            request.before or range(rank)
-        )  # axis of the value for each axis of the operator
-        given = [perm.index(axis) for axis in range(rank)]
+        # axis of the value for each axis of the operator, and back
+        perm = list(request.before or range(x.rank))
+        given = [perm.index(axis) for axis in range(x.rank)]
         x = emit.tensor(x.value, [x.dims[axis] for axis in given], x.itemsize)
         x = pad(
             emit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnx_spatial.lowering import factoring, prices
-from onnx_spatial.lowering.factoring import Problem
+from onnx_spatial.lowering.factoring import Problem, Stage
 
 ALL = frozenset({"transpose", "gather", "interleave", "deinterleave"})
 
@@ -97,3 +98,31 @@ def test_swaps_are_all_changes_of_two_neighbours(n):
     found = list(factoring.swaps(tuple(range(n))))
     assert len(found) == len(set(found)) == math.comb(n + 1, 3)
     assert all(sorted(order) == list(range(n)) for order in found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        # [X, b*C] -> [b*C, X], then [b, C, X] -> [b, X, C]: the Reshape only splits
+        (((0, 1, 2), (1, 2, 0)), ((1, 2, 0), (1, 0, 2)), True),
+        # [A, b, W] -> [b, A, W], then [b*A*Wb, c] -> [c, b*A*Wb]: it joins b and A
+        (((0, 1, 2, 3), (1, 0, 2, 3)), ((1, 0, 2, 3), (3, 1, 0, 2)), False),
+    ],
+)
+def test_two_transposes_are_one_for_onnxruntime_where_the_reshape_between_only_splits(
+    first, second, one
+):
+    stages = [Stage("transpose", *orders) for orders in (first, second)]
+    assert factoring.merged(*stages) == one
+    gather = Stage("gather", *second)
+    assert not factoring.merged(stages[0], gather)
+
+
+def test_no_plan_holds_two_transposes_that_would_be_merged():
+    only = frozenset({"transpose"})
+    for after in itertools.permutations(range(4)):
+        problem = Problem(
+            (64, 2, 56, 3), (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64
+        )
+        stages = factoring.stages(problem) or ()
+        assert not any(factoring.merged(a, b) for a, b in itertools.pairwise(stages))

@@ -7,13 +7,15 @@ from random import Random
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import sampling
 from converting import convert, plan
 from hypothesis import given, settings
 from sampling import Form, Sample
 
-from onnx_spatial.lowering import STRATEGIES
+from onnx_spatial import facts
+from onnx_spatial.lowering import STRATEGIES, Request, choose, index, rank, row_gather
 
 NAMES = [strategy.name for strategy in STRATEGIES]
 
@@ -210,3 +212,45 @@ def test_static_images_fit_a_rank_of_4_and_sequences_one_of_3(limit, layout):
         form = Form((factor, *data.shape[1:]), frozenset(), 17, 8, None)
         (site,) = plan(form.model(sample), max_rank=limit).sites
         assert site.action == "lower", site.reason
+
+
+@pytest.fixture
+def long_indices(monkeypatch):
+    """Indices are stored as tables however short they are, as those of large images are."""
+    for module in (index, row_gather):
+        monkeypatch.setattr(module, "LONGEST", 0)
+
+
+@pytest.mark.parametrize("name", ["gather", "interleave", "row-gather", "planes", "taps"])
+def test_long_indices_are_exact(name, long_indices):
+    """Runtimes add the tables up when they load; the samples here are too small for any."""
+    for seed in range(150):
+        rng = Random(seed)
+        sample = SUITED[name](rng)
+        shape = sample.inputs[0].shape
+        form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
+        choose._RANKINGS.clear()
+        made = plan(form.model(sample), strategy=name)
+        assert made.model is not None
+        sampling.check(sample, form, made.model)
+    choose._RANKINGS.clear()
+
+
+def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
+    """onnxruntime merges the two; a Gather between them keeps them apart."""
+    sample = Sample(
+        "tfnd",
+        "SpaceToBatchND",
+        sampling.TF,
+        (np.zeros((1, 200, 24), np.float32), np.array([4]), np.array([[0, 0]])),
+    )
+    (finding,) = facts.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
+    inputs = [ir.Value(name=name) for name in "xyz"]
+    plain = Request.of(finding.call, finding.facts, inputs, finding.element_types, 17)
+    costs = {
+        near: {c.strategy: c.estimated_us for c in rank(replace(plain, near=near)).fitting}
+        for near in ((False, False), (False, True), (True, False))
+    }
+    alone, behind, front = costs.values()
+    assert behind["transpose"] > alone["transpose"] < front["transpose"]
+    assert behind["gather"] == alone["gather"] == front["gather"]
