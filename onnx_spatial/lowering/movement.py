@@ -168,7 +168,8 @@ class _Moving:
         lead, tail = self.size(stage.before[:front]), self.size(stage.before[count:])
         few, many = (left, right) if stage.kind == "interleave" else (right, left)
         parts, length = self.size(few), self.size(many)
-        assert isinstance(parts, int)
+        if not isinstance(parts, int):  # a Gather has cropped them by what only the run knows
+            raise ConversionError("the parts to interleave are not known before the run")
         emit = self.emit
         rows = emit.product([lead, length])
         if stage.kind == "interleave":

@@ -556,3 +556,22 @@ def test_absorption_that_costs_more_is_declined(monkeypatch) -> None:
     if not site.absorbed:
         assert site.declined == ("the Transposes around it cost no more than absorbing them",)
     proven(made, convert(made))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels):
+    """The channels are few parts to interleave, but a Gather before that crops them."""
+    block = np.array([1, 2, 2, 2, 1])
+    data = np.arange(8 * 8 * channels, dtype=np.float32).reshape(8, 2, 2, 2, channels)
+    begins, ends = np.array([0] * 5), np.array([0, 0, 1, 0, channels - 1])
+    shape = [None, None, None, None, channels]
+    site = one_node(
+        "BatchToSpace",
+        (data, block, begins, ends),
+        domain=OPENVINO,
+        shape=shape,
+        run_time=(3,),
+    )
+    perm = (0, 2, 3, 4, 1)
+    made = between_transposes(site, 5, before=perm)
+    reference.agree(made, {"x": unturned(data, perm), "p3": ends})
