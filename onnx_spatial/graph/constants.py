@@ -66,9 +66,11 @@ class Scope:
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._known: dict[str, Array | None] = {}
+        self._inputs: set[str] = set()
         self.types: dict[str, onnx.TypeProto] = {}
         if isinstance(graph, onnx.GraphProto):
-            inputs = {v.name for v in graph.input} if overridable else set()
+            self._inputs = {v.name for v in graph.input}
+            inputs = self._inputs if overridable else set()
             for tensor in graph.initializer:
                 if tensor.name not in inputs:
                     self._tensors[tensor.name] = tensor
@@ -78,20 +80,35 @@ class Scope:
             for info in (*graph.value_info, *graph.output, *graph.input):
                 if info.HasField("type"):
                     self.types[info.name] = info.type
-            self._declared = {v.name for v in graph.input} | self._tensors.keys()
+            self._declared = self._inputs | self._tensors.keys()
         else:
             self._declared = set(graph.input)
         for node in graph.node:
             self._producers.update((name, node) for name in node.output if name)
 
+    @property
+    def opset(self) -> int:
+        """Version of the default domain; 1 where none is imported."""
+        return self._opsets.get("", self._opsets.get("ai.onnx", 1))
+
     def type(self, name: str) -> onnx.TypeProto | None:
         """The type of a value that can be seen here, as far as it is known."""
-        scope = self._owner(name)
+        scope = self.owner(name)
         return scope.types.get(name) if scope is not None else None
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """The node that computes a value that can be seen here; None for inputs and initializers."""
+        owner = self.owner(name)
+        return owner._producers.get(name) if owner is not None else None
+
+    def is_fed(self, name: str) -> bool:
+        """Whether a value is an input of the main graph, which the caller of the model feeds."""
+        owner = self.owner(name)
+        return owner is not None and owner._parent is None and name in owner._inputs
 
     def damaged(self, name: str) -> onnx.TensorProto | None:
         """The stored tensor of that name, if it is small and in the file but cannot be read."""
-        owner = self._owner(name)
+        owner = self.owner(name)
         tensor = owner._tensors.get(name) if owner is not None else None
         if tensor is None or _is_elsewhere(tensor) or _array(tensor) is not None:
             return None
@@ -99,7 +116,7 @@ class Scope:
 
     def value(self, name: str) -> Array | None:
         """The value of a tensor if nothing of it is left to the run, else None."""
-        owner = self._owner(name)
+        owner = self.owner(name)
         if owner is None:
             return None
         # Depth first without recursion; a source that is still in work (a cyclic graph) is unknown.
@@ -118,7 +135,8 @@ class Scope:
                 stack.extend((o, s) for o, s in sources if (id(o), s) not in in_work)
         return owner._known[name]
 
-    def _owner(self, name: str) -> Scope | None:
+    def owner(self, name: str) -> Scope | None:
+        """The scope of the graph that a value seen here belongs to: this one or an outer one."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope._producers or name in scope._declared:
@@ -130,7 +148,7 @@ class Scope:
         node = self._producers.get(name)
         if name in self._known or name in self._tensors or node is None or not _foldable(node):
             return []
-        owners = [(self._owner(source), source) for source in node.input if source]
+        owners = [(self.owner(source), source) for source in node.input if source]
         return [(o, source) for o, source in owners if o is not None and source not in o._known]
 
     def _evaluate(self, name: str) -> Array | None:
@@ -149,7 +167,7 @@ class Scope:
         for source in node.input:
             if not source:
                 continue
-            owner = self._owner(source)
+            owner = self.owner(source)
             known = owner._known.get(source) if owner is not None else None
             if known is None or known.size > SMALL:
                 return None

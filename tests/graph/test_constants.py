@@ -132,6 +132,22 @@ def test_subgraphs_see_outer_values_and_their_own():
     assert other.value("d") is None  # the other branch's
 
 
+def test_producers_and_owners_are_found_through_outer_graphs():
+    outer, then, other = scopes("""g (bool c, float[2,3] x) => (int64[2] y) <int64[2] a = {2, 3}> {
+            b = Add(a, a)
+            y = If (c) <
+                then_branch = t () => (int64[2] v) { v = Add(b, a) },
+                else_branch = e () => (int64[2] w) { w = Shape(x) }>
+        }""")
+    assert (then.producer("v").op_type, then.owner("v")) == ("Add", then)
+    assert (then.producer("b").op_type, then.owner("b")) == ("Add", outer)
+    assert other.producer("x") is other.producer("a") is None
+    assert outer.owner("v") is outer.producer("v") is None
+    assert [other.is_fed(name) for name in ("x", "c", "a", "b", "w", "v")] == [True] * 2 + [
+        False
+    ] * 4
+
+
 def test_inputs_of_a_body_hide_nothing_and_are_not_known():
     _, body = (
         scopes("""g (int64 n, int64[2] x) => (int64[2] y) <bool go = {1}, int64[2] a = {2, 3}> {

@@ -1,0 +1,293 @@
+"""Whole numbers that only the run knows, as polynomials over what cannot be taken apart.
+
+    Sub(Add(Mul(Div(h, 2), 2), 3), Mul(2, Div(h, 2)))      is      3
+
+An `Expression` is an integer combination of products of atoms. Atoms are the quantities that the
+ring rules end at: a dim, an element of some tensor, a quotient. What an atom computes is part of
+its key, so that the same computation, written down twice, is the same atom; the normal form then
+sees that a difference is a constant, wherever the two computations stand in the model.
+
+Sums and products that grow too large for that become atoms themselves: they are still equal to
+themselves, only their parts no longer cancel against anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from weakref import WeakValueDictionary
+
+#: Products that an expression may have, and pairs of them that a multiplication may take.
+MAX_TERMS = 64
+_MAX_PAIRS = 256
+#: Atoms that a product may have.
+_MAX_DEGREE = 8
+
+
+class Atom:
+    """A whole number of which nothing is known but its key; use `Expression.atom` to make one.
+
+    There is one atom for a key: atoms are equal if they are the same object, and expressions over
+    long chains of atoms compare without looking into the chain.
+    """
+
+    __slots__ = ("__weakref__", "key", "nonnegative", "serial")
+
+    def __init__(self, key: Hashable, nonnegative: bool, serial: int) -> None:
+        self.key = key
+        self.nonnegative = nonnegative
+        self.serial = serial
+
+    def __repr__(self) -> str:
+        name = self.key.operator if isinstance(self.key, Computed) else "atom"
+        return f"{name}#{self.serial}"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Key of an atom that an operator computes.
+
+    Attributes:
+        operator: type of the ONNX operator.
+        details: attributes and element types, as far as the result depends on them.
+        operands: what it is applied to, in the operator's order; a frozenset if order is nothing.
+    """
+
+    operator: str
+    details: tuple[Hashable, ...]
+    operands: tuple[Expression, ...] | frozenset[Expression]
+
+
+_Product = tuple[Atom, ...]
+
+_atoms: WeakValueDictionary[tuple[Hashable, bool], Atom] = WeakValueDictionary()
+_serials = itertools.count(1)
+_making = threading.Lock()
+
+
+def _atom(key: Hashable, nonnegative: bool) -> Atom:
+    with _making:
+        found = _atoms.get((key, nonnegative))
+        if found is None:
+            found = _atoms[key, nonnegative] = Atom(key, nonnegative, next(_serials))
+        return found
+
+
+class Expression:
+    """A whole number: an integer combination of products of atoms, plus a constant."""
+
+    __slots__ = ("_hash", "_terms")
+
+    def __init__(self, terms: Mapping[_Product, int]) -> None:
+        self._terms = {product: factor for product, factor in terms.items() if factor}
+        self._hash = hash(frozenset(self._terms.items()))
+
+    @classmethod
+    def of(cls, value: int) -> Expression:
+        """A known number."""
+        return cls({(): int(value)})
+
+    @classmethod
+    def atom(cls, key: Hashable, *, nonnegative: bool = False) -> Expression:
+        """A number of which only `key` is known: the same key (and claim) is the same number.
+
+        Args:
+            key: says what the number is; it is kept as long as an expression refers to it.
+            nonnegative: the caller knows that the number is never below zero.
+        """
+        return cls({(_atom(key, nonnegative),): 1})
+
+    @property
+    def terms(self) -> Mapping[tuple[Atom, ...], int]:
+        """Factors of the products of atoms; the constant is that of the empty product."""
+        return MappingProxyType(self._terms)
+
+    @property
+    def constant(self) -> int | None:
+        """The value, if it is a known number, else None."""
+        if not self._terms:
+            return 0
+        return self._terms.get(()) if len(self._terms) == 1 else None
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether the number is provably not below zero."""
+        return all(
+            factor > 0 and all(atom.nonnegative for atom in product)
+            for product, factor in self._terms.items()
+        )
+
+    def is_below(self, bound: int) -> bool:
+        """Whether the number is provably less than `bound`: a number, or what is left of a division.
+
+        That is written as Mod, or as `a - b * Div(a, b)`; with Div rounding toward zero both lie
+        between -b and b.
+        """
+        if self.constant is not None:
+            return self.constant < bound
+        for product, factor in self._terms.items():
+            key = product[0].key if len(product) == 1 else None
+            if not isinstance(key, Computed) or not isinstance(key.operands, tuple):
+                continue
+            if key.operator not in ("Div", "Mod"):
+                continue
+            dividend, divisor = key.operands
+            if divisor.constant is None or not 0 < divisor.constant <= bound:
+                continue
+            if key.operator == "Mod":
+                rest = self - Expression({product: factor})
+                if factor == 1 and (rest + (divisor.constant - 1)).is_below(bound):
+                    return True
+            elif factor == -divisor.constant and self - Expression({product: factor}) == dividend:
+                return True
+        return False
+
+    @property
+    def lone_atom(self) -> Atom | None:
+        """The atom, if the expression is nothing but one atom, else None."""
+        if len(self._terms) != 1:
+            return None
+        ((product, factor),) = self._terms.items()
+        return product[0] if len(product) == 1 and factor == 1 else None
+
+    def divisible(self, divisor: int) -> bool:
+        """Whether every factor and the constant are multiples of `divisor`, which is not 0."""
+        return all(factor % divisor == 0 for factor in self._terms.values())
+
+    def _scaled(self, factor: int) -> Expression:
+        return Expression({product: f * factor for product, f in self._terms.items()})
+
+    def _over(self, divisor: int) -> Expression:
+        return Expression({product: f // divisor for product, f in self._terms.items()})
+
+    def __add__(self, other: Expression | int) -> Expression:
+        if not isinstance(other, Expression):
+            other = Expression.of(other)
+        terms = dict(self._terms)
+        for product, factor in other._terms.items():
+            terms[product] = terms.get(product, 0) + factor
+        result = Expression(terms)
+        if len(result._terms) > MAX_TERMS:
+            return _commutative("Add", self, other)
+        return result
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expression:
+        return self._scaled(-1)
+
+    def __sub__(self, other: Expression | int) -> Expression:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> Expression:
+        return -self + other
+
+    def __mul__(self, other: Expression | int) -> Expression:
+        if not isinstance(other, Expression):
+            return self._scaled(int(other))
+        for one, factor in ((self, other.constant), (other, self.constant)):
+            if factor is not None:
+                return one._scaled(factor)
+        degree = max(map(len, self._terms)) + max(map(len, other._terms))
+        if len(self._terms) * len(other._terms) > _MAX_PAIRS or degree > _MAX_DEGREE:
+            return _commutative("Mul", self, other)
+        terms: dict[_Product, int] = {}
+        for (a, f), (b, g) in itertools.product(self._terms.items(), other._terms.items()):
+            product = tuple(sorted((*a, *b), key=lambda atom: atom.serial))
+            terms[product] = terms.get(product, 0) + f * g
+        result = Expression(terms)
+        return result if len(result._terms) <= MAX_TERMS else _commutative("Mul", self, other)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expression):
+            return NotImplemented
+        return self is other or (self._hash == other._hash and self._terms == other._terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        words = [
+            "*".join((*([str(factor)] if factor != 1 or not product else []), *map(repr, product)))
+            for product, factor in self._terms.items()
+        ]
+        return f"<{' + '.join(words) or '0'}>"
+
+
+def computed(
+    operator: str,
+    operands: Iterable[Expression],
+    details: tuple[Hashable, ...] = (),
+    *,
+    nonnegative: bool = False,
+) -> Expression:
+    """The result of an operator that the ring rules say nothing of, as an atom."""
+    return Expression.atom(Computed(operator, details, tuple(operands)), nonnegative=nonnegative)
+
+
+def _commutative(operator: str, a: Expression, b: Expression) -> Expression:
+    # As a set {a, a} would be {a}, which stands for another number.
+    operands = frozenset((a, b)) if a != b else (a, b)
+    return Expression.atom(
+        Computed(operator, (), operands), nonnegative=a.nonnegative and b.nonnegative
+    )
+
+
+def quotient(a: Expression, b: Expression) -> Expression:
+    """`a / b` rounded toward zero, as ONNX's Div does with whole numbers."""
+    if b.constant and a.divisible(b.constant):
+        return a._over(b.constant)
+    if a.constant is not None and b.constant:
+        sign = -1 if (a.constant < 0) != (b.constant < 0) else 1
+        return Expression.of(sign * (abs(a.constant) // abs(b.constant)))
+    return computed("Div", (a, b), nonnegative=a.nonnegative and b.nonnegative)
+
+
+def remainder(a: Expression, b: Expression, *, truncated: bool = False) -> Expression:
+    """`a mod b` with the sign of `b`, as ONNX's Mod is; `truncated` (fmod): with that of `a`."""
+    if b.constant and a.divisible(b.constant):
+        return Expression.of(0)
+    if a.constant is not None and b.constant:
+        return a - b * quotient(a, b) if truncated else Expression.of(a.constant % b.constant)
+    signed = a if truncated else b
+    return computed("Mod", (a, b), (truncated,), nonnegative=signed.nonnegative)
+
+
+def absolute(a: Expression) -> Expression:
+    """`a` without its sign."""
+    if a.nonnegative:
+        return a
+    return -a if (-a).nonnegative else computed("Abs", (a,), nonnegative=True)
+
+
+def maximum(operands: Iterable[Expression]) -> Expression:
+    """The largest of one or more numbers."""
+    kept = _extremes(operands, lambda a, b: (a - b).nonnegative)
+    if len(kept) == 1:
+        return kept[0]
+    key = Computed("Max", (), frozenset(kept))
+    return Expression.atom(key, nonnegative=any(e.nonnegative for e in kept))
+
+
+def minimum(operands: Iterable[Expression]) -> Expression:
+    """The smallest of one or more numbers."""
+    kept = _extremes(operands, lambda a, b: (b - a).nonnegative)
+    if len(kept) == 1:
+        return kept[0]
+    key = Computed("Min", (), frozenset(kept))
+    return Expression.atom(key, nonnegative=all(e.nonnegative for e in kept))
+
+
+def _extremes(
+    operands: Iterable[Expression], beats: Callable[[Expression, Expression], bool]
+) -> list[Expression]:
+    """The operands that no other provably beats, each once."""
+    kept = list(dict.fromkeys(operands))
+    if len(kept) > MAX_TERMS:
+        return kept
+    return [e for e in kept if not any(beats(other, e) for other in kept if other != e)]
