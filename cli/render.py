@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.conversion import Conversion, Inspection
+from onnx_spatial.conversion import STRATEGY_NAMES, Conversion, Inspection
 from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.ops import Dim
@@ -37,11 +37,13 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
-    domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites))
+    domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
+    spatial = sum(site.spatial for site in found.sites)
+    what = [f"{_count(spatial, 'spatial operator')} in domain {domains}"] if spatial else []
+    if refused := len(found.sites) - spatial:
+        what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
     console.print(
-        f"{found.model}: {_count(len(found.sites), 'spatial operator')} in domain {domains}, "
-        f"{opset}, IR {found.ir_version}",
-        soft_wrap=True,
+        f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}", soft_wrap=True
     )
     sites(console, found.sites, verbose=verbose)
 
@@ -74,6 +76,8 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
     for site in found:
         if site.reason is not None:
             console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+        for declined in site.declined:
+            console.print(f"{site.node} is not fused: {one_line(declined)}", soft_wrap=True)
     if verbose:
         for site in found:
             if len(site.candidates) > 1:
@@ -144,7 +148,7 @@ def _candidate(candidate: Candidate) -> str:
 def _action(site: Site) -> Text:
     action = site.action if site.strategy is None else f"{site.action}: {site.strategy}"
     if site.absorbed:
-        action += f" with {_count(len(site.absorbed), 'Transpose')}"
+        action += f" with {_absorbed([site])}"
     return Text(action, _STYLES[site.action])
 
 
@@ -160,12 +164,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found)
     else:
         converted = [site for site in found if site.converted]
-        absorbed = sum(len(site.absorbed) for site in converted)
-        more = f" and {_count(absorbed, 'Transpose')}" if absorbed else ""
-        console.print(
-            f"{model}: {_count(len(converted), 'spatial operator')}{more} -> {_made(converted)}",
-            soft_wrap=True,
-        )
+        console.print(f"{model}: {_done(converted)}", soft_wrap=True)
         if verbose or len(converted) < len(found):
             sites(console, found, verbose=verbose)
     if result.verification is not None:
@@ -177,6 +176,36 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         console.print(f"{what} {result.output}", soft_wrap=True)
     if result.backup is not None:
         console.print(f"the original is kept as {result.backup}", soft_wrap=True)
+
+
+def _done(converted: list[Site]) -> str:
+    """What was converted, and what it became."""
+    operators = [site for site in converted if site.spatial]
+    parts = []
+    if operators:
+        parts.append(f"{_what(operators)} -> {_made(operators)}")
+    if convolutions := len(converted) - len(operators):
+        parts.append(f"{_count(convolutions, 'convolution')} -> explicit pads")
+    return ", ".join(parts)
+
+
+def _what(converted: list[Site]) -> str:
+    """The operators, and what stood between and around them."""
+    parts = [_count(len(converted), "spatial operator")]
+    if between := sum(len(site.between) for site in converted):
+        parts.append(f"{_count(between, 'node')} between")
+    absorbed = [site for site in converted if site.absorbed]
+    if absorbed:
+        parts.append(_absorbed(absorbed))
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _absorbed(found: list[Site]) -> str:
+    """What went with operators; with a lowering these are Transposes only."""
+    lowered = all(site.strategy in STRATEGY_NAMES for site in found)
+    noun = "Transpose" if lowered else "other node"
+    return _count(sum(len(site.absorbed) for site in found), noun)
 
 
 def _made(converted: list[Site]) -> str:
@@ -224,7 +253,8 @@ def _checked_sites(console: Console, result: Verification) -> None:
     for name in ("site", "operator", "compared", "elements", "result"):
         table.add_column(name, overflow="fold", justify="right" if name == "elements" else "left")
     for site in result.sites:
-        verdict = {True: "bit for bit", False: "DIFFERS", None: "end to end only"}[site.passed]
+        passed = "bit for bit" if site.exact else "within tolerance"
+        verdict = {True: passed, False: "DIFFERS", None: "end to end only"}[site.passed]
         how = ", ".join(site.how) or (site.reason or "")
         elements = sum(check.elements for check in site.checks)
         table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict)

@@ -2,7 +2,8 @@
 
 `verify` runs the original through the numpy kernels of `onnx_spatial.ops` and the converted model in
 onnxruntime. Spatial operators are pure data movement and are compared by bit pattern, each on its
-own and in place; the outputs of the whole are compared bit for bit, or with a stated tolerance where
+own and in place; those that became part of a convolution together with it, to a reference in double
+precision; the outputs of the whole are compared bit for bit, or with a stated tolerance where
 floating-point arithmetic leads to them. Nothing is printed: a `Verification` holds what was found.
 """
 

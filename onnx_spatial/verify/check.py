@@ -10,10 +10,13 @@ from onnx_spatial import facts
 from onnx_spatial.errors import ModelFileError, OperatorError, UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
-from onnx_spatial.verify import end_to_end, interface, rest
+from onnx_spatial.verify import convolutions, end_to_end, interface, rest
 from onnx_spatial.verify.end_to_end import EndToEnd
 from onnx_spatial.verify.in_place import InPlace
 from onnx_spatial.verify.inputs import graph_inputs, named_dims
+from onnx_spatial.verify.known_types import KnownTypes
+from onnx_spatial.verify.merged import Merged
+from onnx_spatial.verify.region import Regions
 from onnx_spatial.verify.report import Status, Verification
 from onnx_spatial.verify.sites import Site, check_isolated
 from onnx_spatial.verify.slices import Converted
@@ -38,7 +41,8 @@ def verify(
     """Compare a converted model with its original, and say what differs first.
 
     Every operator node of the original is compared bit for bit with what stands for it in the
-    converted model, on its own and inside the model. Then both models run on the same data, the
+    converted model, on its own and inside the model; one that became part of a convolution is
+    compared together with that, within a tolerance. Then both models run on the same data, the
     original by the numpy kernels, the converted one in onnxruntime with optimisations off and on.
 
     Args:
@@ -94,16 +98,28 @@ def _verify(
     sites = [Site.of(f) for f in findings]
     known = [f for f in findings if f.known_domain]
     model = Converted(after.proto)
+    folder = after.folder or before.folder
+    regions = Regions(before.proto, model, findings, lambda: KnownTypes(named, findings))
+    merged = Merged(regions, before, after, domains, request.seed)
     for number, site in enumerate(sites, start=1):
         request.progress(f"operator {number}/{len(sites)}: {site.result.node}")
-        check_isolated(site, original, model, after.folder or before.folder, request.seed)
+        check_isolated(site, original, model, folder, request.seed)
+        if site.merged:
+            merged.check(site)
+    refused = convolutions.find(named, findings, before.folder)
+    if refused:
+        held = Converted(named)
+        for site in refused:
+            request.progress(f"convolution {site.result.node}")
+            convolutions.check(site, held, model, folder, request.seed)
     failures = interface.differences(before.proto, after.proto)
     if failures:
         whole = EndToEnd(failures=failures)
     else:
-        in_place = InPlace(sites, original, model)
+        in_place = InPlace(sites, original, model, merged.left)
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
     _check_rules(known, whole)
+    sites = sorted([*sites, *refused], key=lambda site: site.finding.index)
     result = _conclude(sites, whole)
     if result.sites_only:
         # Nothing was run end to end: then the rest must be the original's, message by message.
@@ -167,9 +183,22 @@ def _message(
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return f"{status}: {problems[0]}{more}"
     names = dict.fromkeys(o.name for o in whole.outputs)
-    alone = sum(1 for s in sites if s.result.checks)
+    operators = [s.result for s in sites if not s.result.refused]
+    refused = [s.result for s in sites if s.result.refused]
+    alone = sum(1 for r in operators if r.exact)
+    close = sum(1 for r in operators if r.checks) - alone
+    of_all = f" of {_count(len(operators), 'operator')}"
+    ways = []
+    if alone or not (close or refused):
+        ways.append(f"{alone}{of_all} bit for bit on their own")
+    if close:
+        ways.append(f"{close}{'' if ways else of_all} within tolerance as parts of convolutions")
+    # One that is part of a region was compared with it.
+    checked = sum(1 for r in refused if r.checks)
+    if checked or (refused and not close):
+        ways.append(f"{checked} of {_count(len(refused), 'convolution')} on their own")
     text = (
-        f"passed: {alone} of {_count(len(sites), 'operator')} bit for bit on their own, "
+        f"passed: {', '.join(ways)}, "
         f"{_count(len(names), 'output')} in {_count(len(whole.runs), 'run')} with optimisations "
         "off and on"
     )

@@ -20,6 +20,7 @@ from onnx_spatial.verify.inputs import GraphInput
 from onnx_spatial.verify.interface import overridable
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.report import Difference, Run
+from onnx_spatial.verify.same_padding import REFUSAL
 from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.trials import Request
@@ -170,7 +171,8 @@ def _broken(
     program: Program, message: str, failure: RunFailure, trial: Trial, result: EndToEnd
 ) -> None:
     """The converted model does not load or run; no fault of its own if the original does not."""
-    if any(_anonymous(str(failure)) == _anonymous(s) for s in program.substitutes):
+    refused = program.pads and REFUSAL in str(failure)
+    if refused or any(_anonymous(str(failure)) == _anonymous(s) for s in program.substitutes):
         reason = f"onnxruntime cannot run the rest of the model: {failure}"
         if reason not in result.obstacles:
             result.obstacles.append(reason)

@@ -17,7 +17,7 @@ from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.values import BOOL, INTEGERS, STRING
 
 #: Operators whose result holds bits of their inputs, or whole numbers, whatever the types.
-_MOVEMENT = frozenset(
+MOVEMENT = frozenset(
     "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Compress Concat "
     "ConcatFromSequence Constant ConstantOfShape DepthToSpace Equal Expand EyeLike Flatten Gather "
     "GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual NonZero "
@@ -26,12 +26,12 @@ _MOVEMENT = frozenset(
     "Size Slice SpaceToDepth Split SplitToSequence Squeeze StringConcat StringNormalizer "
     "StringSplit Tile Transpose Trilu Unsqueeze Where".split()
 )
-_DISCRETE = frozenset(
+DISCRETE = frozenset(
     "ArgMax ArgMin Cast CastLike Ceil DynamicQuantizeLinear Equal Floor Greater GreaterOrEqual "
     "Hardmax Less LessOrEqual Mod NonMaxSuppression NonZero QuantizeLinear Round Sign TopK "
     "Unique".split()
 )
-_RANDOM = frozenset(
+RANDOM = frozenset(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
 _DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -124,12 +124,12 @@ class _Marks:
         if self._program.site_of(node) is not None:
             return mark
         standard = node.domain in _DEFAULT_DOMAINS
-        if standard and node.op_type in _RANDOM:
+        if standard and node.op_type in RANDOM:
             return Exactness(True, mark.discrete, True)
-        moves = standard and (node.op_type in _MOVEMENT or any(walk.subgraphs(node)))
+        moves = standard and (node.op_type in MOVEMENT or any(walk.subgraphs(node)))
         if not moves and not self._is_whole(node):
             mark |= Exactness(arithmetic=True)
-        if mark.arithmetic and standard and node.op_type in _DISCRETE:
+        if mark.arithmetic and standard and node.op_type in DISCRETE:
             real = node.op_type in ("Cast", "CastLike") and not self._is_whole_output(node)
             mark |= Exactness(discrete=not real)
         return mark

@@ -3,7 +3,8 @@
     nodes, S2B, nodes, B2S, nodes  ->  [session] kernel [session] kernel [session]
 
 Functions are inlined first. Runs of other nodes become sub-models that onnxruntime executes without
-optimisations, by the very kernels that the converted model uses, so that what differs is ours.
+optimisations, by the very kernels that the converted model uses, so that what differs is ours. Of
+convolutions that onnxruntime refuses for their padding, numpy does the padding (`same_padding`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ import onnx.defs
 
 from onnx_spatial.graph import functions, shapes, walk
 from onnx_spatial.verify.cut import Imports
+from onnx_spatial.verify.same_padding import may_be_refused
 from onnx_spatial.verify.sessions import RunFailure, first_line
 from onnx_spatial.verify.steps import GraphProgram
 from onnx_spatial.verify.values import Array, element_type_of
+
+#: A node in numpy.
+Kernel = Callable[[onnx.NodeProto, Sequence[Array | None]], Array]
 
 
 @dataclass(frozen=True)
@@ -41,32 +46,44 @@ class Program:
         model: the original.
         sites: positions of the operator nodes in the order of `walk.nodes`.
         folder: where its external data lies.
+        kernels: what else runs in numpy: from operator type of the default domain to a function of
+            the node and its inputs, None for those that are left out.
 
     Attributes:
         flat: the model with its functions inlined.
         imports: its opsets and functions.
         folder: as given.
-        executed: which sites took part in the last run.
+        executed: which sites, and which convolutions that onnxruntime refuses, took part in the last
+            run.
         met: what each of them was given there; the largest data where it ran more than once.
         parts: into how many steps it was taken apart.
         substitutes: why parts ran in onnx's reference evaluator instead of onnxruntime, if any did.
+        pads: whether there are convolutions that onnxruntime refuses.
 
     Raises:
         RunFailure: it cannot be taken apart.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, sites: Collection[int], folder: Path | None = None
+        self,
+        model: onnx.ModelProto,
+        sites: Collection[int],
+        folder: Path | None = None,
+        kernels: Mapping[str, Kernel] | None = None,
     ) -> None:
         self.executed: set[int] = set()
         self.met: dict[int, Met] = {}
         self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
         self.folder = folder
+        self._kernels = dict(kernels or {})
         self.parts = 0
         # Keeping the node objects keeps their ids, by which they are recognised.
         self._nodes = list(walk.nodes(model))
         self._sites = {id(self._nodes[i][2]): i for i in sites}
+        convolutions = (i for i, (_, _, n) in enumerate(self._nodes) if may_be_refused(n))
+        self._convolutions = {id(self._nodes[i][2]): i for i in convolutions}
+        self.pads = False
         self._inlined = bool(model.functions)  # then nodes are recognised by a number
         self.flat = self._inline(model, set(sites)) if model.functions else model
         self.imports = Imports.of(self.flat)
@@ -75,21 +92,38 @@ class Program:
     def _inline(self, model: onnx.ModelProto, sites: set[int]) -> onnx.ModelProto:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
+        padded = set(self._convolutions.values())
         for index, (_, _, node) in enumerate(list(walk.nodes(copy))):
             for attribute in reversed(range(len(node.attribute))):
                 if node.attribute[attribute].name == shapes.NUMBER:  # not of our making
                     del node.attribute[attribute]
-            if index in sites:  # its inlined copies can then still be told
+            if index in sites or index in padded:  # its inlined copies can then still be told
                 node.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, index))
         try:
             flat = functions.inline(copy)
         except Exception as error:  # of the C++ side, without a type of its own
             reason = f"its functions cannot be inlined: {first_line(error)}"
             raise RunFailure(reason, "load") from None
-        for place, _, node in walk.nodes(flat):
-            if place.function is not None and self.site_of(node) is not None:
+        self._flat = list(walk.nodes(flat))
+        for place, _, node in self._flat:
+            number = self.site_of(node)
+            if number in padded:  # onnxruntime knows no such attribute
+                self._convolutions[id(node)] = number
+                del node.attribute[[a.name for a in node.attribute].index(shapes.NUMBER)]
+            elif place.function is not None and self.site_of(node) is not None:
                 raise RunFailure(f"{place} holds spatial operators and cannot be inlined", "load")
         return flat
+
+    def noting(self, node: onnx.NodeProto) -> Callable[[], None]:
+        """What to call when a convolution that onnxruntime refuses takes part in a run."""
+        self.pads = True
+        index = self._convolutions.get(id(node))
+
+        def note() -> None:
+            if index is not None:
+                self.executed.add(index)
+
+        return note
 
     def site_of(self, node: onnx.NodeProto) -> int | None:
         """Which site a node is, as its position in the walk over the model; None: not ours."""
@@ -98,6 +132,10 @@ class Program:
         if not self._inlined:
             return None
         return next((a.i for a in node.attribute if a.name == shapes.NUMBER), None)
+
+    def kernel_of(self, node: onnx.NodeProto) -> Kernel | None:
+        """What runs a node that is none of ours in numpy; None if onnxruntime does."""
+        return self._kernels.get(node.op_type) if node.domain in ("", "ai.onnx") else None
 
     def label(self, site: int) -> str:
         """A site in messages."""

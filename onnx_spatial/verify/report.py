@@ -14,16 +14,25 @@ Status = Literal["passed", "failed", "unverified"]
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison of a site with the numpy kernel, bit for bit.
+    """One comparison of a site with the numpy kernel: bit for bit, or within a tolerance.
+
+    A site that was merged with what computes with reals (a convolution) is compared together with
+    that, to a reference in double precision.
 
     Attributes:
         how: "isolated": the nodes that stand for it, cut out and fed with data of their own;
             "in place": its own inputs and output in a run of the converted model.
         optimised: with onnxruntime's optimisations, or without any.
-        dtype, shape: of the site's data.
-        elements: of its output.
-        mismatches: elements whose bits differ.
+        dtype, shape: of the site's data, or of what goes into the part that it was merged into.
+        elements: of its output, or of that part's.
+        mismatches: elements whose bits differ, or that are outside the tolerance.
         reason: why it failed; None if it passed.
+        exact: whether every bit has to be the same.
+        max_ulps: largest error, in units in the last place of the sum of the magnitudes that make up
+            an element, or of the largest element where that is not known; None where every bit
+            has to be the same, or where there is no reference in double precision.
+        max_relative_error: largest error relative to the largest element; None if `exact`.
+        allowed_ulps: what `max_ulps` may be; None where it is None.
     """
 
     how: Literal["isolated", "in place"]
@@ -33,10 +42,14 @@ class Check:
     elements: int
     mismatches: int = 0
     reason: str | None = None
+    exact: bool = True
+    max_ulps: float | None = None
+    max_relative_error: float | None = None
+    allowed_ulps: float | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether no bit differs."""
+        """Whether no bit differs, or no element by more than is allowed."""
         return self.reason is None
 
 
@@ -51,6 +64,8 @@ class SiteResult:
         checks: comparisons made.
         reason: why it failed, or why it could not be compared on its own.
         end_to_end: whether it took part in a run of the whole model that was compared.
+        refused: whether it is no spatial operator but a convolution that onnxruntime refuses, whose
+            reals may differ by `RTOL`.
     """
 
     node: str
@@ -60,6 +75,7 @@ class SiteResult:
     checks: list[Check] = field(default_factory=list)
     reason: str | None = None
     end_to_end: bool = False
+    refused: bool = False
 
     @property
     def how(self) -> list[str]:
@@ -69,8 +85,15 @@ class SiteResult:
 
     @property
     def passed(self) -> bool | None:
-        """Whether every comparison agreed bit for bit; None if none could be made on its own."""
+        """Whether every comparison agreed, bit for bit or within its tolerance; None if none could
+        be made on its own.
+        """
         return all(c.passed for c in self.checks) if self.checks else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether it was compared, and every comparison asked for every bit."""
+        return not self.refused and bool(self.checks) and all(c.exact for c in self.checks)
 
 
 @dataclass(frozen=True)
@@ -120,7 +143,7 @@ class Verification:
         message: the result in one line.
         problems: everything that is wrong or missing, one line each.
         outputs: each output in each run.
-        sites: each operator node of the original.
+        sites: each spatial operator of the original, and each convolution that onnxruntime refuses.
         runs: sizes and seeds.
         forced: input dims of which only one size runs, with that size.
         first_difference: the first site (in the order of the file), else output, that differs.
@@ -148,8 +171,9 @@ class Verification:
         runs: seed, inputs (name -> dtype, shape), overridden.
         outputs: name, run, optimised, dtype, shape, elements, equal_bits, max_abs_error,
             max_relative_error, tolerance, mismatches, passed, reason.
-        sites: node, graph, op_type, domain, how, passed, reason, checks (how, optimised, dtype,
-            shape, elements, mismatches, passed, reason).
+        sites: node, graph, op_type, domain, exact, how, passed, reason, checks (how, optimised,
+            dtype, shape, elements, mismatches, passed, reason, exact, max_ulps,
+            max_relative_error, allowed_ulps).
         first_difference: kind, name, graph, message, inputs (name -> dtype, shape); or None.
         """
         return {
@@ -177,6 +201,7 @@ def _site(site: SiteResult) -> dict[str, object]:
         "graph": site.graph,
         "op_type": site.op_type,
         "domain": site.domain,
+        "exact": site.exact,
         "how": site.how,
         "passed": site.passed,
         "reason": site.reason,

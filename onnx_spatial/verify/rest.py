@@ -24,7 +24,7 @@ def differences(
         original: the original.
         converted: what was made of it.
         sites: positions of the nodes that something else stands for, in the order of `walk.nodes`:
-            the spatial operators, and the Transposes that were proven with them.
+            the spatial operators, and the Transposes and regions that were proven with them.
     """
     same = _Comparison(original.folder, converted.folder or original.folder)
     after = dict(walk.graphs(converted.proto))
@@ -86,8 +86,14 @@ def _initializers(
     place: walk.Place, graph: onnx.GraphProto, after: walk.GraphLike, same: _Comparison
 ) -> Iterator[str]:
     found = {t.name: t for t in getattr(after, "initializer", ())}
+    read = {name for node in after.node for name in walk.reads(node)}
+    read |= {v if isinstance(v, str) else v.name for v in after.output}
     for tensor in graph.initializer:
-        if tensor.name not in found or not same.tensors(tensor, found[tensor.name]):
+        if tensor.name not in found:
+            changed = tensor.name in read  # else only what something else stands for needed it
+        else:
+            changed = not same.tensors(tensor, found[tensor.name])
+        if changed:
             yield f"initializer {tensor.name!r} in {place} is not the original's"
 
 

@@ -67,6 +67,7 @@ class Search:
         fixed: symbols whose size the user gave.
         candidates: sizes worth trying.
         seed: of the data.
+        seconds: how long each of the methods may look.
 
     Attributes:
         last_failure: why the most promising sizes were refused.
@@ -81,6 +82,7 @@ class Search:
         candidates: Candidates,
         seed: int,
         progress: Callable[[str], None],
+        seconds: float = MAX_SECONDS,
     ) -> None:
         self._program = program
         self._inputs = inputs
@@ -88,6 +90,7 @@ class Search:
         self._candidates = candidates
         self._seed = seed
         self._progress = progress
+        self._seconds = seconds
         self._groups = [
             group for g in candidates.groups() if (group := [s for s in g if s not in fixed])
         ]
@@ -137,6 +140,24 @@ class Search:
             self.forced = {s: sizes[s] for group in self._groups for s in group}
             return []
 
+    def larger(self, trial: Trial, size: int) -> list[Trial]:
+        """The sizes of a trial with one dim after the other of at least `size`, but the batch."""
+        self._reset()
+        found = []
+        try:
+            for unit in self._groups:
+                if self._candidates.is_batch(unit) or trial.assignment.sizes[unit[0]] >= size:
+                    continue
+                allowed = (s for s in range(size, 2 * size) if self._candidates.allows(unit, s))
+                for chosen in itertools.islice(allowed, _OTHERS):
+                    sizes = {**trial.assignment.sizes, **dict.fromkeys(unit, chosen)}
+                    if other := self._try(replace(trial.assignment, sizes=sizes, number=2)):
+                        found.append(other)
+                        break
+        except (_Spent, RunFailure):
+            pass
+        return found
+
     def again(self, trial: Trial, values: Mapping[str, Array]) -> Trial | None:
         """The sizes of a trial with other data: other seeds, and other values where given."""
         self._reset()
@@ -148,7 +169,7 @@ class Search:
             return None
 
     def _reset(self) -> None:
-        self._tries, self._deadline = 0, time.monotonic() + MAX_SECONDS
+        self._tries, self._deadline = 0, time.monotonic() + self._seconds
         self._tried.clear()
 
     def _starts(self, *, override: bool) -> Iterator[Assignment]:

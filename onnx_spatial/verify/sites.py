@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -20,13 +19,13 @@ from onnx_spatial.facts import Finding, dtype_name
 from onnx_spatial.graph import walk
 from onnx_spatial.ops.shapes import is_countable, show
 from onnx_spatial.verify import legal
+from onnx_spatial.verify.bitwise import bitwise
 from onnx_spatial.verify.kernels import MAX_RANK
 from onnx_spatial.verify.report import Check, Difference, SiteResult
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.slices import Converted, Slice
 from onnx_spatial.verify.stretch import Original, Stretch
-from onnx_spatial.verify.values import Array, differing_bits, patterns
-from onnx_spatial.verify.values import dtype_name as array_dtype_name
+from onnx_spatial.verify.values import Array, patterns
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25
@@ -264,25 +263,3 @@ class _Bench:
             return onnx.helper.make_tensor_type_proto(self._element_type, [None] * array.ndim)
         element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return onnx.helper.make_tensor_type_proto(element_type, list(array.shape))
-
-
-def bitwise(
-    how: Literal["isolated", "in place"],
-    optimised: bool,
-    x: Array,
-    expected: Array,
-    actual: Array | str,
-) -> Check:
-    """Compare what a site gives with what it must give; `actual` may be why it gives nothing."""
-    what = (how, optimised, array_dtype_name(x), x.shape, expected.size)
-    if isinstance(actual, str):
-        return Check(*what, expected.size, actual)
-    if array_dtype_name(actual) != array_dtype_name(expected):
-        wrong = f"the output is {array_dtype_name(actual)}, not {array_dtype_name(expected)}"
-        return Check(*what, expected.size, wrong)
-    if actual.shape != expected.shape:
-        wrong = f"the output has shape {show(actual.shape)}, not {show(expected.shape)}"
-        return Check(*what, expected.size, wrong)
-    count = int(differing_bits(expected, actual).sum())
-    reason = f"{count} of {expected.size} elements differ in their bits" if count else None
-    return Check(*what, count, reason)

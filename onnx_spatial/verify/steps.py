@@ -11,14 +11,15 @@ import onnx
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.graph import walk
-from onnx_spatial.verify import control, cut
+from onnx_spatial.verify import control, cut, same_padding
 from onnx_spatial.verify.kernels import run_node
+from onnx_spatial.verify.same_padding import Padding
 from onnx_spatial.verify.scope import Scope, Stored, is_dense_constant
 from onnx_spatial.verify.segment import Segment, Step
 from onnx_spatial.verify.sessions import RunFailure
 
 if TYPE_CHECKING:
-    from onnx_spatial.verify.program import Program
+    from onnx_spatial.verify.program import Kernel, Program
 
 
 @dataclass
@@ -41,6 +42,23 @@ class Site(Step):
             raise RunFailure(f"{self.program.label(self.index)}: {error}", "run") from None
         scope.values[node.output[0]] = result
         self.program.note(self.index, arrays)
+
+
+@dataclass
+class InNumpy(Step):
+    """Another node that has a numpy kernel here."""
+
+    kernel: Kernel
+    nodes: list[onnx.NodeProto]
+
+    def run(self, scope: Scope) -> None:
+        """Apply the kernel to the node's inputs."""
+        node = self.nodes[0]
+        try:
+            result = self.kernel(node, [scope.value(n) if n else None for n in node.input])
+        except (OperatorError, MemoryError, ValueError, TypeError) as error:
+            raise RunFailure(f"{node.op_type} node {walk.label(node)!r}: {error}", "run") from None
+        scope.values[node.output[0]] = result
 
 
 @dataclass
@@ -77,10 +95,15 @@ class GraphProgram:
         self.stored: dict[str, Stored] = {}
         self.stored.update((t.name, t) for t in graph.initializer)
         self.stored.update((s.values.name, s) for s in graph.sparse_initializer)
+        self._paddings: dict[int, Padding] = {}
         nodes = []
         for node in graph.node:
             if is_dense_constant(node):
                 self.stored[node.output[0]] = node
+            elif same_padding.is_refused(node) and program.kernel_of(node) is None:
+                padding, rest = same_padding.split(node)
+                self._paddings[id(padding)] = Padding([padding], program.noting(node))
+                nodes += [padding, rest]
             else:
                 nodes.append(node)
         self._program = program
@@ -153,9 +176,16 @@ class GraphProgram:
         index = self._program.site_of(node)
         if index is not None:
             return Site(self._program, [node], index)
+        if id(node) in self._paddings:
+            return self._paddings[id(node)]
+        kernel = self._program.kernel_of(node)
+        if kernel is not None:
+            return InNumpy(kernel, [node])
         inner = list(walk.subgraphs(node))
         if not any(
             self._program.site_of(n) is not None
+            or self._program.kernel_of(n) is not None
+            or same_padding.is_refused(n)
             for _, graph in inner
             for _, _, n in walk.graph_nodes(walk.Place(), graph)
         ):

@@ -88,7 +88,7 @@ def find(
     if request.inputs is not None:
         return Found([_given(program, check_given(inputs, request.inputs))])
     inputs, fixed = fixed_sizes(inputs, request.shapes)
-    inputs = [_with_rank(i, findings) for i in inputs]
+    inputs = [with_rank(i, findings) for i in inputs]
     unknown = [i.name for i in inputs if i.dims is None and i.default is None]
     if unknown:
         return Found(gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(unknown)}"])
@@ -120,7 +120,8 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
         raise UsageError(f"the original does not run on the inputs given: {failure}") from None
 
 
-def _with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
+def with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
+    """An input whose rank is known where a site that takes it says so."""
     if wanted.dims is not None:
         return wanted
     rank = rank_from_sites(wanted.name, findings)

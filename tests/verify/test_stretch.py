@@ -146,14 +146,16 @@ def test_other_permutations_behind_are_compared_each() -> None:
     assert failed_at_the_site(verify(original, same))
 
 
-def test_all_are_needed_to_be_computed_somewhere() -> None:
-    """A value that the original's readers have, and nobody else: merged, told by the whole only."""
+def test_a_value_behind_another_operator() -> None:
+    """Nothing between is a value any more, and not all of it is movement: a region is compared."""
     renamed = CONVERTED.replace("t = Reshape", "other = Reshape").replace("(t)", "(other)")
     result = verify(filled(ORIGINAL), filled(renamed))
     assert result, result.message
     (site,) = result.sites
-    assert site.how == ["end to end"]
-    assert site.reason is not None and "merged with others" in site.reason
+    assert site.how == ["isolated", "end to end"]
+    assert not any(c.exact for c in site.checks)
+    wrong = verify(filled(ORIGINAL), filled(renamed.replace("[3, 5, 0", "[5, 3, 0")))
+    assert failed_at_the_site(wrong)
 
 
 PAIR = """

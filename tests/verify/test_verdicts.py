@@ -189,7 +189,7 @@ def test_converted_does_not_run_at_another_size() -> None:
     assert "does not run: running Reshape node" in result.message
 
 
-def test_fused_sites_are_covered_end_to_end() -> None:
+def test_fused_sites() -> None:
     """SpaceToBatch -> Conv -> BatchToSpace became one dilated Conv."""
     original = model("""
         g (float[N,1,8,8] x) => (float[A,B,C,D] y)
@@ -209,9 +209,10 @@ def test_fused_sites_are_covered_end_to_end() -> None:
     )
     result = verify(original, model(fused))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["end to end"]] * 2
-    assert [s.passed for s in result.sites] == [None, None]
-    assert not verify(original, model(fused.replace("0.75", "0.7501")))
+    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
+    assert [s.passed for s in result.sites] == [True, True]
+    wrong = verify(original, model(fused.replace("0.75", "0.7501")))
+    assert [s.passed for s in wrong.sites] == [False, False]
 
 
 def test_nothing_to_convert() -> None:
@@ -269,5 +270,7 @@ def test_a_merged_site_in_place(factor: str, passes: bool) -> None:
     )
     result = verify(model(original), model(merged))
     assert bool(result) is passes, result.message
-    assert result.sites[0].how == (["in place", "end to end"] if passes else ["in place"])
-    assert result.sites[0].passed is passes
+    (site,) = result.sites
+    assert site.how == ["isolated", "in place", *(["end to end"] if passes else [])]
+    assert {c.passed for c in site.checks if c.how == "in place"} == {passes}
+    assert site.passed is passes

@@ -1,0 +1,245 @@
+"""What a part of the original must give: in double precision where that can be computed.
+
+The spatial operators and Conv run in numpy, the rest in onnxruntime, or in onnx's reference evaluator
+where onnxruntime has no kernel in double. Where a part cannot run in double (quantised, with whole
+numbers made of reals) the original in its own types is what it must give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph import walk
+from onnx_spatial.verify import convolution, double, exactness
+from onnx_spatial.verify.bitwise import bitwise
+from onnx_spatial.verify.compare import RTOL, compare
+from onnx_spatial.verify.exactness import Exactness
+from onnx_spatial.verify.magnitudes import magnitudes
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.report import Check
+from onnx_spatial.verify.sessions import RunFailure
+from onnx_spatial.verify.values import Array, dtype_name, is_float
+
+#: Units in the last place of its magnitude that an element may be wrong by, for each node that
+#: computes with reals, and for the reals that go in.
+ULPS = 16.0
+#: The same for the square root of how many products are summed. Measured on onnxruntime 1.31, all of
+#: one sign: 6 units for 18,432 products, 27 where they are summed one after the other.
+ULPS_PER_ROOT = 0.5
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a part must give, and how exactly.
+
+    Attributes:
+        own: what the original gives in its own types.
+        exactness: what had a part in it.
+        precise: the same in double precision; None where that could not be computed.
+        unit: what a unit in the last place is, for each element or all of them.
+        ulps: how many of them an element may be wrong by.
+    """
+
+    own: Array
+    exactness: Exactness
+    precise: Doubles | None = None
+    unit: Doubles | float = 0.0
+    ulps: float = 0.0
+
+    def check(
+        self,
+        how: Literal["isolated", "in place"],
+        optimised: bool,
+        x: Array,
+        actual: Array | str,
+        *,
+        same_kernels: bool = True,
+    ) -> Check:
+        """Compare what the converted model gives; `actual` may be why it gives nothing.
+
+        Args:
+            how, optimised: see `Check`.
+            x: what goes in.
+            actual: what came out.
+            same_kernels: whether onnxruntime ran all other nodes of the original.
+        """
+        if isinstance(actual, str) or not self.exactness.arithmetic:
+            check = bitwise(how, optimised, x, self.own, actual)
+            return replace(check, exact=not self.exactness.arithmetic)
+        what = (how, optimised, dtype_name(x), x.shape, self.own.size)
+        (found,) = compare(
+            "", 0, optimised, self.own, actual, self.exactness, same_kernels=same_kernels
+        )
+        check = Check(
+            *what,
+            found.mismatches,
+            None if found.passed else found.reason,
+            exact=False,
+            max_relative_error=found.max_relative_error,
+        )
+        if self.precise is None or found.dtype != dtype_name(actual) or found.shape != actual.shape:
+            return check
+        return self._within(check, actual)
+
+    def _within(self, check: Check, actual: Array) -> Check:
+        """A comparison with what was computed in double precision instead."""
+        precise = self.precise
+        assert precise is not None
+        with np.errstate(all="ignore"):
+            a = actual.astype(np.float64)
+            # A real that is too large for the type is infinite in it.
+            too_large = np.isinf(precise.astype(self.own.dtype).astype(np.float64))
+            e = np.where(too_large, np.copysign(np.inf, precise), precise)
+            errors = np.where(np.isfinite(a) & np.isfinite(e), np.abs(a - e), np.inf)
+            errors = np.where((a == e) | (np.isnan(a) & np.isnan(e)), 0.0, errors)
+            ulps = np.where(errors > 0, errors / self.unit, 0.0)
+        finite = np.abs(e[np.isfinite(e)])
+        largest = float(finite.max()) if finite.size else 0.0
+        worst = float(errors.max()) if errors.size else 0.0
+        count = int((~(ulps <= self.ulps)).sum())
+        most = float(ulps.max()) if ulps.size else 0.0
+        relative = worst / largest if largest else (np.inf if worst else 0.0)
+        reason = None
+        if count:
+            reason = (
+                f"{count} of {check.elements} elements differ, by at most {relative:.2g} of the largest "
+                f"value and {most:.3g} units in the last place where {self.ulps:.3g} are allowed"
+            )
+        return replace(
+            check,
+            mismatches=count,
+            reason=reason,
+            max_ulps=most,
+            max_relative_error=relative,
+            allowed_ulps=self.ulps,
+        )
+
+
+class Reference:
+    """The part of the original that a region replaces, ready to be run in double precision.
+
+    Args:
+        program: it, in its own types.
+        output: name of what comes out.
+        epsilon: of the shortest type of reals in it or in what stands for it; None: there are none.
+    """
+
+    def __init__(self, program: Program, output: str, epsilon: float | None) -> None:
+        self._program = program
+        self._output = output
+        self._epsilon = epsilon
+        self._exactness = exactness.of_outputs(program)[output]
+        flat = program.flat
+        self.obstacle = double.obstacle(flat)
+        if epsilon is None or not self._exactness.arithmetic:
+            self.obstacle = "it does not compute with reals"
+        self._precise: Program | None = None
+        self._magnitude: Program | None = None
+        if self.obstacle is None:
+            self._prepare(flat)
+
+    def _prepare(self, flat: onnx.ModelProto) -> None:
+        program = self._program
+        sites = [
+            i for i, (_, _, n) in enumerate(walk.nodes(flat)) if program.site_of(n) is not None
+        ]
+        kernels = {"Conv": convolution.run_node}
+        try:
+            model = double.doubled(flat, str(program.folder or ""))
+            self._precise = Program(model, sites, program.folder, kernels)
+            found = magnitudes(model, sites)
+            if found is not None:
+                self._magnitude = Program(found[0], found[1], program.folder, kernels)
+        except (ModelFileError, RunFailure) as error:
+            self.obstacle = str(error)
+        self._ulps = _allowed(flat, program)
+
+    @property
+    def random(self) -> bool:
+        """Whether a random operator has a part in it."""
+        return self._exactness.random
+
+    def expected(self, feeds: Mapping[str, Array], own: Array) -> Expected:
+        """What must come out.
+
+        Args:
+            feeds: what goes in, by name.
+            own: what comes out of the original in its own types.
+        """
+        result = Expected(own, self._exactness)
+        if self._precise is None or not is_float(own.dtype):
+            return result
+        wide = {n: a.astype(np.float64) if is_float(a.dtype) else a for n, a in feeds.items()}
+        precise = self._run(self._precise, wide)
+        if precise is None or precise.shape != own.shape:
+            return result
+        unit, ulps = self._unit(wide, precise, RTOL.get(dtype_name(own), 0.0))
+        found = replace(result, precise=precise, unit=unit, ulps=ulps)
+        # It must be what the original computes; else it is not known to be more right.
+        agrees = found.check("isolated", False, own, own).passed
+        return found if agrees else result
+
+    def _unit(
+        self, wide: Mapping[str, Array], precise: Doubles, rtol: float
+    ) -> tuple[Doubles | float, float]:
+        """A unit in the last place of the magnitude of each element, and how many are allowed.
+
+        Where the magnitudes are not known, that of the largest element, and `rtol` of it.
+        """
+        assert self._epsilon is not None
+        finite = np.abs(precise[np.isfinite(precise)])
+        largest = float(finite.max()) if finite.size else 0.0
+        if self._magnitude is not None:
+            positive = {n: np.abs(a) if is_float(a.dtype) else a for n, a in wide.items()}
+            found = self._run(self._magnitude, positive)
+            if found is not None and found.shape == precise.shape:
+                # Where infinities go in, an element may be finite all the same: behind Tanh.
+                sizes = np.where(np.isfinite(found), np.abs(found), largest)
+                return self._epsilon * np.maximum(sizes, double.least(self._epsilon)), self._ulps
+        return self._epsilon * largest, max(rtol / self._epsilon, self._ulps)
+
+    def _run(self, program: Program, feeds: Mapping[str, Array]) -> Doubles | None:
+        try:
+            with np.errstate(all="ignore"):
+                found = program.run(feeds)[self._output]
+        except RunFailure as failure:
+            self.obstacle = str(failure)
+            return None
+        doubles = isinstance(found, np.ndarray) and found.dtype == np.float64
+        return found if doubles else None
+
+    def close(self) -> None:
+        """Let go of the sessions."""
+        for program in (self._program, self._precise, self._magnitude):
+            if program is not None:
+                program.close()
+
+
+def _allowed(model: onnx.ModelProto, program: Program) -> float:
+    """How many units in the last place of its magnitude an element may be wrong by."""
+    data = double.reached(model.graph, double.reals(model))
+    dims = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    allowed = ULPS
+    for node in model.graph.node:
+        moves = program.site_of(node) is not None or node.op_type in exactness.MOVEMENT
+        if moves or node.op_type in double.SIZES or data.isdisjoint(walk.reads(node)):
+            continue
+        allowed += ULPS
+        weights = dims.get(node.input[1], ()) if len(node.input) > 1 else ()
+        if node.op_type == "Conv":
+            allowed += ULPS_PER_ROOT * math.sqrt(math.prod(weights[1:]))
+        elif node.op_type in ("ConvTranspose", "Gemm", "MatMul"):
+            allowed += ULPS_PER_ROOT * math.sqrt(
+                math.prod(weights) / max(1, min(weights, default=1))
+            )
+    return allowed

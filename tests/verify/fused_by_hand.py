@@ -1,0 +1,432 @@
+"""Convolutions between spatial operators, and what they are without these, written by hand.
+
+The converted forms keep the names of nodes, of what goes in and of what BatchToSpace gives; all other
+values have new names. Blocks are 2 and 3, so that swapped axes show.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from hand_lowered import model
+
+#: Weights that nodes may name, and their shapes.
+SHAPES = {
+    "w": (4, 3, 3, 3),
+    "w_other": (4, 3, 3, 3),
+    "b": (4,),
+    "b_last": (1, 1, 1, 4),
+    "deep": (3, 1, 3, 3),
+    "square": (3, 3, 3, 3),
+    "second": (2, 4, 2, 2),
+    "filter": (5, 3, 2),
+    "gate": (5, 3, 2),
+}
+BLOCKS = """
+    int32[2] block = {2, 3}, int32[2,2] pads = {2, 3, 1, 2}, int32[2,2] crops = {1, 0, 0, 2}
+"""
+
+
+def filled(text: str, dtype: type = np.float32) -> onnx.ModelProto:
+    """A model from text; weights that it names are added to the main graph.
+
+    Args:
+        text: of the model.
+        dtype: of the weights.
+    """
+    parsed = model(text)
+    words = set(re.findall(r"\w+", text))
+    for name, values in made_up().items():
+        if name in words:
+            tensor = onnx.numpy_helper.from_array(values.astype(dtype), name)
+            parsed.graph.initializer.append(tensor)
+    return parsed
+
+
+def made_up() -> dict[str, np.ndarray]:
+    """Values for the weights: all distinct, and of very different size for each output channel."""
+    rng = np.random.default_rng(5)
+    found = {}
+    for name, shape in SHAPES.items():
+        scale = 10.0 ** -np.arange(shape[0]).reshape(-1, *(1 for _ in shape[1:]))
+        found[name] = rng.standard_normal(shape) * scale
+    found["b_first"] = found["b_last"].reshape(1, 4, 1, 1)
+    found["b_turned"] = found["b_first"][:, ::-1]
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its conversion, and how the latter can be wrong.
+
+    Attributes:
+        original, converted: as ONNX text.
+        sites: how many spatial operators the original has.
+        wrong: pieces of the conversion and what stands in their place in wrong ones.
+    """
+
+    original: str
+    converted: str
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+    sites: int = 2
+
+    def mutants(self) -> list[str]:
+        """The wrong conversions."""
+        for right, _ in self.wrong:
+            assert self.converted.count(right) == 1, right
+        return [self.converted.replace(right, wrong) for right, wrong in self.wrong]
+
+
+PLAIN = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z) <{BLOCKS}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(t, w, b)
+        r = Transpose<perm = [0, 2, 3, 1]>(c)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<kernel_shape = [3, 3], pads = [3, 4, 5, 3], dilations = [2, 3]>(t1, w, b)
+        y = Transpose<perm = [0, 2, 3, 1]>(c1)
+        z = Neg(y)
+    }""",
+    [
+        ("dilations = [2, 3]", "dilations = [3, 2]"),
+        ("dilations = [2, 3]", "dilations = [2, 2]"),
+        ("pads = [3, 4, 5, 3]", "pads = [4, 4, 4, 3]"),  # one off, of the right sum
+        ("pads = [3, 4, 5, 3]", "pads = [3, 5, 5, 2]"),
+        ("pads = [3, 4, 5, 3]", "pads = [3, 2, 5, 5]"),  # cropped on the wrong side
+        ("pads = [3, 4, 5, 3]", "pads = [3, 4, 4, 3]"),
+        ("(t1, w, b)", "(t1, w_other, b)"),
+        ("(t1, w, b)", "(t1, w)"),
+        ("[0, 2, 3, 1]", "[0, 3, 2, 1]"),
+    ],
+)
+
+BEHIND = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z) <{BLOCKS}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv(t, w)
+        r = Transpose<perm = [0, 2, 3, 1]>(c)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        biased = Add(y, b_last)
+        active = Relu(biased)
+        turned = Transpose<perm = [0, 3, 1, 2]>(active)
+        z = Neg(turned)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [1, 1, 3, 0], dilations = [2, 3]>(t1, w)
+        biased1 = Add(c1, b_first)
+        turned = Relu(biased1)
+        z = Neg(turned)
+    }""",
+    [
+        ("dilations = [2, 3]", "dilations = [2, 4]"),
+        ("pads = [1, 1, 3, 0]", "pads = [2, 1, 2, 0]"),
+        ("(c1, b_first)", "(c1, b_turned)"),
+        ("Relu(biased1)", "Neg(biased1)"),
+    ],
+)
+
+TWO = Case(
+    """
+    g (float[N,3,H,W] x) => (float[A,B,C,D] z)
+      <int64[4] block = {1, 1, 2, 3}, int64[4] low = {0, 0, 2, 3}, int64[4] high = {0, 0, 2, 0},
+       int64[4] none = {0, 0, 0, 0}>
+    {
+        u = Neg(x)
+        [in] s = org.openvinotoolkit.SpaceToBatch(u, block, low, high)
+        [conv] c = Conv(s, w, b)
+        h = Relu(c)
+        [conv2] d = Conv(h, second)
+        [out] y = org.openvinotoolkit.BatchToSpace(d, block, none, none)
+        z = Neg(y)
+    }""",
+    """
+    g (float[N,3,H,W] x) => (float[A,B,C,D] z)
+    {
+        u = Neg(x)
+        [conv] c1 = Conv<pads = [2, 3, 2, 0], dilations = [2, 3]>(u, w, b)
+        h1 = Relu(c1)
+        [conv2] y = Conv<dilations = [2, 3]>(h1, second)
+        z = Neg(y)
+    }""",
+    [
+        ("Conv<dilations = [2, 3]>(h1", "Conv<dilations = [3, 2]>(h1"),
+        ("pads = [2, 3, 2, 0]", "pads = [2, 0, 2, 3]"),
+        ("Relu(c1)", "Identity(c1)"),
+    ],
+)
+
+GATE = Case(
+    """
+    g (float[N,T,3] x) => (float[A,B,C] z)
+      <int32[1] block = {4}, int32[1,2] pads = {4, 0}, int32[1,2] crops = {0, 0}>
+    {
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 2, 1]>(s)
+        [filter] f = Conv(t, filter)
+        [gate] g0 = Conv(t, gate)
+        ft = Tanh(f)
+        gs = Sigmoid(g0)
+        m = Mul(ft, gs)
+        r = Transpose<perm = [0, 2, 1]>(m)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+    }""",
+    """
+    g (float[N,T,3] x) => (float[A,B,C] z)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 2, 1]>(u)
+        [filter] f1 = Conv<pads = [4, 0], dilations = [4]>(t1, filter)
+        [gate] g1 = Conv<pads = [4, 0], dilations = [4]>(t1, gate)
+        ft1 = Tanh(f1)
+        gs1 = Sigmoid(g1)
+        m1 = Mul(ft1, gs1)
+        y = Transpose<perm = [0, 2, 1]>(m1)
+        z = Neg(y)
+    }""",
+    [
+        (
+            "Conv<pads = [4, 0], dilations = [4]>(t1, filter)",
+            "Conv<pads = [0, 4], dilations = [4]>(t1, filter)",
+        ),
+        ("(t1, gate)", "(t1, filter)"),
+        ("Tanh(f1)", "Sigmoid(f1)"),
+        ("Mul(ft1, gs1)", "Mul(ft1, ft1)"),
+    ],
+)
+
+RESIDUAL = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z) <{BLOCKS}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv<auto_pad = "SAME_UPPER">(t, square)
+        sum = Add(c, t)
+        r = Transpose<perm = [0, 2, 3, 1]>(sum)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z) <int64[8] edges = {0, 0, 1, 1, 0, 0, 3, 0}>
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [3, 4, 5, 3], dilations = [2, 3]>(t1, square)
+        e1 = Pad(t1, edges)
+        sum1 = Add(c1, e1)
+        y = Transpose<perm = [0, 2, 3, 1]>(sum1)
+        z = Neg(y)
+    }""",
+    [
+        ("pads = [3, 4, 5, 3]", "pads = [4, 4, 4, 3]"),
+        ("{0, 0, 1, 1, 0, 0, 3, 0}", "{0, 0, 2, 1, 0, 0, 2, 0}"),
+    ],
+)
+
+SHARED = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z, float[E,F,G,I] z2)
+      <{BLOCKS}, int32[2,2] none = {{0, 0, 0, 0}}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv(t, w)
+        r = Transpose<perm = [0, 2, 3, 1]>(c)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        [conv2] c2 = Conv<group = 3, strides = [1, 1], pads = [1, 0, 0, 1]>(t, deep)
+        r2 = Transpose<perm = [0, 2, 3, 1]>(c2)
+        [out2] y2 = tf.BatchToSpaceND(r2, block, none)
+        z = Neg(y)
+        z2 = Neg(y2)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z, float[E,F,G,I] z2)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [1, 1, 3, 0], dilations = [2, 3]>(t1, w)
+        y = Transpose<perm = [0, 2, 3, 1]>(c1)
+        [conv2] d1 = Conv<group = 3, pads = [4, 1, 3, 5], dilations = [2, 3]>(t1, deep)
+        y2 = Transpose<perm = [0, 2, 3, 1]>(d1)
+        z = Neg(y)
+        z2 = Neg(y2)
+    }""",
+    [
+        ("pads = [1, 1, 3, 0]", "pads = [1, 0, 3, 1]"),
+        ("pads = [4, 1, 3, 5]", "pads = [3, 1, 4, 5]"),
+    ],
+    sites=3,
+)
+
+#: Nothing is left of the two operators in the middle, nor of the value between them.
+CHAIN = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+      <{BLOCKS}, int32[2,2] again = {{4, 2, 3, 3}}, int32[2,2] none = {{0, 0, 0, 0}}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv(t, w)
+        r = Transpose<perm = [0, 2, 3, 1]>(c)
+        [out] m = tf.BatchToSpaceND(r, block, none)
+        [in2] s2 = tf.SpaceToBatchND(m, block, again)
+        t2 = Transpose<perm = [0, 3, 1, 2]>(s2)
+        [conv2] c2 = Conv(t2, second)
+        r2 = Transpose<perm = [0, 2, 3, 1]>(c2)
+        [out2] y = tf.BatchToSpaceND(r2, block, none)
+        z = Neg(y)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [2, 1, 3, 2], dilations = [2, 3]>(t1, w)
+        [conv2] d1 = Conv<pads = [4, 3, 2, 3], dilations = [2, 3]>(c1, second)
+        y = Transpose<perm = [0, 2, 3, 1]>(d1)
+        z = Neg(y)
+    }""",
+    [
+        ("pads = [4, 3, 2, 3]", "pads = [4, 4, 2, 2]"),
+        ("pads = [2, 1, 3, 2]", "pads = [2, 2, 3, 1]"),
+        ("pads = [4, 3, 2, 3]", "pads = [3, 3, 3, 3]"),
+    ],
+    sites=4,
+)
+
+#: The result of the convolution is also read by others, in blocks.
+OUTSIDE = Case(
+    f"""
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z, float[E,F,G,I] z2) <{BLOCKS}>
+    {{
+        u = Neg(x)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv(t, w)
+        h = Relu(c)
+        r = Transpose<perm = [0, 2, 3, 1]>(h)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+        z2 = SpaceToDepth<blocksize = 1>(h)
+    }}""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z, float[E,F,G,I] z2)
+      <int64[2] two = {2, 3}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis2 = {2},
+       int64[1] axis3 = {3}, int64[1] end = {9999}, int64[1] four = {4}, int64[1] merged = {-1}>
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [2, 1, 3, 2], dilations = [2, 3]>(t1, w)
+        h1 = Relu(c1)
+        cut = Slice(h1, one, end, axis2)
+        low = Constant<value_ints = [0]>()
+        high = Constant<value_ints = [-2]>()
+        cut2 = Slice(cut, low, high, axis3)
+        y = Transpose<perm = [0, 2, 3, 1]>(cut2)
+        z = Neg(y)
+        shape = Shape(h1)
+        n = Slice(shape, zero, one)
+        sizes = Slice(shape, axis2, four)
+        cells = Div(sizes, two)
+        rows = Slice(cells, zero, one)
+        columns = Slice(cells, one, axis2)
+        two1 = Slice(two, zero, one)
+        three1 = Slice(two, one, axis2)
+        split = Concat<axis = 0>(n, four, rows, two1, columns, three1)
+        apart = Reshape(h1, split)
+        moved = Transpose<perm = [3, 5, 0, 1, 2, 4]>(apart)
+        whole = Concat<axis = 0>(merged, four, cells)
+        h = Reshape(moved, whole)
+        z2 = SpaceToDepth<blocksize = 1>(h)
+    }""",
+    [
+        ("pads = [2, 1, 3, 2]", "pads = [3, 1, 2, 2]"),
+        ("[3, 5, 0, 1, 2, 4]", "[0, 3, 5, 1, 2, 4]"),
+        ("Slice(h1, one, end, axis2)", "Slice(h1, zero, end, axis2)"),
+    ],
+)
+
+#: "Same" padding of any height and width, as converters write it.
+DYNAMIC = Case(
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+      <int32[2] block = {2, 3}, int64[2] blocks = {2, 3}, int64[2] base = {2, 3},
+       int64[1] one = {1}, int64[1] three = {3}, int64[1] axis = {0}, int64[1] minus = {-1},
+       int64[2] zeros = {0, 0}>
+    {
+        u = Neg(x)
+        shape = Shape(u)
+        sizes = Slice(shape, one, three, axis)
+        once = Add(sizes, base)
+        twice = Add(once, base)
+        over = Mod(twice, blocks)
+        left = Sub(blocks, over)
+        fill = Mod(left, blocks)
+        ends = Add(fill, base)
+        low = Unsqueeze(base, one)
+        high = Unsqueeze(ends, one)
+        pads = Concat<axis = 1>(low, high)
+        first = Unsqueeze(zeros, one)
+        last = Unsqueeze(fill, one)
+        crops = Concat<axis = 1>(first, last)
+        [in] s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 3, 1, 2]>(s)
+        [conv] c = Conv(t, w)
+        r = Transpose<perm = [0, 2, 3, 1]>(c)
+        [out] y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+    }""",
+    """
+    g (float[N,H,W,3] x) => (float[A,B,C,D] z)
+    {
+        u = Neg(x)
+        t1 = Transpose<perm = [0, 3, 1, 2]>(u)
+        [conv] c1 = Conv<pads = [2, 3, 2, 3], dilations = [2, 3]>(t1, w)
+        y = Transpose<perm = [0, 2, 3, 1]>(c1)
+        z = Neg(y)
+    }""",
+    [
+        ("pads = [2, 3, 2, 3]", "pads = [3, 3, 1, 3]"),
+        ("pads = [2, 3, 2, 3]", "pads = [2, 3, 2, 2]"),
+        ("dilations = [2, 3]", "dilations = [3, 3]"),
+    ],
+)
+
+CASES = {
+    "plain": PLAIN,
+    "behind": BEHIND,
+    "two": TWO,
+    "gate": GATE,
+    "residual": RESIDUAL,
+    "shared": SHARED,
+    "chain": CHAIN,
+    "outside": OUTSIDE,
+    "dynamic": DYNAMIC,
+}
