@@ -96,7 +96,7 @@ class Benchmark:
         machine: processor, cores, system, onnxruntime.
         threads: numbers of threads that were measured with.
         inputs: the data that the whole model ran on.
-        models: the whole model in its forms; empty if it holds no spatial operators.
+        models: the whole model in its forms; empty if there is nothing to convert in it.
         sites: its spatial operators that are converted.
     """
 
@@ -254,4 +254,5 @@ def _whole(
 
 def _has_functions(plan: Plan) -> bool:
     """Whether every operator called a local function of ours before it was converted."""
-    return all(site.function is not None for site in plan.sites if site.converted)
+    operators = [site for site in plan.sites if site.converted and site.spatial]
+    return bool(operators) and all(site.function is not None for site in operators)

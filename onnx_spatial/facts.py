@@ -9,8 +9,9 @@ parameter may be computed from the shape behind another operator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ class _Occurrence:
             seen = [t[index] for t in self.types if index < len(t)]
             if not seen and self.scope is not None:
                 seen = [self.scope.type(name)]
-            fact = _join_inputs([_input_facts(t) for t in seen]) or InputFacts()
+            fact = _join_inputs([input_facts(t) for t in seen]) or InputFacts()
             # Only parameters are of interest as values: data is never looked at.
             value = self.scope.value(name) if index and self.scope is not None else None
             if value is not None:
@@ -148,7 +149,8 @@ def find(
         if (node.domain, node.op_type) in local:
             continue  # a call of a function that says itself what it means
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
-        finding = Finding(index, place, node, _opset(model, place), node.domain in accepted, facts)
+        opset = opset_of(model, place)
+        finding = Finding(index, place, node, opset, node.domain in accepted, facts)
         findings.append(finding)
         if finding.known_domain:
             _make_probe(probe, len(findings) - 1)
@@ -157,7 +159,37 @@ def find(
     return findings
 
 
-def _opset(model: onnx.ModelProto, place: walk.Place) -> int | None:
+def scopes(
+    model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | None = None
+) -> Iterator[constants.Scope]:
+    """What is known of the values of each graph, in the order of `graph.walk.graphs`.
+
+    Args:
+        model: the model that the findings are of.
+        findings: its operators.
+        folder: where external data lies.
+    """
+    copy = skeleton(model, folder)
+    by_index = {f.index: number for number, f in enumerate(findings) if f.known_domain}
+    for index, (_, _, node) in enumerate(list(walk.nodes(copy))):
+        if index in by_index:
+            _make_probe(node, by_index[index])
+    for function in copy.functions:
+        function.opset_import.append(onnx.helper.make_opsetid(shapes.DOMAIN, 1))
+    drop_doubtful_shapes(copy)
+
+    def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+        finding, known = findings[number], shapes.element_type(types[0]) if types else None
+        if known is None:
+            return None
+        return onnx.helper.make_tensor_type_proto(known, finding.output_shape)
+
+    inferred = shapes.infer(copy, rule)
+    return (scope for scope, _ in constants.scopes(inferred))
+
+
+def opset_of(model: onnx.ModelProto, place: walk.Place) -> int | None:
+    """Version of the default domain at a place; None if it is not imported there."""
     imports = model.opset_import
     for function in model.functions:
         if place.function == (function.domain, function.name, function.overload):
@@ -217,7 +249,7 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
             number.i = len(occurrences) - 1
     seen = {id(o.finding) for o in occurrences}
     symbols = shapes.symbols(copy)
-    _drop_doubtful_shapes(inlined)
+    drop_doubtful_shapes(inlined)
     _infer_until_stable(inlined, occurrences)
 
     # Functions that nothing calls: only what stands in the function itself is known.
@@ -245,7 +277,7 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
         return copy
 
 
-def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
+def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
     """Forget declared shapes behind our operators: exporters that do not know the operators guess.
 
     What stands behind other people's operators is kept, nothing could replace it.
@@ -308,7 +340,7 @@ def _output_type(
     if element_type is None:
         return None
     facts = occurrence.facts()
-    facts = replace(facts, inputs=(_input_facts(types[0]), *facts.inputs[1:]))
+    facts = replace(facts, inputs=(input_facts(types[0]), *facts.inputs[1:]))
     try:
         shape = _output_shape(read(facts), facts)
     except OperatorError:
@@ -364,13 +396,15 @@ def _check_node(node: onnx.NodeProto) -> None:
         raise OperatorError(f"the operator has one output, the node {len(node.output)}")
 
 
-def _input_facts(known: onnx.TypeProto | None) -> InputFacts:
+def input_facts(known: onnx.TypeProto | None) -> InputFacts:
+    """What a type says of an input."""
     element_type = shapes.element_type(known)
     if element_type is None:
         return InputFacts(None, shapes.dims(known))
     return InputFacts(dtype_name(element_type), shapes.dims(known))
 
 
+@cache
 def dtype_name(element_type: int) -> str:
     """ONNX element type -> numpy name; "string" for strings."""
     if element_type == onnx.TensorProto.STRING:

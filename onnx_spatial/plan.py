@@ -4,7 +4,8 @@
     function    the operator stays, a local function says what it means (`wrapping`)
     custom-op   a Python operator with what it needs around it (a writer that the caller brings)
 
-Whatever form a model has already is undone first: any form becomes any other.
+Whatever form a model has already is undone first: any form becomes any other. What else onnxruntime
+would refuse to run, and an edit puts right, is put right in all of them (`legalise`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from onnx_spatial.dialects import prepared
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.fusion import RULES, Rewritten, Rule
-from onnx_spatial.graph import patch
+from onnx_spatial.graph import patch, walk
+from onnx_spatial.legalise import legalise
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.site import Site, refusals
 from onnx_spatial.splicing import Writer, splice
-from onnx_spatial.touched import renew_and_list
+from onnx_spatial.touched import KINDS, renew_and_list
 from onnx_spatial.wrapping import STRATEGY, Unwrapped, attach, inlined, undone
 
 __all__ = [
@@ -53,7 +55,8 @@ class Plan:
     """A model with every operator converted that can be.
 
     Attributes:
-        sites: all operators found, in the order of the file.
+        sites: all operators found, and convolutions that onnxruntime refuses, in the order of the
+            file.
         model: the converted model; None if nothing was to do.
         touched: what differs from the original, by kind.
     """
@@ -104,7 +107,8 @@ def make_plan(
         before = undone(proto, groups_too=mode != "custom-op")
         findings = facts.find(before.model, before.domains.union(domains), folder)
         if mode == "function" and not inline:
-            return _with_functions(proto, before, findings, max_rank, strategy)
+            plan = _with_functions(proto, before, findings, max_rank, strategy)
+            return _legal(plan, proto, before, findings, folder)
 
         def lower(request: Request, finding: Finding) -> Lowered:
             body = before.functions.get(finding.index) if inline else None
@@ -116,7 +120,8 @@ def make_plan(
 
         action = "lower" if inline else mode
         rules = RULES if fuse and mode == "lower" and not inline else ()
-        return _spliced(proto, before, findings, write or lower, rules, action, progress)
+        plan = _spliced(proto, before, findings, write or lower, rules, action, folder, progress)
+        return _legal(plan, proto, before, findings, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
@@ -132,6 +137,7 @@ def _spliced(
     write: Writer,
     rules: Sequence[Rule],
     action: str,
+    folder: Path | None,
     progress: Progress | None,
 ) -> Plan:
     done = "it is in the form that the registered operators run" if action == "custom-op" else None
@@ -147,6 +153,7 @@ def _spliced(
         rules=rules,
         action=action,
         opset=opset,
+        folder=folder,
         progress=progress or (lambda _: None),
     )
     by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
@@ -198,6 +205,37 @@ def _called(finding: Finding, before: Unwrapped) -> Site:
         return site.left(finding)
     found = site.converted(finding, "function", STRATEGY, len(function.node), _name(function))
     return replace(found, strategy=None)
+
+
+def _legal(
+    plan: Plan,
+    given: onnx.ModelProto,
+    before: Unwrapped,
+    findings: Sequence[Finding],
+    folder: Path | None,
+) -> Plan:
+    """The plan with the convolutions put right that onnxruntime refuses."""
+    opset = _default_opset(given)
+    made = legalise(given if plan.model is None else plan.model, opset, folder)
+    if not made.sites:
+        return plan
+    positions = {
+        (place, tuple(node.output)): index
+        for index, (place, _, node) in enumerate(walk.nodes(before.model))
+    }
+    last = len(positions)
+    found = [(f.index, s) for f, s in zip(findings, plan.sites, strict=True)]
+    found += [(positions.get(where, last), s) for where, s in made.sites.items()]
+    plan.sites = [s for _, s in sorted(found, key=lambda pair: pair[0])]
+    if made.model is not None:
+        patch.adjust_imports(made.model, (), opset)
+        plan.model = made.model
+        touched = {kind: list[str]() for kind in KINDS} | plan.touched
+        touched["nodes_changed"] += made.replaced
+        touched["nodes_added"] += made.nodes
+        touched["initializers_added"] += made.initializers
+        plan.touched = touched
+    return plan
 
 
 def _finished(

@@ -1,4 +1,4 @@
-"""What is reported of one spatial operator: where it is, what it asks for, what is done with it."""
+"""What is reported of one operator: where it is, what it asks for, what is done with it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ from onnx_spatial.ops.shapes import show
 #: Refused sites that one message names.
 _SHOWN = 10
 
+#: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`legalise`).
+AUTO_PAD = "onnx auto_pad"
+
 
 @dataclass(frozen=True)
 class Site:
-    """One spatial operator of a model.
+    """One spatial operator of a model, or a convolution that onnxruntime refuses to run.
 
     Attributes:
         node: name of the node, or <its output> if it has none.
         graph: graph that holds it, in words.
         op_type, domain: as in the file.
-        dialect: which spelling it is; None if it is not converted.
+        dialect: which spelling it is; None if it is not converted. `AUTO_PAD` for a convolution with
+            auto_pad SAME and dilations, whose action is "lower" in all modes.
         action: the mode of the conversion: "lower", "function" (a local function says what it means)
             or "custom-op" (a Python operator runs it); or "refuse" (it breaks a rule or cannot be
             expressed) or "leave" (its domain is not known to hold these operators, it stands in a
             function that nothing calls, or it is in the form asked for).
         reason: why it is refused or left; None if it is converted.
-        strategy: which lowering was taken, or "cancelled" for two opposite operators; None if it is
-            not converted.
+        strategy: which lowering was taken, "cancelled" for two opposite operators, "strided convolution"
+            for patches that became one, "explicit-pads" for a convolution that is refused; None if it
+            is not converted.
         element_type: of the data, numpy's name; None if unknown or not one.
         input_shape, output_shape: as far as they are known.
         output: name of the value it gives.
@@ -43,8 +48,11 @@ class Site:
         measured_us: what it took on this machine; None unless that was asked for, and where it could
             not be measured.
         candidates: the lowerings that there were to choose from, cheapest estimate first.
-        absorbed: labels of the Transposes around it that became part of it.
+        absorbed: labels of the nodes around it that became part of it: Transposes, and what made sums
+            of patches.
         declined: why what stands around it did not, one line for each rule of `fusion`.
+        between: of the end of a region that works without the blocks now, labels of the nodes of the
+            region; they count in `nodes_before` and `nodes_after`.
     """
 
     node: str
@@ -67,6 +75,12 @@ class Site:
     candidates: tuple[Candidate, ...] = ()
     absorbed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+
+    @property
+    def spatial(self) -> bool:
+        """Whether it is a spatial operator, and not a convolution."""
+        return self.dialect != AUTO_PAD
 
     @property
     def converted(self) -> bool:
@@ -111,6 +125,7 @@ def converted(
     *,
     absorbed: tuple[str, ...] = (),
     declined: tuple[str, ...] = (),
+    between: tuple[str, ...] = (),
     considered: Sequence[Candidate] = (),
 ) -> Site:
     """A site that something else stands for now.
@@ -123,14 +138,16 @@ def converted(
         function: local function that it calls or called.
         absorbed: labels of the nodes around it that became part of it.
         declined: why others did not.
+        between: labels of the nodes of a region that it ends.
         considered: the lowerings that there were to choose from.
     """
     found = _site(finding, action, None, strategy, nodes, function)
     taken = next((c for c in considered if c.strategy == strategy), None)
     return replace(
         found,
-        nodes_before=found.nodes_before + len(absorbed),
+        nodes_before=found.nodes_before + len(absorbed) + len(between),
         absorbed=absorbed,
+        between=between,
         declined=declined,
         estimated_us=None if taken is None else taken.estimated_us,
         measured_us=None if taken is None else taken.measured_us,

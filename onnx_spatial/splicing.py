@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -20,6 +21,7 @@ from onnx_spatial.graph.names import Names
 from onnx_spatial.graph.outline import outline
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.site import Site
+from onnx_spatial.unblocking import unblock
 
 #: Writes an operator in nodes. Raises ConversionError where that cannot be done.
 Writer = Callable[[Request, Finding], Lowered]
@@ -48,6 +50,7 @@ def splice(
     rules: Sequence[Rule] = (),
     action: str,
     opset: int,
+    folder: Path | None,
     progress: Callable[[str], None],
 ) -> Spliced:
     """Replace every operator that can be; `proto` stays as it is.
@@ -56,9 +59,11 @@ def splice(
         proto: the model.
         findings: its spatial operators.
         write: writes one in nodes.
-        rules: asked for something better than that, in this order.
+        rules: asked for something better than that, in this order; with any, regions are unblocked
+            first.
         action: what that is called.
         opset: version of the default domain where it is not imported.
+        folder: where external data lies.
         progress: called with a line of text now and then.
 
     Raises:
@@ -71,7 +76,12 @@ def splice(
     around = Neighbourhood(proto, nodes, subjects.values())
     names = Names(proto)
     sites: dict[int, Site] = {}
-    rewritten = []
+    rewritten: list[Rewritten] = []
+    declined_before: dict[int, tuple[str, ...]] = {}
+    if rules:
+        unblocked = unblock(proto, findings, around, names, write, folder)
+        sites, rewritten = unblocked.sites, unblocked.rewritten
+        declined_before = unblocked.declined
     for count, finding in enumerate(findings, start=1):
         progress(f"lowering {count}/{len(findings)}: {walk.label(finding.node)}")
         subject = subjects.get(finding.index)
@@ -88,6 +98,7 @@ def splice(
         initializers = proto.ir_version >= 4 and finding.place.function is None
         done, made = _carry_out(rewrite, names, initializers=initializers)
         rewritten.append(done)
+        declined = (*declined_before.get(finding.index, ()), *declined)
         for number, part in enumerate(rewrite.subjects):
             sites[part.finding.index] = site.converted(
                 part.finding,
@@ -137,9 +148,9 @@ def _rewrite(
 
 def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
     """Edit the graph; what was done, and how many nodes stand there now."""
-    *others, last = (subject.node for subject in rewrite.subjects)
-    gone = (*others, *rewrite.absorbed)
-    lost = {value.name for node in (*gone, last) for value in node.outputs if value.name}
+    old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
+    at = rewrite.at or rewrite.subjects[-1].node
+    lost = {value.name for node in old for value in node.outputs if value.name}
     gives = tuple(value.name for value in rewrite.gives if value.name)
     done = Rewritten(
         tuple(subject.finding for subject in rewrite.subjects),
@@ -150,13 +161,13 @@ def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[R
     )
     emitted = rewrite.lowered.emitted
     made = edit.splice(
-        last,
+        at,
         emitted.nodes,
         rewrite.lowered.output,
         emitted.constants,
         names,
         initializers=initializers,
-        absorbed=gone,
+        absorbed=[node for node in old if node is not at],
         gives=rewrite.gives,
     )
     return done, len(made)

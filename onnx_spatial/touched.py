@@ -10,6 +10,20 @@ from onnx_spatial.facts import Finding
 from onnx_spatial.fusion import Rewritten
 from onnx_spatial.graph import edit, value_info, walk
 
+#: What is listed.
+KINDS = (
+    "nodes_replaced",
+    "nodes_changed",
+    "nodes_removed",
+    "nodes_added",
+    "initializers_added",
+    "value_info_changed",
+    "functions_added",
+    "functions_removed",
+    "opset_imports_added",
+    "opset_imports_removed",
+)
+
 
 def renew_and_list(
     given: onnx.ModelProto,
@@ -26,8 +40,9 @@ def renew_and_list(
         rewritten: what stands for them now; those that none speaks of give what they gave.
 
     Returns:
-        nodes_replaced, nodes_added, initializers_added, value_info_changed, functions_added,
-        functions_removed, opset_imports_added, opset_imports_removed.
+        nodes_replaced, nodes_changed (they keep their names), nodes_removed, nodes_added,
+        initializers_added, value_info_changed, functions_added, functions_removed,
+        opset_imports_added, opset_imports_removed.
     """
     values = {name for _, _, node in walk.nodes(given) for name in node.output}
     before = {t.name for _, g in walk.graphs(given) for t in getattr(g, "initializer", ())}
@@ -38,15 +53,19 @@ def renew_and_list(
     lost: dict[walk.Place, set[str]] = {}
     for done in rewritten:
         lost.setdefault(done.findings[0].place, set()).update(done.lost)
+    ours = [
+        n
+        for _, _, n in walk.nodes(converted)
+        if any(p.key == edit.ORIGIN for p in n.metadata_props)
+    ]
+    replaced = [
+        label for f in findings for label in (walk.label(f.node), *absorbed.get(f.index, ()))
+    ]
     return {
-        "nodes_replaced": [
-            label for f in findings for label in (walk.label(f.node), *absorbed.get(f.index, ()))
-        ],
-        "nodes_added": [
-            n.name
-            for _, _, n in walk.nodes(converted)
-            if n.name not in named and any(p.key == edit.ORIGIN for p in n.metadata_props)
-        ],
+        "nodes_replaced": replaced,
+        "nodes_changed": [n.name for n in ours if n.name in named],
+        "nodes_removed": _gone(given, converted, replaced),
+        "nodes_added": [n.name for n in ours if n.name not in named],
         "initializers_added": [
             t.name
             for _, g in walk.graphs(converted)
@@ -64,6 +83,13 @@ def renew_and_list(
     }
 
 
+def _gone(given: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence[str]) -> list[str]:
+    """Labels of nodes that are there no more, without those that something else stands for."""
+    left = {walk.label(node) for _, _, node in walk.nodes(converted)}.union(replaced)
+    labels = [walk.label(node) for _, _, node in walk.nodes(given)]
+    return [label for label in labels if label not in left]
+
+
 def _known(
     findings: Sequence[Finding], rewritten: Sequence[Rewritten]
 ) -> dict[walk.Place, dict[str, onnx.TypeProto]]:
@@ -78,4 +104,7 @@ def _known(
             (element_type,) = finding.element_types
             declared = onnx.helper.make_tensor_type_proto(element_type, shape)
         known.setdefault(finding.place, {}).update(dict.fromkeys(names, declared))
+    for done in rewritten:
+        place = done.findings[0].place
+        known.setdefault(place, {}).update((name, onnx.TypeProto()) for name in done.moved)
     return known

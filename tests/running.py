@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -39,9 +41,15 @@ def newest_opset() -> int:
     return 11
 
 
-def session(model: onnx.ModelProto, level: ort.GraphOptimizationLevel) -> ort.InferenceSession:
+def session(
+    model: onnx.ModelProto,
+    level: ort.GraphOptimizationLevel,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> ort.InferenceSession:
     """A session that prints nothing."""
     options = ort.SessionOptions()
+    for key, value in settings.items():
+        options.add_session_config_entry(key, value)
     options.graph_optimization_level = level
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

@@ -119,6 +119,8 @@ def test_what_was_touched_is_listed():
     touched = plan(made, mode="function").touched
     assert touched == {
         "nodes_replaced": ["site"],
+        "nodes_changed": [],
+        "nodes_removed": [],
         "nodes_added": [],
         "initializers_added": [],
         "value_info_changed": [],

@@ -74,6 +74,7 @@ def test_a_site_says_what_is_done_and_how():
         "function": None,
         "absorbed": [],
         "declined": [],
+        "between": [],
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 
@@ -175,6 +176,8 @@ def test_what_was_touched_is_listed():
     result.touched["value_info_changed"].sort()
     assert result.touched == {
         "nodes_replaced": ["s2b", "b2s"],
+        "nodes_changed": [],
+        "nodes_removed": [],
         "nodes_added": [n.name for n in result.model.graph.node if n.name not in before],
         "initializers_added": [t.name for t in result.model.graph.initializer][2:],
         "value_info_changed": ["b", "c", "d", "e", "f"],

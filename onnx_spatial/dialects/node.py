@@ -11,6 +11,7 @@ import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -150,7 +151,7 @@ class BlockCall:
         """Number of blocked axes, M."""
         return self.block.length
 
-    @property
+    @cached_property
     def operator(self) -> SpaceToBatch | BatchToSpace | None:
         """The operator, if nothing of it is left to the run."""
         if any(v.values is None for v in (self.block, self.begins, self.ends)):

@@ -1,22 +1,27 @@
-"""Several nodes to fewer: rules that look at what stands around a spatial operator.
+"""Several nodes to fewer: what stands between spatial operators, and around each.
 
-    Transpose -> operator -> Transpose          one movement          `layout`
-    SpaceToBatch -> BatchToSpace, and back      a Pad, a Slice, or nothing    `cancel`
+    SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `regions`, `leftovers`
+    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `cancel`
+    ExtractPatches -> Conv 1x1, MatMul, Gemm    one strided convolution       `patches`
+    Transpose -> operator -> Transpose          one movement                  `layout`
 
+Regions come first, a graph at a time; `unblocking` carries them out. What is left is a matter of rules.
 A rule is a function like `rewrite.Rule` in a module of its own and a line in `RULES`. It is given an
 operator and its `Neighbourhood` and answers with a `Rewrite`, with a reason why there is none, or
 with None where nothing of its kind stands there. The first that answers with a `Rewrite` is taken; an
 operator that none speaks for is lowered on its own. Rules only read: `splicing` edits.
 
-Whatever a rule writes must be exact, bit for bit, at every size that the original runs with.
+Whatever a rule writes must be exact, bit for bit, at every size that the original runs with; only
+convolutions may sum up in another order.
 """
 
 from onnx_spatial.fusion.cancel import cancel
 from onnx_spatial.fusion.layout import absorb
 from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
+from onnx_spatial.fusion.patches import stride
 from onnx_spatial.fusion.rewrite import Lower, Rewrite, Rewritten, Rule
 
 #: Every rule, in the order in which they are asked.
-RULES: tuple[Rule, ...] = (cancel, absorb)
+RULES: tuple[Rule, ...] = (stride, cancel, absorb)
 
 __all__ = ["RULES", "Lower", "Neighbourhood", "Rewrite", "Rewritten", "Rule", "Subject"]

@@ -1,11 +1,11 @@
-"""SpaceToBatch directly in front of BatchToSpace, or behind it, with the same blocks.
+"""BatchToSpace directly in front of SpaceToBatch with the same blocks.
 
-    SpaceToBatch pads p -> BatchToSpace crops c     pads by p - c
     BatchToSpace crops c -> SpaceToBatch pads p     whole cells: pads by (p - c) / block
 
 Nothing is left but a Pad, a Slice or an Identity; it is written as one of the two operators with blocks
-of 1. Between the second pair the crop comes first: what it takes off does not come back, so on one
-side of an axis only one of the two may do anything, and only to whole cells.
+of 1. What the crop takes off does not come back, so on one side of an axis only one of the two may do
+anything, and only to whole cells. The other way round the two are a region that holds nothing
+(`regions`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CANCELLED = "cancelled"
 
 
 def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
-    """Write an operator and the opposite one behind it as what is left of the two."""
+    """Write the two as what is left of them."""
     call = subject.request.call
-    if not isinstance(call, BlockCall):
+    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
         return None
     output = subject.node.outputs[0]
     readers = around.readers(output)
     others = [s for n, i in readers if i == 0 and (s := around.subject(n)) is not None]
-    opposite = [s for s in others if _kind(s) not in (None, call.kind)]
+    opposite = [s for s in others if _kind(s) is SpaceToBatch]
     if not opposite:
         return None
     other = opposite[0]
@@ -54,24 +54,22 @@ def _kind(subject: Subject) -> type[SpaceToBatch] | type[BatchToSpace] | None:
 
 
 def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:
-    """What is left of two opposite operators: one with blocks of 1, or why there is no such thing."""
-    one, two = first.operator, second.operator
-    if one is None or two is None:
+    """What is left of the two: an operator with blocks of 1, or why there is no such thing."""
+    crops, pads = first.operator, second.operator
+    if crops is None or pads is None:
         return "their parameters are computed at run time"
-    if one.block_shape != two.block_shape:
+    if crops.block_shape != pads.block_shape:
         return "their blocks differ"
-    pads, crops = (one, two) if isinstance(one, SpaceToBatch) else (two, one)
     assert isinstance(pads, SpaceToBatch) and isinstance(crops, BatchToSpace)
     added = [amount for pair in pads.pads for amount in pair]
     taken = [amount for pair in crops.crops for amount in pair]
-    if isinstance(one, BatchToSpace):
-        blocks = [b for b in one.block_shape for _ in range(2)]
-        if any(a and t for a, t in zip(added, taken, strict=True)):
-            return "it pads anew what was cropped"
-        if any(n % b for n, b in zip((*added, *taken), blocks * 2, strict=True)):
-            return "crops or pads are not of whole cells"
-        added = [a // b for a, b in zip(added, blocks, strict=True)]
-        taken = [t // b for t, b in zip(taken, blocks, strict=True)]
+    blocks = [b for b in crops.block_shape for _ in range(2)]
+    if any(a and t for a, t in zip(added, taken, strict=True)):
+        return "it pads anew what was cropped"
+    if any(n % b for n, b in zip((*added, *taken), blocks * 2, strict=True)):
+        return "crops or pads are not of whole cells"
+    added = [a // b for a, b in zip(added, blocks, strict=True)]
+    taken = [t // b for t, b in zip(taken, blocks, strict=True)]
     grown = [a - t for a, t in zip(added, taken, strict=True)]
     if min(grown, default=0) < 0 < max(grown, default=0):
         return "together they both pad and crop"

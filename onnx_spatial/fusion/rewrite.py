@@ -22,12 +22,15 @@ class Rewrite:
 
     Attributes:
         lowered: the new nodes, not yet in any graph.
-        subjects: the spatial operators that they stand for; the new nodes go where the last is.
+        subjects: the spatial operators that they stand for; the new nodes go where the last is, unless
+            `at` is given.
         absorbed: other nodes that go with them.
         gives: values of the nodes that go which the output of the new ones is equal to; all of them
             keep their names. None that is read elsewhere, or named elsewhere, may be left out.
         shape: of these values, as far as it is known.
         rule: what `inspect` shows in the place of a strategy; None for the strategy itself.
+        at: the one of `absorbed` where the new nodes go, after which they are named, and whose
+            documentation and metadata the last of them keeps.
     """
 
     lowered: Lowered
@@ -36,6 +39,7 @@ class Rewrite:
     gives: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     rule: str | None = None
+    at: ir.Node | None = None
 
     @classmethod
     def of(cls, lowered: Lowered, subject: Subject) -> Rewrite:
@@ -53,6 +57,7 @@ class Rewritten:
         absorbed: labels of the other nodes that are gone.
         gives: names of the values that the new nodes give.
         shape: of these values, as far as it is known.
+        moved: names of values that others compute now, and that are what they were.
         lost: names of the values that nothing computes any more.
     """
 
@@ -61,6 +66,7 @@ class Rewritten:
     gives: tuple[str, ...]
     shape: tuple[Dim, ...] | None
     lost: frozenset[str]
+    moved: tuple[str, ...] = ()
 
 
 #: Looks at an operator and what stands around it: a rewrite, a reason why there is none, or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -44,8 +45,7 @@ def splice(
     graph = node.graph
     assert graph is not None
     old, *copies = gives or node.outputs[:1]
-    base = node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
-    origin = f"{node.op_type} {node.name or ''}".strip()
+    base, origin = _base(node), _origin(node)
     made: list[ir.Node] = []
     for value, hint in constants:
         if initializers and isinstance(graph, ir.Graph):
@@ -76,6 +76,119 @@ def splice(
     _forget_drafts(gone)
     graph.remove(gone, safe=True)
     return made
+
+
+@dataclass
+class Draft:
+    """Nodes that take the place of one node, not yet in its graph.
+
+    Attributes:
+        node: the node of the graph.
+        nodes: in topological order.
+        constants: (value, hint for its name) that they read.
+        results: what outputs of `node` are from now on: values of drafts, or of the graph. Outputs
+            that are missing here are gone.
+        redirected: the same for outputs that only new nodes read, which need not keep their names.
+        successor: which of the new nodes is `node` in another form, and takes over its name, its
+            documentation and its metadata; None if there is none.
+    """
+
+    node: ir.Node
+    nodes: list[ir.Node] = field(default_factory=list)
+    constants: list[tuple[ir.Value, str]] = field(default_factory=list)
+    results: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    redirected: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    successor: ir.Node | None = None
+
+
+def replace(
+    drafts: Sequence[Draft], gone: Sequence[ir.Node], names: Names, *, initializers: bool
+) -> dict[ir.Node, list[ir.Node]]:
+    """Put drafts in the place of nodes of one graph, and take other nodes away.
+
+    Args:
+        drafts: each reads only what is computed in front of its node.
+        gone: nodes to take away as well; what they give must be of no use to others.
+        names: names in use in the model.
+        initializers: see `splice`.
+
+    Returns:
+        The nodes that stand in the place of each draft's node now.
+    """
+    # onnx_ir names what has no name when it enters a graph; these take the names of others.
+    unnamed = {result for draft in drafts for result in draft.results.values()}
+    made = {draft.node: _insert(draft, unnamed, names, initializers) for draft in drafts}
+    free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
+    now: dict[ir.Value, ir.Value] = {}
+    for draft in drafts:
+        for old, result in draft.redirected.items():
+            ir.convenience.replace_all_uses_with(old, result)
+        for old, result in draft.results.items():
+            graph = draft.node.graph
+            assert graph is not None
+            result = now.get(result, result)
+            if result not in free:
+                copy = ir.node("Identity", [result])
+                copy.name = names.fresh(f"{_base(draft.node)}/Identity")
+                copy.metadata_props[ORIGIN] = _origin(draft.node)
+                graph.insert_before(draft.node, copy)
+                made[draft.node].append(copy)
+                result = copy.outputs[0]
+            free.discard(result)
+            now[old] = result
+            result.type, result.shape = old.type, old.shape
+            ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+            result.name, old.name = old.name, None
+    dead = [*(draft.node for draft in drafts), *gone]
+    _forget_drafts(dead)
+    for graph in {node.graph for node in dead}:
+        assert graph is not None
+        graph.remove([node for node in dead if node.graph is graph], safe=True)
+    return made
+
+
+def remove(node: ir.Node) -> None:
+    """Take away a node whose outputs nobody reads."""
+    _forget_drafts((node,))
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node, safe=True)
+
+
+def _insert(
+    draft: Draft, unnamed: set[ir.Value], names: Names, initializers: bool
+) -> list[ir.Node]:
+    node, graph = draft.node, draft.node.graph
+    assert graph is not None
+    made: list[ir.Node] = []
+    for value, hint in draft.constants:
+        if initializers and isinstance(graph, ir.Graph):
+            value.name = names.fresh(f"{_base(node)}/{hint}")
+            graph.initializers.add(value)
+        else:
+            made.append(_constant_node(value, f"{_base(node)}/{hint}", names))
+    made += draft.nodes
+    for new in made:
+        if new is draft.successor:
+            new.name, new.doc_string = node.name or None, node.doc_string
+            new.metadata_props.update(node.metadata_props)
+        if new.name is None:
+            new.name = names.fresh(f"{_base(node)}/{new.op_type}")
+        new.metadata_props[ORIGIN] = _origin(node)
+        for index, value in enumerate(new.outputs):
+            if value not in unnamed and value.name is None:
+                value.name = names.fresh(f"{new.name}:{index}")
+    graph.insert_before(node, made)
+    return made
+
+
+def _base(node: ir.Node) -> str:
+    """What the names of new nodes begin with."""
+    return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
+
+
+def _origin(node: ir.Node) -> str:
+    return f"{node.op_type} {node.name or ''}".strip()
 
 
 def _forget_drafts(gone: Sequence[ir.Node]) -> None:

@@ -1,0 +1,275 @@
+"""Walk forward from each SpaceToBatch and say of every value behind it how it is blocked.
+
+That ends at an operator that cannot be had without the blocks, with the reason, and at a BatchToSpace
+that takes them out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.dialects import BlockCall, Conflict, Vector
+from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
+from onnx_spatial.fusion.regions import commuting, convolution
+from onnx_spatial.fusion.regions.amounts import NOTHING, Amount, Window, same
+from onnx_spatial.fusion.regions.blocked import Blocked
+from onnx_spatial.fusion.regions.pointwise import Pointwise
+from onnx_spatial.fusion.regions.region import End, Step
+from onnx_spatial.fusion.regions.view import Node, View
+from onnx_spatial.graph import walk
+from onnx_spatial.graph.arithmetic import Expression
+from onnx_spatial.ops import SpaceToBatch
+
+#: Operators that look at the shape of a value only.
+SHAPES = frozenset({"Shape", "Size"})
+
+
+@dataclass
+class Followed:
+    """What a walk through one graph found.
+
+    Attributes:
+        entries: each SpaceToBatch whose output is followed, by the name of that.
+        exits: each BatchToSpace that takes blocks out again.
+        states: how values are blocked, by name.
+        origins: names of the entries that each of these comes from.
+        steps: the nodes that give them, by name.
+        borders: of values that still have the border that SpaceToBatch gave them: how wide it is, and
+            of what number.
+        places: how far along in the graph each value of it is given.
+        declined: why not, by the node of a spatial operator.
+    """
+
+    entries: dict[str, End] = field(default_factory=dict)
+    exits: list[End] = field(default_factory=list)
+    states: dict[str, Blocked] = field(default_factory=dict)
+    origins: dict[str, frozenset[str]] = field(default_factory=dict)
+    steps: dict[str, Step] = field(default_factory=dict)
+    borders: dict[str, tuple[Window, int]] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    declined: dict[ir.Node, list[str]] = field(default_factory=dict)
+
+
+def follow(
+    graph: walk.GraphLike, view: View, around: Neighbourhood, without: Collection[str] = ()
+) -> Followed:
+    """Walk through one graph.
+
+    Args:
+        graph: the graph.
+        view: its sizes and known values.
+        around: its nodes.
+        without: outputs of SpaceToBatch that are not followed.
+    """
+    walker = _Walk(graph, view, around, without)
+    for place, message in enumerate(walk.in_order(graph)):
+        walker.found.places.update(dict.fromkeys(message.output, place))
+        walker.visit(message)
+    return walker.found
+
+
+class _Walk:
+    def __init__(
+        self, graph: walk.GraphLike, view: View, around: Neighbourhood, without: Collection[str]
+    ) -> None:
+        self._graph = graph
+        self._without = without
+        self._view = view
+        self._around = around
+        self._lost: dict[str, str] = {}  # why a value is not in blocks any more
+        self.found = Followed()
+
+    def visit(self, message: onnx.NodeProto) -> None:
+        node = self._around.node(self._graph, message)
+        if node is None:
+            return
+        subject = self._around.subject(node)
+        if subject is not None and isinstance(subject.request.call, BlockCall):
+            if subject.request.call.kind is SpaceToBatch:
+                self._enter(subject, message)
+            else:
+                self._leave(subject, message)
+            return
+        states = tuple(self.found.states.get(name) for name in message.input)
+        if not any(states):
+            self._pass_on(message)
+            return
+        passage = self._passage(node, message, states)
+        origins = frozenset[str]().union(
+            *(
+                self.found.origins[n]
+                for n, s in zip(message.input, states, strict=True)
+                if s is not None
+            )
+        )
+        if message.op_type in SHAPES:
+            return
+        if isinstance(passage, str):
+            reason = f"{message.op_type} {walk.label(message)!r}: {passage}"
+            self._decline(origins, reason)
+            self._lost.update((name, reason) for name in message.output if name)
+            return
+        for name, state in zip(message.output, passage.after, strict=False):
+            if name:
+                self.found.states[name], self.found.origins[name] = state, origins
+                self.found.steps[name] = passage
+                if isinstance(passage.passage, Pointwise):
+                    self._note_sizes(passage, name, state)
+                    self._note_border(passage, passage.passage, name)
+
+    def _note_border(self, step: Step, passage: Pointwise, name: str) -> None:
+        """Take down that a value still has the border that SpaceToBatch gave it."""
+        borders = [self.found.borders.get(given) for given in step.names()]
+        first = borders[0]
+        if first is None or any(b is None or not same(b[0], first[0]) for b in borders):
+            return
+        outside = passage.outside([b[1] for b in borders if b is not None])
+        if outside is not None:
+            self.found.borders[name] = (first[0], outside)
+
+    def _note_sizes(self, step: Step, name: str, state: Blocked) -> None:
+        """Take down that what treats all places alike keeps the sizes of batch and blocked axes."""
+        index, before = next((i, s) for i, s in enumerate(step.states) if s is not None)
+        sizes = self._view.sizes
+        given, found = sizes.dims(step.read.message.input[index]), sizes.dims(name)
+        if given is None:
+            return
+        dims = [Expression.atom((name, axis), nonnegative=True) for axis in range(state.rank)]
+        if found is not None and len(found) == state.rank:
+            dims = list(found)
+        for old, new in zip(before.taken, state.taken, strict=True):
+            dims[new] = given[old]
+        sizes.note(name, dims)
+
+    def _pass_on(self, message: onnx.NodeProto) -> None:
+        reason = next((self._lost[n] for n in message.input if n in self._lost), None)
+        if reason is not None:
+            self._lost.update((name, reason) for name in message.output if name)
+
+    def _passage(
+        self, node: ir.Node, message: onnx.NodeProto, states: tuple[Blocked | None, ...]
+    ) -> Step | str:
+        if message.domain not in ("", "ai.onnx") or self._around.is_local(message):
+            return f"{message.domain}:{message.op_type} is not known to treat all places alike"
+        if any(walk.subgraphs(message)):
+            return "it has graphs of its own"
+        read = Node.of(message, self._view)
+        if any(isinstance(value, Conflict) for value in read.attributes.values()):
+            return "its attributes are left to the callers of the function that holds it"
+        rule = convolution if message.op_type in convolution.KERNELS else commuting
+        passage = rule.passage(read, states)
+        return passage if isinstance(passage, str) else Step(node, read, states, passage)
+
+    def _enter(self, subject: Subject, message: onnx.NodeProto) -> None:
+        name = message.output[0]
+        if name in self._without:
+            what = f"{message.op_type} {walk.label(message)!r}"
+            self._lost[name] = f"the region that {what} begins cannot be written"
+            return
+        blocks = _blocks(subject)
+        shape = subject.request.shape
+        if blocks is None or shape is None:
+            what = "the block" if blocks is None else "the rank of the data"
+            self._decline_at(subject, f"{what} is not known before the model runs")
+            self._lost[name] = f"{message.op_type} {walk.label(message)!r}: {what} is not known"
+            return
+        window, sources = self._window(subject, message)
+        kept = [
+            i
+            for i, (block, pair) in enumerate(zip(blocks, window, strict=True))
+            if block > 1 or any(amount.constant != 0 for amount in pair)
+        ]
+        state = Blocked(
+            tuple(blocks[i] for i in kept),
+            tuple(i + 1 for i in kept),
+            0,
+            len(shape),
+            subject.finding.element_types,
+        )
+        end = End(subject, name, state, tuple(window[i] for i in kept), sources)
+        self.found.entries[name] = end
+        self.found.states[name], self.found.origins[name] = state, frozenset({name})
+        self.found.borders[name] = (end.window, 0)
+
+    def _leave(self, subject: Subject, message: onnx.NodeProto) -> None:
+        name = message.input[0]
+        state = self.found.states.get(name)
+        if state is None:
+            if name in self._lost:
+                self._decline_at(subject, self._lost[name])
+            return
+        found = self._exit(subject, message, state)
+        if isinstance(found, str):
+            reason = f"{message.op_type} {walk.label(message)!r}: {found}"
+            self._decline(self.found.origins[name], reason)
+            self._decline_at(subject, found)
+            return
+        self.found.exits.append(found)
+
+    def _exit(self, subject: Subject, message: onnx.NodeProto, state: Blocked) -> End | str:
+        blocks = _blocks(subject)
+        if blocks is None:
+            return "its block is not known before the model runs"
+        if state.batch != 0:
+            return "the batch axis is not the first any more"
+        order = tuple((i + 1, block) for i, block in enumerate(blocks) if block > 1)
+        if order != state.order:
+            return f"its blocks {list(blocks)} are not those of the SpaceToBatch in front"
+        window, sources = self._window(subject, message)
+        pairs = {i + 1: pair for i, pair in enumerate(window)}
+        for axis, pair in pairs.items():
+            if axis not in state.axes and any(amount.constant != 0 for amount in pair):
+                return f"it crops axis {axis}, which is not blocked"
+        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in state.axes)
+        return End(subject, message.input[0], state, crops, sources)
+
+    def _window(
+        self, subject: Subject, message: onnx.NodeProto
+    ) -> tuple[Window, Mapping[str, ir.Value]]:
+        """Pads or crops of all axes that the operator names."""
+        call = subject.request.call
+        assert isinstance(call, BlockCall)
+        sources: dict[str, ir.Value] = {}
+        sides = []
+        for vector in (call.begins, call.ends):
+            sides.append(self._amounts(vector, subject, message, sources))
+        return tuple(zip(*sides, strict=True)), sources
+
+    def _amounts(
+        self,
+        vector: Vector,
+        subject: Subject,
+        message: onnx.NodeProto,
+        sources: dict[str, ir.Value],
+    ) -> list[Amount]:
+        if vector.values is not None:
+            return [Amount.known(value) for value in vector.values]
+        assert vector.input is not None
+        name = message.input[vector.input]
+        value = subject.node.inputs[vector.input]
+        assert value is not None
+        sources[name] = value
+        entries = self._view.sizes.entries(name)
+        places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
+        if entries is None or len(entries) <= places[-1]:
+            unknown = (Expression.atom(("parameter", name, place)) for place in places)
+            return [Amount.read((name, p), e) for p, e in zip(places, unknown, strict=True)]
+        return [Amount.read((name, place), entries[place]) for place in places]
+
+    def _decline(self, origins: frozenset[str], reason: str) -> None:
+        for name in sorted(origins):
+            self._decline_at(self.found.entries[name].subject, reason)
+
+    def _decline_at(self, subject: Subject, reason: str) -> None:
+        reasons = self.found.declined.setdefault(subject.node, [])
+        if reason not in reasons:
+            reasons.append(reason)
+
+
+def _blocks(subject: Subject) -> tuple[int, ...] | None:
+    call = subject.request.call
+    return call.block.values if isinstance(call, BlockCall) else None

@@ -1,0 +1,204 @@
+"""Convert random regions, with fusion and without, and compare every output with the reference.
+
+    python -m tests.fusion.campaign --cases 20000 --seed 0 -j 2
+
+prints what was wrong and, class by class, how much was fused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+if __name__ == "__main__":  # what pytest's `pythonpath` does
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+import interpreter
+import numpy as np
+import onnx
+import regions
+import running
+from making import Case
+
+import onnx_spatial
+from onnx_spatial.conversion import STRATEGY_NAMES
+
+#: What `strategy` says of operators that are not fused into anything.
+UNFUSED = frozenset(STRATEGY_NAMES)
+CANCELLED = "cancelled"
+#: What is not fused is lowered without a comparison of costs, which would take most of the time.
+LOWERING = "transpose"
+#: Of so many cases one is also converted without fusion.
+PLAIN = 4
+
+#: Models with QuantizeLinear per channel do not survive onnxruntime's own rewriting to QLinearConv
+#: (sessions fail, numbers change), be they converted with fusion or without.
+SETTINGS = {"session.disable_quant_qdq": "1"}
+
+
+@dataclass
+class Outcome:
+    """What became of one case.
+
+    Attributes:
+        number: of the case.
+        labels: its classes.
+        sites, fused: the operators in it, and those that became part of something else.
+        left: whether one of them is still lowered.
+        wrong: what is wrong; empty if nothing is.
+        runtime: what onnxruntime's optimizer makes wrong of the model without fusion too.
+    """
+
+    number: int
+    labels: dict[str, str]
+    sites: int = 0
+    fused: int = 0
+    left: bool = True
+    wrong: list[str] = field(default_factory=list)
+    runtime: list[str] = field(default_factory=list)
+
+
+def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
+    """Build, convert and run one case."""
+    case = regions.build(seed, number, kind)
+    outcome = Outcome(number, case.labels)
+    try:
+        found = onnx_spatial.convert(case.model, verify=False, strategy=LOWERING)
+        strategies = [site.strategy for site in found.inspection.sites]
+        outcome.sites = len(strategies)
+        outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
+        outcome.left = not outcome.fused or any(s in UNFUSED for s in strategies)
+        wrong = mistakes(found.model, case)
+        if wrong or number % PLAIN == 0:
+            plain = onnx_spatial.convert(
+                case.model, verify=False, fuse=False, strategy=LOWERING
+            ).model
+            also = mistakes(plain, case)
+            outcome.runtime = [
+                f"{where}: {wrong[where]}" for where in wrong if _is_its(where, also)
+            ]
+            wrong = {where: off for where, off in wrong.items() if not _is_its(where, also)}
+            wrong |= {f"not fused, {k}": v for k, v in also.items() if not _is_its(k, also)}
+        outcome.wrong += [f"{where}: {off}" for where, off in wrong.items()]
+    except Exception as error:
+        outcome.wrong.append(f"{type(error).__name__}: {error}")
+    return outcome
+
+
+def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
+    """What is wrong with a converted model, by where: outputs that are not what the reference says,
+    optimisations off and on, and values that are read before they are there.
+    """
+    found = dict.fromkeys(_too_early(model.graph), "is read before it is there")
+    for level in running.LEVELS:
+        try:
+            results = running.run_session(running.session(model, level, SETTINGS), case.feeds)
+        except Exception as error:
+            found[level.name] = f"{type(error).__name__}: {error}"
+            continue
+        for (name, wanted), result in zip(case.expected.items(), results, strict=True):
+            if off := interpreter.difference(np.asarray(result), wanted):
+                found[f"{level.name}, {name}"] = off
+    return found
+
+
+def _is_its(where: str, unfused: Mapping[str, str]) -> bool:
+    """Whether onnxruntime's own optimizer is to blame: without fusion the same is wrong, and only
+    with optimisations.
+    """
+    off, on = (level.name for level in running.LEVELS)
+    return where in unfused and where.startswith(on) and where.replace(on, off) not in unfused
+
+
+def _too_early(graph: onnx.GraphProto) -> list[str]:
+    """Values that nodes read in front of the node that gives them."""
+    early, there = [], {v.name for v in graph.input} | {t.name for t in graph.initializer} | {""}
+    for node in graph.node:
+        early += [name for name in node.input if name not in there]
+        there.update(node.output)
+    return early
+
+
+def _try_some(seed: int, kind: str | None, numbers: Sequence[int]) -> list[Outcome]:
+    return [try_case(seed, number, kind) for number in numbers]
+
+
+def outcomes(
+    seed: int, numbers: Sequence[int], kind: str | None = None, processes: int = 1
+) -> Iterator[Outcome]:
+    """Of many cases, on several cores."""
+    chunks = [numbers[i : i + 100] for i in range(0, len(numbers), 100)]
+    some = partial(_try_some, seed, kind)
+    if processes == 1:
+        yield from chain.from_iterable(map(some, chunks))
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        yield from chain.from_iterable(pool.map(some, chunks))
+
+
+def table(found: Iterable[Outcome]) -> str:
+    """Markdown: for each class its cases, the share of them in which nothing is left of the
+    operators, and the share of operators that became part of something else."""
+    rows: dict[str, dict[str, Counter[str]]] = {"kind": {}, "layout": {}, "mode": {}}
+    for outcome in found:
+        for heading, of_class in rows.items():
+            for name in (outcome.labels[heading], "all"):
+                counted = of_class.setdefault(name, Counter())
+                counted["cases"] += 1
+                counted["gone"] += not outcome.left
+                counted["sites"] += outcome.sites
+                counted["fused"] += outcome.fused
+                counted["wrong"] += bool(outcome.wrong)
+    lines = []
+    for heading, of_class in rows.items():
+        lines += [
+            f"| {heading} | cases | wrong | fused | operators fused |",
+            "|---|---|---|---|---|",
+        ]
+        order = [name for name in regions.KINDS if name in of_class]
+        order += [*sorted(of_class.keys() - {*order, "all"}), "all"]
+        for name in order:
+            counted = of_class[name]
+            gone = 100 * counted["gone"] / counted["cases"]
+            sites = 100 * counted["fused"] / max(counted["sites"], 1)
+            lines.append(
+                f"| {name} | {counted['cases']} | {counted['wrong']} | {gone:.1f} % | {sites:.1f} % |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=list(regions.KINDS))
+    parser.add_argument("-j", type=int, default=1, dest="processes")
+    arguments = parser.parse_args()
+    numbers = range(arguments.first, arguments.first + arguments.cases)
+    began, found = time.monotonic(), []
+    for outcome in outcomes(arguments.seed, numbers, arguments.kind, arguments.processes):
+        found.append(outcome)
+        if outcome.wrong:
+            print(f"case {outcome.number} {outcome.labels}", *outcome.wrong, sep="\n  ", flush=True)
+        if outcome.runtime:
+            print(f"onnxruntime, case {outcome.number}", *outcome.runtime, sep="\n  ", flush=True)
+        if len(found) % 1000 == 0:
+            print(f"{len(found)} cases, {time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(table(found))
+    return int(any(outcome.wrong for outcome in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

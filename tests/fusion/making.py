@@ -1,0 +1,289 @@
+"""Write a model node by node while knowing every value: what `regions` builds its models with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from random import Random
+from typing import Any
+
+import interpreter
+import numpy as np
+import onnx
+from building import OPENVINO, TF
+from interpreter import Known
+from onnx import TensorProto, helper, numpy_helper
+
+#: How much is known about sizes and tables; "computed" tables come from shapes, "run-time" ones are
+#: graph inputs.
+MODES = ("static", "dynamic", "computed", "run-time")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the model.
+
+    Attributes:
+        name: of the tensor.
+        axes: one letter for each: N batch, C channels, 0 1 2 space, U of size 1; "" where the axes
+            have no such meaning.
+        known: what it holds.
+    """
+
+    name: str
+    axes: str
+    known: Known
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.known.shape
+
+    def size(self, letter: str) -> int:
+        return self.shape[self.axes.index(letter)]
+
+
+@dataclass
+class Case:
+    """A model, what to feed it, and what must come out.
+
+    Attributes:
+        labels: the classes that it belongs to: "kind", "layout", "mode".
+    """
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    expected: dict[str, Known]
+    labels: dict[str, str]
+
+
+@dataclass
+class Maker:
+    """What a model is made of so far.
+
+    Attributes:
+        rng: decides everything.
+        mode: one of MODES.
+    """
+
+    rng: Random
+    mode: str
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    outputs: list[onnx.ValueInfoProto] = field(default_factory=list)
+    initializers: list[onnx.TensorProto] = field(default_factory=list)
+    feeds: dict[str, np.ndarray] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
+    values: list[Value] = field(default_factory=list)
+    expected: dict[str, Known] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.numbers = np.random.default_rng(self.rng.getrandbits(32))
+        self.opset = self.rng.choice((13, 14, 15, 17, 18, 19, 21))
+        self.domain = self.rng.choice((TF, TF, "com.microsoft", ""))
+        self.stored = self.rng.choice((np.uint8, np.int8))  # what QuantizeLinear gives
+        self.constant_nodes = self.rng.random() < 0.1
+        self.count = 0
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def fresh(self, stem: str) -> str:
+        self.count += 1
+        return f"{stem}_{self.count}"
+
+    # --- leaves -----------------------------------------------------------------------------------
+
+    def constant(self, array: np.ndarray | Sequence[int], stem: str = "const") -> str:
+        """Name of a tensor that is written into the model; sequences become int64."""
+        array = np.asarray(array, None if isinstance(array, np.ndarray) else np.int64)
+        name = self.fresh(stem)
+        tensor = numpy_helper.from_array(array, name)
+        if self.constant_nodes:
+            self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+        else:
+            self.initializers.append(tensor)
+        self.known[name] = interpreter.given(array)
+        return name
+
+    def input(self, array: np.ndarray, axes: str, stem: str = "x") -> Value:
+        """A graph input, of which as much is declared as the mode admits."""
+        name = self.fresh(stem)
+        dims: list[int | str | None] | None = list(array.shape)
+        if self.mode != "static":
+            unknown = self.rng.choice((None, name))
+            everything = self.chance(0.2)
+            dims = [
+                size
+                if letter == "C" and not everything
+                else (None if unknown is None else f"{unknown}_{axis}")
+                for axis, (letter, size) in enumerate(zip(axes, array.shape, strict=True))
+            ]
+            if self.chance(0.03):
+                dims = None
+        declared = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.inputs.append(helper.make_tensor_value_info(name, declared, dims))
+        self.feeds[name] = array
+        return self._keep(name, axes, interpreter.given(array))
+
+    def fed(self, array: np.ndarray, stem: str) -> str:
+        """Name of a parameter that is a graph input, sometimes with a default that is not used."""
+        name = self.fresh(stem)
+        declared = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.inputs.append(helper.make_tensor_value_info(name, declared, array.shape))
+        if stem != "block" and self.chance(0.2):
+            self.initializers.append(numpy_helper.from_array(np.zeros_like(array), name))
+        self.feeds[name] = array
+        self.known[name] = interpreter.given(array)
+        return name
+
+    def image(self, shape: Sequence[int]) -> np.ndarray:
+        """Random float32 numbers, none of them near 0."""
+        numbers = self.numbers.uniform(0.1, 2.0, prod(shape)).reshape(shape)
+        signs = self.numbers.integers(0, 2, shape) * 2 - 1
+        return (numbers * signs).astype(np.float32)
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | str],
+        axes: str = "",
+        /,
+        *,
+        domain: str = "",
+        stem: str = "v",
+        **attributes: Any,
+    ) -> Value:
+        """A node of one output."""
+        return self.split(op_type, inputs, [axes], domain=domain, stem=stem, **attributes)[0]
+
+    def split(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | str],
+        axes: Sequence[str],
+        /,
+        *,
+        domain: str = "",
+        stem: str = "v",
+        **attributes: Any,
+    ) -> list[Value]:
+        """A node of several outputs."""
+        names = [i if isinstance(i, str) else i.name for i in inputs]
+        outputs = [self.fresh(stem) for _ in axes]
+        held = [self.known[n] if n else None for n in names]
+        results = interpreter.evaluate(op_type, held, attributes, len(outputs))
+        name = self.fresh(op_type)
+        self.nodes.append(
+            helper.make_node(op_type, names, outputs, name, domain=domain, **attributes)
+        )
+        found = zip(outputs, axes, results, strict=True)
+        return [self._keep(output, letters, known) for output, letters, known in found]
+
+    def _keep(self, name: str, axes: str, known: Known) -> Value:
+        value = Value(name, axes, known)
+        self.known[name] = known
+        self.values.append(value)
+        return value
+
+    def turned(self, value: Value, axes: str) -> Value:
+        """With the axes in another order: a Transpose, unless they are in that order."""
+        if value.axes == axes:
+            return value
+        perm = [value.axes.index(letter) for letter in axes]
+        return self.node("Transpose", [value], axes, perm=perm)
+
+    def space_to_batch(self, value: Value, tables: Sequence[str], form: str) -> Value:
+        return self._spatial("SpaceToBatch", value, tables, form)
+
+    def batch_to_space(self, value: Value, tables: Sequence[str], form: str) -> Value:
+        return self._spatial("BatchToSpace", value, tables, form)
+
+    def _spatial(self, stem: str, value: Value, tables: Sequence[str], form: str) -> Value:
+        if form == "4-D":
+            block = int(self.known[tables[0]].value[0])
+            inputs = [value, tables[1]]
+            return self.node(
+                stem, inputs, value.axes, domain=self.domain, stem=stem, block_size=block
+            )
+        op_type = stem if form == "OpenVINO" else f"{stem}ND"
+        domain = OPENVINO if form == "OpenVINO" else self.domain
+        return self.node(op_type, [value, *tables], value.axes, domain=domain, stem=stem)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def output(self, value: Value) -> None:
+        """Make a value an output of the graph."""
+        if value.name in self.expected:
+            return
+        self.expected[value.name] = value.known
+
+    def case(self, labels: dict[str, str]) -> Case:
+        """The model with every output that was asked for."""
+        unread = self._unread()
+        for value in self.values:
+            if value.name in unread and value.name not in self.feeds:
+                self.output(value)
+        types = self._types()
+        outputs = [
+            helper.make_tensor_value_info(name, types[name], self._declared(known))
+            for name, known in self.expected.items()
+        ]
+        graph = helper.make_graph(
+            self.nodes,
+            "region",
+            self.inputs,
+            outputs,
+            self.initializers,
+            value_info=self._value_info(types),
+        )
+        domains = {node.domain for node in self.nodes} - {""}
+        imports = [helper.make_opsetid("", self.opset)]
+        imports += [helper.make_opsetid(domain, 1) for domain in sorted(domains)]
+        ir_version = helper.find_min_ir_version_for([imports[0]])
+        model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 7))
+        return Case(model, self.feeds, self.expected, labels)
+
+    def _unread(self) -> set[str]:
+        read = {name for node in self.nodes for name in node.input}
+        return {value.name for value in self.values} - read
+
+    def _types(self) -> dict[str, int]:
+        """Element types of all tensors."""
+        found: dict[str, int] = {v.name: v.type.tensor_type.elem_type for v in self.inputs}
+        found |= {t.name: t.data_type for t in self.initializers}
+        for node in self.nodes:
+            attributes = {a.name: a for a in node.attribute}
+            kind = found.get(node.input[0], TensorProto.FLOAT) if node.input else 0
+            if node.op_type == "Cast":
+                kind = attributes["to"].i
+            elif node.op_type == "Constant":
+                kind = attributes["value"].t.data_type
+            elif node.op_type == "Shape":
+                kind = TensorProto.INT64
+            elif node.op_type == "QuantizeLinear":
+                kind = found[node.input[2]]
+            elif node.op_type == "DequantizeLinear":
+                kind = TensorProto.FLOAT
+            found |= dict.fromkeys(node.output, kind)
+        return found
+
+    def _declared(self, known: Known) -> list[int | str | None]:
+        if self.mode == "static" and self.chance(0.5):
+            return list(known.shape)
+        return [None] * known.value.ndim
+
+    def _value_info(self, types: dict[str, int]) -> list[onnx.ValueInfoProto]:
+        """What converters leave in the file about inner values: sometimes all, mostly nothing."""
+        if not self.chance(0.2):
+            return []
+        inner = [v for v in self.values if v.name not in self.feeds and v.name not in self.expected]
+        static = self.mode == "static"
+        return [
+            helper.make_tensor_value_info(
+                v.name, types[v.name], v.shape if static else [None] * len(v.shape)
+            )
+            for v in inner
+        ]

@@ -1,0 +1,81 @@
+"""Random regions around SpaceToBatch -> .. -> BatchToSpace come out as the definitions say.
+
+    pytest -m slow -s tests/fusion/test_regions.py     20,000 of them, and how much was fused
+
+Every case is made from a seed and its number; a failure names them:
+
+    python -m tests.fusion.campaign --seed SEED --first NUMBER --cases 1
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import campaign
+import numpy as np
+import onnx
+import pytest
+import regions
+from onnx import numpy_helper
+
+import onnx_spatial
+
+SEED = 0
+SHORT, LONG = 12, 20_000
+
+
+def report(found: list[campaign.Outcome]) -> str:
+    wrong = [outcome for outcome in found if outcome.wrong]
+    lines = [f"seed {SEED}, case {o.number}, {o.labels}: {'; '.join(o.wrong)}" for o in wrong[:5]]
+    return f"{len(wrong)} of {len(found)} are wrong\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("kind", regions.KINDS)
+def test_regions(kind):
+    found = list(campaign.outcomes(SEED, range(SHORT), kind))
+    assert not any(outcome.wrong for outcome in found), report(found)
+
+
+@pytest.mark.slow
+def test_regions_at_length(capsys):
+    found = list(campaign.outcomes(SEED, range(LONG), processes=os.cpu_count() or 1))
+    with capsys.disabled():
+        print(f"\n{campaign.table(found)}")
+    assert not any(outcome.wrong for outcome in found), report(found)
+
+
+def test_every_class_comes_up():
+    cases = [regions.build(SEED, number) for number in range(600)]
+    labels = {(heading, name) for case in cases for heading, name in case.labels.items()}
+    assert {name for heading, name in labels if heading == "kind"} == set(regions.KINDS)
+    assert {name for heading, name in labels if heading == "mode"} == set(regions.MODES)
+    assert {name for heading, name in labels if heading == "layout"} == {
+        *(f"channels last, {rank}-D" for rank in (1, 2, 3)),
+        *(f"channels first, {rank}-D" for rank in (1, 2, 3)),
+        "unsqueezed, 1-D",
+    }
+
+
+def test_a_wrong_kernel_is_seen():
+    """One kernel of a converted model is off by a thousandth: the comparison must notice."""
+    seen, tried = 0, 0
+    for number in range(40):
+        case = regions.build(SEED, number, "one Conv")
+        converted = onnx_spatial.convert(case.model, verify=False).model
+        if spoil(converted, Random(number)):
+            tried += 1
+            seen += bool(campaign.mistakes(converted, case))
+    assert tried >= 25
+    assert seen >= 0.8 * tried  # what meets nothing but pads, or is cropped, cannot be seen
+
+
+def spoil(model: onnx.ModelProto, rng: Random) -> bool:
+    """Change one kernel a little; whether there was one."""
+    kernels = [t for t in model.graph.initializer if t.name.startswith("kernel")]
+    if not kernels:
+        return False
+    tensor = rng.choice(kernels)
+    weights = numpy_helper.to_array(tensor) * np.float32(1.001)
+    tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
+    return True
