@@ -1,0 +1,228 @@
+"""Time dilated convolutions: fused, not fused, and written as such from the start.
+
+    python -m benchmarks.dilated        about 5 minutes; renews the table in docs/fusion.md
+
+A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, sizes as in DeepLab: 960
+channels depthwise and 256 channels dense, padding "same". *native* is the same layer, Transposes
+included, with a dilated Conv and neither of the two operators. *computed* layers compute pads and crops
+from the run-time shape, as converters write them. Whole runs, in turns; all outputs are compared first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+import onnx_spatial
+from benchmarks import results, timing
+from benchmarks.results import Record
+
+RESULTS = Path("docs/performance/dilated.json")
+PAGE = Path("docs/fusion.md")
+BEGIN, END = "<!-- dilated: python -m benchmarks.dilated -->", "<!-- end of dilated -->"
+
+DOMAIN = "ai.onnx.converters.tensorflow"
+#: Of the largest value: sums of products come out in another order.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A dilated convolution, 3x3, padding "same", channels last.
+
+    Attributes:
+        channels: of input and output.
+        depthwise: one kernel per channel, or one over all of them.
+        size: height and width.
+        rate: of dilation.
+        computed: whether sizes, pads and crops are left to the run.
+    """
+
+    channels: int
+    depthwise: bool
+    size: int
+    rate: int
+    computed: bool
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        kind = "depthwise" if self.depthwise else "dense"
+        return f"{self.channels} {kind} {self.size}x{self.size}"
+
+    def kernel(self) -> np.ndarray:
+        """Its weights."""
+        per_group = 1 if self.depthwise else self.channels
+        shape = (self.channels, per_group, 3, 3)
+        scale = 1 / np.sqrt(9 * per_group)
+        return (np.random.default_rng(0).normal(size=shape) * scale).astype(np.float32)
+
+    def model(self, *, native: bool) -> onnx.ModelProto:
+        """As a converter writes it, or with a dilated Conv."""
+        node, rate = helper.make_node, self.rate
+        attributes = {"kernel_shape": [3, 3], "group": self.channels if self.depthwise else 1}
+        if native:
+            attributes |= {"dilations": [rate] * 2, "pads": [rate] * 4}
+        tables = {} if native else self._tables()
+        ends = [] if native else ["block", "pads"], [] if native else ["block", "crops"]
+        nodes = [] if native or not self.computed else _computed()
+        first, last = ("Identity", "Identity") if native else ("SpaceToBatchND", "BatchToSpaceND")
+        domain = "" if native else DOMAIN
+        nodes += [
+            node(first, ["x", *ends[0]], ["s"], "first", domain=domain),
+            node("Transpose", ["s"], ["t"], "before", perm=[0, 3, 1, 2]),
+            node("Conv", ["t", "w"], ["c"], "conv", **attributes),
+            node("Transpose", ["c"], ["b"], "behind", perm=[0, 2, 3, 1]),
+            node(last, ["b", *ends[1]], ["y"], "last", domain=domain),
+        ]
+        dims = [1, self.size, self.size, self.channels]
+        known = ["N", "H", "W", self.channels] if self.computed else dims
+        value = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            nodes,
+            "layer",
+            [value("x", TensorProto.FLOAT, known)],
+            [value("y", TensorProto.FLOAT, known)],
+            [numpy_helper.from_array(a, n) for n, a in (tables | {"w": self.kernel()}).items()],
+        )
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+        return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+    def _tables(self) -> dict[str, np.ndarray]:
+        rate = self.rate
+        block = {"block": np.array([rate] * 2, np.int64)}
+        if self.computed:
+            return block | {
+                "one": np.array([1], np.int64),
+                "three": np.array([3], np.int64),
+                "both": np.array([2 * rate] * 2, np.int64),
+                "half": np.array([rate] * 2, np.int64),
+                "none": np.zeros(2, np.int64),
+            }
+        fill = -(self.size + 2 * rate) % rate
+        return block | {
+            "pads": np.array([[rate, rate + fill]] * 2, np.int64),
+            "crops": np.array([[0, fill]] * 2, np.int64),
+        }
+
+
+def _computed() -> list[onnx.NodeProto]:
+    """Pads and crops from the shape of x."""
+    node = helper.make_node
+    return [
+        node("Shape", ["x"], ["shape"]),
+        node("Slice", ["shape", "one", "three"], ["sizes"]),
+        node("Add", ["sizes", "both"], ["wide"]),
+        node("Mod", ["wide", "block"], ["rest"]),
+        node("Sub", ["block", "rest"], ["lack"]),
+        node("Mod", ["lack", "block"], ["fill"]),
+        node("Add", ["half", "fill"], ["end"]),
+        *(node("Unsqueeze", [name, "one"], [f"{name}_c"]) for name in ("half", "end")),
+        *(node("Unsqueeze", [name, "one"], [f"{name}_c"]) for name in ("none", "fill")),
+        node("Concat", ["half_c", "end_c"], ["pads"], axis=1),
+        node("Concat", ["none_c", "fill_c"], ["crops"], axis=1),
+    ]
+
+
+def layers() -> Iterator[Layer]:
+    """Everything that is measured."""
+    for computed in (False, True):
+        for size in (33, 65):
+            for rate in (2, 4, 12, 18):
+                yield Layer(960, True, size, rate, computed)
+        for size in (33, 65):
+            for rate in (2, 4, 12, 18):
+                yield Layer(256, False, size, rate, computed)
+
+
+def measure(layer: Layer, threads: int, seconds: float) -> Record:
+    """Whole runs of one layer in each form, in microseconds."""
+    original = layer.model(native=False)
+    models = {
+        "native": layer.model(native=True),
+        "fused": onnx_spatial.convert(original, verify=False).model,
+        "not fused": onnx_spatial.convert(original, verify=False, fuse=False).model,
+    }
+    size = (1, layer.size, layer.size, layer.channels)
+    x = np.random.default_rng(1).normal(size=size).astype(np.float32)
+    runs: dict[str, Callable[[], object]] = {}
+    expected: np.ndarray | None = None
+    for name, model in models.items():
+        options = timing.session_options(threads)
+        # The threads of three sessions that wait for work would keep two cores busy.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        (found,) = session.run(None, {"x": x})
+        expected = found if expected is None else expected
+        if (
+            found.shape != expected.shape
+            or np.abs(found - expected).max() > TOLERANCE * np.abs(expected).max()
+        ):
+            raise timing.DisagreementError(f"{layer}: {name} gives other numbers")
+        value = ort.OrtValue.ortvalue_from_numpy(x)
+        runs[name] = partial(session.run_with_ort_values, None, {"x": value})
+    us = results.rounded(timing.wall(runs, seconds))
+    return {
+        "layer": layer.name,
+        "rate": layer.rate,
+        "computed": layer.computed,
+        "threads": threads,
+        "us": us,
+        "nodes": {name: len(model.graph.node) for name, model in models.items()},
+    }
+
+
+def table(records: list[Record]) -> str:
+    """Markdown: times and their ratios."""
+    lines = [
+        "| layer | rate | pads | threads | native, ms | fused, ms | not fused, ms | fused / native "
+        "| not fused / fused |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in records:
+        us = r["us"]
+        lines.append(
+            f"| {r['layer']} | {r['rate']} | {'computed' if r['computed'] else 'known'} "
+            f"| {r['threads']} | {us['native'] / 1000:.2f} | {us['fused'] / 1000:.2f} "
+            f"| {us['not fused'] / 1000:.2f} | {us['fused'] / us['native']:.2f} "
+            f"| {us['not fused'] / us['fused']:.1f} |"
+        )
+    ratios = [r["us"]["fused"] / r["us"]["native"] for r in records]
+    gains = [r["us"]["not fused"] / r["us"]["fused"] for r in records]
+    lines += [
+        "",
+        f"Geometric means: fused / native {results.geometric_mean(ratios):.2f} "
+        f"(worst {max(ratios):.2f}), not fused / fused {results.geometric_mean(gains):.1f}.",
+    ]
+    return "\n".join(lines)
+
+
+@click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
+@click.option("--threads", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
+@click.option("--seconds", type=float, default=4, show_default=True, help="Per layer.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
+def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
+    """Measure, write the results, and renew the table."""
+    load = results.warn_of_load()
+    records = []
+    for count in threads or (1, 2):
+        for layer in layers():
+            records.append(measure(layer, count, seconds))
+            click.echo(f"{count} t  {layer.name} rate {layer.rate}: {records[-1]['us']}", err=True)
+    results.write(output, records, seconds=seconds, load=load)
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
