@@ -1,4 +1,7 @@
-"""The command line: `onnx-spatial inspect | convert | verify | bench`. Parsing and rendering only."""
+"""The command line, `onnx-spatial inspect | convert | verify | validate | bench`.
+
+Parsing and rendering only.
+"""
 
 from onnx_spatial.cli.main import main
 

@@ -105,6 +105,8 @@ def _show(console: Console, found: Benchmark) -> None:
     console.print(_whole(found, f"whole model on {ran}" if ran else "whole model"))
     for reason in dict.fromkeys(f"{m.form}: {m.reason}" for m in found.models if m.reason):
         console.print(one_line(reason), soft_wrap=True)
+    if not found.sites:
+        return
     console.print()
     table = _sites(found)
     if render.fits(console, table):

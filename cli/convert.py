@@ -20,7 +20,7 @@ from onnx_spatial.errors import VerificationError
 @click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
 @click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
-@click.option("--no-fuse", is_flag=True, help="Leave the Transposes around the operators alone.")
+@click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
 @click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
 @click.option(
@@ -69,8 +69,9 @@ def convert(
     """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
 
     OUT appears only if everything went well; it holds the same model, down to the last name, with
-    nothing but the spatial operators and the Transposes around them replaced (--no-fuse: nothing
-    but the operators). A MODEL without any is copied byte for byte.
+    nothing but the spatial operators replaced, the convolutions between them made dilated ones, and
+    the Transposes around them taken in (--no-fuse: nothing but the operators). A MODEL without any is
+    copied byte for byte.
     With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
     written and read back (with --no-verify it stays there).
     With --tune the lowering of each operator is the one that is the fastest on this machine.

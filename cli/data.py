@@ -1,22 +1,19 @@
-"""Input data on disk: .npz files, folders of input_N.pb as in the ONNX model zoo."""
+"""What commands read for a model beside it, and what they keep of a difference."""
 
 from __future__ import annotations
 
 import os
 import struct
 import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-from google.protobuf.message import DecodeError
 
 from onnx_spatial.cli.options import Output
-from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.graph import files
 from onnx_spatial.plan import freeze
+from onnx_spatial.validation import recorded
 from onnx_spatial.verify import Verification
 
 Arrays = dict[str, npt.NDArray[np.generic]]
@@ -43,39 +40,7 @@ def inputs(model: str, given: str | None) -> Arrays | None:
     """
     if given is None:
         return None
-    path = Path(given)
-    proto = files.read(model).proto
-    constants = {t.name for t in proto.graph.initializer}
-    names = [v.name for v in proto.graph.input if v.name not in constants]
-    if path.is_dir():
-        return _from_folder(path, names)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise ModelFileError(f"{path}: is not an .npz file ({error})") from None
-    # TensorFlow calls an input "x:0" and numpy users "x".
-    found = {n: arrays[k] for n in names for k in (n, n.removesuffix(":0")) if k in arrays}
-    if len(found) < len(names):
-        missing = ", ".join(n for n in names if n not in found)
-        raise UsageError(f"{path}: holds {', '.join(arrays) or 'nothing'}; missing: {missing}")
-    return found
-
-
-def _from_folder(folder: Path, names: list[str]) -> Arrays:
-    found: Arrays = {}
-    for index, name in enumerate(names):
-        path = folder / f"input_{index}.pb"
-        try:
-            tensor = onnx.TensorProto.FromString(path.read_bytes())
-            found[tensor.name if tensor.name in names else name] = onnx.numpy_helper.to_array(
-                tensor
-            )
-        except FileNotFoundError:
-            raise UsageError(f"{path}: there is no such file, for input {name!r}") from None
-        except (DecodeError, ValueError, TypeError, OSError) as error:
-            raise ModelFileError(f"{path}: is not a serialized TensorProto ({error})") from None
-    return found
+    return recorded.inputs(Path(given), files.read(model).proto)
 
 
 def keep(output: Output, verification: object) -> None:

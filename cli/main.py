@@ -1,6 +1,6 @@
 """The entry point: runs a command and turns what goes wrong into one line and an exit code.
 
-0 done    1 results differ    2 bad usage or unreadable file    3 cannot be converted
+0 done    1 results differ, or a model failed    2 bad usage or unreadable file    3 cannot be converted
 130 interrupted
 """
 
@@ -20,11 +20,12 @@ from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
 from onnx_spatial.cli.options import Output
+from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError
 
 EPILOG = (
-    "Exit codes: 0 done, 1 results differ, 2 bad usage or unreadable file, "
+    "Exit codes: 0 done, 1 results differ or a model failed, 2 bad usage or unreadable file, "
     "3 an operator breaks its rules or cannot be converted, 130 interrupted."
 )
 
@@ -38,6 +39,7 @@ def commands() -> None:
 commands.add_command(inspect)
 commands.add_command(convert)
 commands.add_command(verify)
+commands.add_command(validate)
 commands.add_command(bench)
 
 

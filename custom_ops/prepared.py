@@ -55,7 +55,7 @@ def prepare(model: files.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPro
         domains: operator domains to accept beside the ones that converters are known to use.
 
     Returns:
-        The prepared model; a model without spatial operators comes back as it is.
+        The prepared model; one in which there is nothing to convert comes back as it is.
 
     Raises:
         ModelFileError: the model cannot be read.

@@ -35,8 +35,8 @@ _FORMAT = "session.load_model_format"
 class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     """An onnxruntime.InferenceSession that loads models with spatial operators.
 
-    All of onnxruntime's methods work as they do there. A model without spatial operators is handed to
-    onnxruntime as it is.
+    All of onnxruntime's methods work as they do there. A model without spatial operators (and without
+    convolutions that onnxruntime refuses) is handed to onnxruntime as it is.
 
     Args:
         path_or_bytes: path or bytes, as onnxruntime takes them, or an onnx.ModelProto or

@@ -48,6 +48,16 @@ def test_a_table_of_the_model_and_one_of_its_sites(save, capsys):
     assert any("row-gather " in line for line in lines)
 
 
+def test_a_model_with_nothing_but_a_refused_convolution(save, capsys):
+    model = save("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,1,8,8] x) => (float[1,1,P,Q] y) <float[1,1,2,2] w = {1, 2, 3, 4}>
+        { y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2]> (x, w) }""")
+    assert run([*QUICK, model]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["original", "converted"]
+    assert all("us" in line or "ms" in line for line in lines[2:])
+
+
 def test_one_document(save, capsys):
     assert run([*QUICK, "--json", "--shape", "x=2,4,6,3", save(MODEL)]) == 0
     document = json.loads(capsys.readouterr().out)

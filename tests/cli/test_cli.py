@@ -125,6 +125,64 @@ def test_absorbed_transposes_are_shown_and_can_be_left_alone(save, capsys, monke
         assert document["verification"]["status"] == "passed"
 
 
+SAME = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[N,1,H,W] x) => (float[N,1,P,Q] y) <float[1,1,2,2] w = {1, 2, 3, 4}> {
+    [c] y = Conv <auto_pad = "SAME_UPPER", dilations = [2, 2]> (x, w)
+}
+"""
+
+
+def test_a_convolution_that_onnxruntime_refuses_is_put_right(save, tmp_path, capsys):
+    model, out = save(SAME), tmp_path / "out.onnx"
+    assert run(["inspect", model]) == 0
+    text = capsys.readouterr().out
+    assert "1 convolution that onnxruntime refuses, opset 17, IR 8" in text
+    assert "lower: explicit-pads" in text
+    assert run(["convert", model, "-o", str(out), "--no-fuse", "-v"]) == 0
+    text = capsys.readouterr().out
+    assert "1 convolution -> explicit pads" in text
+    assert "PASSED  1 of 1 convolution on their own, 1 output" in text
+    assert "within tolerance" in text
+    onnxruntime.InferenceSession(out).run(None, {"x": np.ones((1, 1, 5, 4), np.float32)})
+    assert run(["inspect", "--json", model]) == 0
+    (site,) = json.loads(capsys.readouterr().out)["sites"]
+    assert (site["dialect"], site["action"]) == ("onnx auto_pad", "lower")
+    assert run(["convert", model, "--dry-run", "--json"]) == 0
+    touched = json.loads(capsys.readouterr().out)["touched"]
+    assert touched["nodes_changed"] == ["c"] and touched["nodes_added"] == []
+
+
+def test_a_convolution_is_counted_beside_operators(save, capsys):
+    text = SAME.replace("(x, w)", "(t, w)").replace("float[N,1,H,W] x", "float[N,4,4,1] x")
+    patches = """[p] a = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 1, 1, 1],
+        strides = [1, 2, 2, 1], rates = [1, 1, 1, 1], padding = "VALID"> (x)
+        t = Transpose <perm = [0, 3, 1, 2]> (a)
+        [c]"""
+    model = save(text.replace("[c]", patches))
+    assert run(["inspect", model]) == 0
+    domain = "'ai.onnx.converters.tensorflow'"
+    found = capsys.readouterr().out
+    assert f"1 spatial operator in domain {domain}, 1 convolution that onnxruntime refuses" in found
+    assert run(["convert", model, "--dry-run"]) == 0
+    found = capsys.readouterr().out
+    assert "1 standard node, 1 convolution -> explicit pads" in found
+    assert "1 of 1 operator bit for bit on their own, 1 of 1 convolution on their own" in found
+
+
+def test_patches_that_become_a_convolution_are_shown(save, capsys):
+    model = save("""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+        g (float[1,32,32,1] x) => (float[1,2,P,Q] y) <float[2,9,1,1] w = {
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 7, 6, 5, 4, 3, 2, 1}> {
+        [p] a = ai.onnx.converters.tensorflow.ExtractImagePatches <ksizes = [1, 3, 3, 1],
+            strides = [1, 1, 1, 1], rates = [1, 1, 1, 1], padding = "SAME"> (x)
+        [t] b = Transpose <perm = [0, 3, 1, 2]> (a)
+        [c] y = Conv (b, w) }""")
+    assert run(["inspect", model]) == 0
+    assert "lower: strided convolution with 2 other nodes" in capsys.readouterr().out
+    assert run(["convert", model, "--dry-run"]) == 0
+    assert "1 spatial operator and 2 other nodes -> 4 standard nodes" in capsys.readouterr().out
+
+
 def test_json_is_the_only_thing_on_stdout(save, tmp_path, capsys):
     model, out = save(S2B), str(tmp_path / "out.onnx")
     assert run(["inspect", model, "--json"]) == 0

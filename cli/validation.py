@@ -1,0 +1,109 @@
+"""The report of `validate` for a person: a table, what is wrong, and one line that says it all."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onnx_spatial.cli import render
+from onnx_spatial.cli.options import Output
+from onnx_spatial.errors import one_line
+from onnx_spatial.validation import ModelResult, Report
+
+_STYLES = {
+    "passed": "bold green",
+    "failed": "bold red",
+    "unverified": "bold yellow",
+    "skipped": "dim",
+}
+#: Problems of one model that are shown without -v.
+_SHOWN = 5
+#: Failed models that one command line names.
+_NAMED = 20
+
+
+def show(output: Output, report: Report) -> None:
+    """Everything, as far as the run's options want it."""
+    if output.quiet:
+        for model in report.failed():
+            output.err.print(f"error: {one_line(model.model)}: {model.message}", soft_wrap=True)
+        return
+    if output.json:
+        _verdict(output.err, report)
+        return
+    console = output.out
+    if report.models:
+        table = _table(report)
+        if render.fits(console, table):
+            console.print(table)
+        else:
+            _list(console, report)
+    for model in report.models:
+        _problems(console, report, model, verbose=output.verbose)
+    again = report.failed()
+    if 1 < len(again) <= _NAMED:
+        command = report.command(again)
+        console.print()
+        console.print(f"run the failed ones again with: {one_line(command)}", soft_wrap=True)
+    for note in report.notes:
+        console.print(note, soft_wrap=True)
+    _verdict(console, report)
+
+
+def _verdict(console: Console, report: Report) -> None:
+    word = "passed" if report.passed else "failed"
+    time = f" in {render.duration(report.seconds * 1e6)}" if report.models else ""
+    line = Text(word.upper(), _STYLES[word]).append(f"  {report.message}{time}", "default")
+    console.print(line, soft_wrap=True)
+
+
+def _table(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("result", "model"):
+        table.add_column(name, no_wrap=True)
+    for name in ("operators", "recorded sets", "memory", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for model in report.models:
+        table.add_row(_status(model), one_line(model.model), *_figures(model))
+    return table
+
+
+def _list(console: Console, report: Report) -> None:
+    """The same where a table does not fit."""
+    for model in report.models:
+        console.print(
+            _status(model).append(f"  {one_line(model.model)}", "default"), soft_wrap=True
+        )
+
+
+def _status(model: ModelResult) -> Text:
+    return Text(model.status.upper(), _STYLES[model.status])
+
+
+def _figures(model: ModelResult) -> tuple[str, str, str, str]:
+    sets = len({line["set"] for line in model.recorded})
+    memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
+    time = "cached" if model.cached else render.duration(model.seconds * 1e6)
+    return str(len(model.sites)), str(sets or ""), memory, time
+
+
+def _problems(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
+    entries = model.entries if verbose else model.problems()
+    if not verbose and (model.status == "skipped" or not entries):
+        return
+    console.print()
+    head = _status(model).append(f"  {one_line(model.model)}", "default")
+    console.print(head, soft_wrap=True)
+    if verbose:
+        console.print(f"  {model.message}", soft_wrap=True)
+    for entry in entries if verbose else entries[:_SHOWN]:
+        nodes = f" [{', '.join(map(one_line, entry.nodes))}]" if entry.nodes and verbose else ""
+        console.print(f"  {entry.source}: {entry.message}{nodes}", soft_wrap=True)
+    if not verbose and len(entries) > _SHOWN:
+        console.print(f"  and {len(entries) - _SHOWN} more (-v shows them)", soft_wrap=True)
+    if verbose and model.log:
+        console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
+    if model.status != "passed":
+        command = one_line(report.reproduce(model))
+        console.print(f"  run it again with: {command}", soft_wrap=True)

@@ -1,0 +1,169 @@
+"""Look at all models and put together the report: each counted once, in the order of the list."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from onnx_spatial.errors import UsageError, one_line
+from onnx_spatial.validation import cache, executors
+from onnx_spatial.validation.job import Job
+from onnx_spatial.validation.options import Options
+from onnx_spatial.validation.result import ModelResult, Report
+
+#: How often a model is handed out again that an engine lost.
+_ATTEMPTS = 3
+
+#: Is called with each model's place in the list and its result, in the order in which they come.
+Watch = Callable[[int, ModelResult], None]
+
+
+def validate(
+    models: Sequence[str],
+    options: Options | None = None,
+    *,
+    jobs: int = 1,
+    timeout: float | None = 600.0,
+    memory: int | None = None,
+    fail_fast: bool = False,
+    cache_folder: str | None = None,
+    record_to: str | None = None,
+    executor: AbstractContextManager[Executor] | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Put models through everything, each in a process of its own, and report on all of them.
+
+    Args:
+        models: paths (`discover.find` finds them).
+        options: what each goes through.
+        jobs: how many at a time, without an executor.
+        timeout: seconds that one may take; None for no bound.
+        memory: bytes of its own that its process may have; None for what there is.
+        fail_fast: start no further model after one failed; those that run are waited for.
+        cache_folder: keep results there, and take those that are there.
+        record_to: folder to write test data to, see `record`.
+        executor: what to run them in (`executors`); None: `jobs` at a time on this machine.
+        watch: see `Watch`.
+
+    Raises:
+        UsageError: a number is out of range, or the executor cannot be had.
+    """
+    options = options or Options()
+    if jobs < 1:
+        raise UsageError(f"jobs must be 1 or more, not {jobs}")
+    if (timeout is not None and timeout <= 0) or (memory is not None and memory <= 0):
+        raise UsageError("timeout and memory must be above 0")
+    started = time.monotonic()
+    targets = _targets(models) if record_to is not None else {}
+    folder = str(Path.cwd())
+    work = [
+        Job(
+            model,
+            folder,
+            options.to_dict(),
+            timeout,
+            memory,
+            None if cache_folder is None else str(Path(cache_folder).absolute()),
+            str((Path(record_to) / targets[model]).absolute()) if record_to is not None else None,
+        )
+        for model in models
+    ]
+    limits = {"--timeout": f"{timeout or 0:g}"}
+    if memory is not None:
+        limits["--memory"] = str(memory)
+    report = Report([], options, tools=cache.tools(), limits=limits)
+    with executor or executors.local(jobs) as running:
+        report.models = _Run(running, work, options, fail_fast, watch).results()
+    report.seconds = round(time.monotonic() - started, 3)
+    return report
+
+
+def _targets(models: Sequence[str]) -> dict[str, str]:
+    """A folder for each model: its path below what all have in common, without a last "model"."""
+    resolved = {model: Path(model).absolute().with_suffix("") for model in models}
+    parents = [path.parent.parts for path in resolved.values()]
+    common = 0
+    while all(len(p) > common and p[: common + 1] == parents[0][: common + 1] for p in parents):
+        common += 1
+    found: dict[str, str] = {}
+    for model, path in resolved.items():
+        parts = path.parts[common:]
+        wanted = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
+        same = (n for n in itertools.count(1) if f"{wanted}.{n}" not in found.values())
+        found[model] = wanted if wanted not in found.values() else f"{wanted}.{next(same)}"
+    return found
+
+
+class _Run:
+    """One future for each model that is not done yet."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        work: Sequence[Job],
+        options: Options,
+        fail_fast: bool,
+        watch: Watch | None,
+    ) -> None:
+        self._executor, self._work, self._options = executor, work, options
+        self._fail_fast, self._watch = fail_fast, watch
+        self._stopped = False
+        self._done: dict[int, ModelResult] = {}
+        self._attempts: dict[int, int] = {}
+        self._running: dict[Future[dict[str, Any]], int] = {}
+
+    def results(self) -> list[ModelResult]:
+        """One for each model, in the order of the work list."""
+        for number in range(len(self._work)):
+            self._submit(number)
+        while self._running:
+            finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
+            for future in sorted(finished, key=self._running.__getitem__):
+                self._take(self._running.pop(future), future)
+        return [self._done[number] for number in range(len(self._work))]
+
+    def _submit(self, number: int) -> None:
+        self._attempts[number] = self._attempts.get(number, 0) + 1
+        try:
+            future = self._executor.submit(executors.run, self._work[number].to_dict())
+        except RuntimeError as error:  # the executor has come to its end
+            self._finish(number, self._lost(number, error))
+            return
+        self._running[future] = number
+
+    def _take(self, number: int, future: Future[dict[str, Any]]) -> None:
+        model = self._work[number].model
+        try:
+            result = ModelResult.from_dict(future.result())
+        except CancelledError as error:
+            if self._stopped:
+                message = "not looked at: another one failed (--fail-fast)"
+                result = ModelResult.without(model, "skipped", "not-run", message)
+            elif self._attempts[number] < _ATTEMPTS:
+                return self._submit(number)
+            else:
+                result = self._lost(number, error)
+        except Exception as error:  # whatever an engine says when a worker has gone
+            if self._attempts[number] < _ATTEMPTS and not self._stopped:
+                return self._submit(number)
+            result = self._lost(number, error)
+        return self._finish(number, result)
+
+    def _lost(self, number: int, error: BaseException) -> ModelResult:
+        detail = one_line(str(error) or type(error).__name__)
+        message = f"the engine lost it {self._attempts[number]} times: {detail}"
+        return ModelResult.without(self._work[number].model, "failed", "lost", message)
+
+    def _finish(self, number: int, result: ModelResult) -> None:
+        self._done[number] = result
+        if self._watch is not None:
+            self._watch(number, result)
+        if self._fail_fast and not self._stopped and Report([result], self._options).failed():
+            self._stopped = True
+            for future in self._running:
+                future.cancel()

@@ -1,0 +1,88 @@
+"""What every model of a run goes through, and the command that asks for the same again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from onnx_spatial.conversion import MODES, STRATEGY_NAMES
+from onnx_spatial.errors import UsageError
+
+#: Largest difference from recorded outputs behind floating-point arithmetic, relative to the largest
+#: value of the output: another framework adds up in another order, with other kernels.
+RECORDED_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every model goes through. All of it has a part in the result, and nothing else does.
+
+    Attributes:
+        modes: forms to convert each model into.
+        fuse, max_rank, strategy, domains: see `onnx_spatial.convert`.
+        static: sizes for symbolic dims, for the models that have a dim of that name.
+        shapes: sizes of inputs to verify with, for the models that have an input of that name.
+        seed: of made-up data.
+        strict: whether a model that could not be verified counts as failed.
+        rtol: allowed difference from recorded outputs, relative to the largest value of an output;
+            None: `RECORDED_RTOL`. Where only data movement leads to an output its bits must be equal.
+
+    Raises:
+        UsageError: there is no such mode or strategy, or a number is out of range.
+    """
+
+    modes: tuple[str, ...] = ("lower",)
+    fuse: bool = True
+    max_rank: int | None = None
+    strategy: str | None = None
+    domains: tuple[str, ...] = ()
+    static: tuple[tuple[str, int], ...] = ()
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    seed: int = 0
+    strict: bool = False
+    rtol: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.modes or not set(self.modes) <= set(MODES):
+            raise UsageError(f"modes must be some of {', '.join(MODES)}, not {self.modes}")
+        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
+            raise UsageError(f"strategy must be one of {', '.join(STRATEGY_NAMES)}")
+        if self.seed < 0 or (self.rtol is not None and not 0 <= self.rtol < 1):
+            raise UsageError("seed must be 0 or more, and rtol at least 0 and below 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes by name, ready for JSON."""
+        return {**asdict(self), "static": dict(self.static), "shapes": dict(self.shapes)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Options:
+        """The way back, from JSON as well."""
+        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        for name in ("modes", "domains"):
+            known[name] = tuple(known[name])
+        known["static"] = tuple((n, int(d)) for n, d in known["static"].items())
+        known["shapes"] = tuple((n, tuple(s)) for n, s in known["shapes"].items())
+        return cls(**known)
+
+    def command(self, paths: Sequence[str]) -> str:
+        """The command line that puts models through the same."""
+        words = ["onnx-spatial", "validate"]
+        words += [p if not p.startswith("-") else f"./{p}" for p in paths]
+        words += ["--seed", str(self.seed)]
+        if self.modes != ("lower",):
+            words += [w for mode in self.modes for w in ("--mode", mode)]
+        words += [] if self.fuse else ["--no-fuse"]
+        for option, value in (
+            ("--max-rank", self.max_rank),
+            ("--prefer", self.strategy),
+            ("--rtol", self.rtol),
+        ):
+            words += [] if value is None else [option, str(value)]
+        words += [w for name in self.domains for w in ("--domain", name)]
+        words += [w for name, dim in self.static for w in ("--static", f"{name}={dim}")]
+        for name, shape in self.shapes:
+            words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        words += ["--strict"] if self.strict else []
+        return shlex.join(words)

@@ -1,0 +1,51 @@
+"""Annotations on GitHub's pages: lines that its runner finds in what a step prints.
+
+::error file=models/a.onnx,title=onnx-spatial%3A FAILED::what is wrong
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from onnx_spatial.validation.result import Report
+
+
+def wanted(environment: Mapping[str, str]) -> bool:
+    """Whether this runs in a step of GitHub Actions."""
+    return environment.get("GITHUB_ACTIONS", "").lower() == "true"
+
+
+def lines(report: Report, environment: Mapping[str, str]) -> Iterator[str]:
+    """One line for each model that is not all right.
+
+    Args:
+        report: to show.
+        environment: has GITHUB_WORKSPACE, the top of the checkout.
+    """
+    top = environment.get("GITHUB_WORKSPACE")
+    failed = {id(model) for model in report.failed()}
+    for model in report.models:
+        if model.status == "passed":
+            continue
+        level = "error" if id(model) in failed else "warning"
+        text = f"{model.message}\nrun it again with: {report.reproduce(model)}"
+        file = _property(_relative(model.model, top))
+        title = _property(f"onnx-spatial: {model.status.upper()}")
+        yield f"::{level} file={file},title={title}::{_data(text)}"
+
+
+def _relative(path: str, top: str | None) -> str:
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  links stay as the repository has them
+    if top and absolute.is_relative_to(top):
+        return absolute.relative_to(top).as_posix()
+    return path
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,228 @@
+"""`onnx-spatial validate` as a person or a pipeline meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from validating import FOREIGN, HANGING, PLAIN, REFUSED, S2B, save
+
+from onnx_spatial.cli.main import run
+from onnx_spatial.cli.validate import _bytes
+from onnx_spatial.validation import ModelResult, Options, Report
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder; nothing of a CI system is around."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_all_pass(folder, capsys):
+    save(folder / "models" / "a.onnx")
+    save(folder / "models" / "b.onnx", PLAIN)
+    assert run(["validate", "models", "-j", "2"]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert re.match(r"PASSED +models/a\.onnx +1 .* (ms|us|s)$", lines[1])
+    assert re.match(r"PASSED +models/b\.onnx +0 ", lines[2])
+    assert re.fullmatch(r"PASSED  2 models: 2 passed in .*", lines[-1])
+    assert "\x1b" not in out + err
+    assert err == ""
+
+
+def test_one_fails_after_all_were_looked_at_and_the_line_to_see_it_again_works(folder, capsys):
+    save(folder / "models" / "a bad.onnx", REFUSED)
+    save(folder / "models" / "b.onnx", FOREIGN)
+    save(folder / "models" / "c.onnx", PLAIN)
+    assert run(["validate", "models", "--seed", "5", "--mode", "function"]) == 1
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["FAILED", "UNVERIFIED", "PASSED"]
+    assert "convert:function: SpaceToBatchND node 's2b' (main graph): " in out
+    last = out.splitlines()[-1]
+    assert last.startswith("FAILED  3 models: 1 passed, 1 failed, 1 unverified in ")
+    command = "onnx-spatial validate 'models/a bad.onnx' --seed 5 --mode function"
+    assert f"run it again with: {command}\n" in out
+    assert run(["validate", "models/a bad.onnx", "--seed", "5", "--mode", "function"]) == 1
+
+
+def test_strict_fails_what_was_not_verified(folder, capsys):
+    save(folder / "a.onnx", FOREIGN)
+    assert run(["validate", "a.onnx"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("PASSED  1 model: 1 unverified")
+    assert run(["validate", "a.onnx", "--strict"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED  1 model: 1 unverified")
+
+
+def test_json_is_alone_on_stdout(folder, capsys):
+    save(folder / "a.onnx", PLAIN)
+    save(folder / "b.onnx", REFUSED)
+    assert run(["validate", ".", "--json"]) == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert (document["version"], document["exit_code"]) == (1, 1)
+    assert [m["status"] for m in document["models"]] == ["passed", "failed"]
+    entry = document["models"][1]["entries"][0]
+    assert (entry["level"], entry["source"], entry["nodes"]) == ("error", "convert:lower", ["s2b"])
+    assert err.startswith("FAILED  2 models")
+
+
+def test_quiet_prints_errors_only(folder, capsys):
+    save(folder / "a.onnx", PLAIN)
+    save(folder / "b.onnx", REFUSED)
+    assert run(["validate", "a.onnx", "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run(["validate", ".", "-q"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: b.onnx: failed: ") and err.count("\n") == 1
+
+
+def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(folder))
+    save(folder / "m" / "a.onnx", REFUSED)
+    names = ["--report", "r.json", "--junit-xml", "r.xml", "--sarif", "r.sarif"]
+    assert run(["validate", "m", *names, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads((folder / "r.json").read_text()) == json.loads(out)
+    (case,) = ElementTree.parse(folder / "r.xml").iter("testcase")
+    assert [child.tag for child in case] == ["failure", "system-out"]
+    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
+    location = log["results"][0]["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == "m/a.onnx"
+    assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED::failed: ")
+
+
+def test_verbose_says_how_far_it_is_and_what_was_proven(folder, capsys):
+    save(folder / "a.onnx")
+    assert run(["validate", "a.onnx", "-v"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "1/1 a.onnx: passed\n"
+    assert "1 of 1 operator bit for bit" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nowhere"], "nowhere: there is no such file or folder"),
+        (["empty"], "there is no model"),
+        (["a.onnx", "*.tflite"], "nothing matches"),
+        (["a.onnx", "--shard", "3/2"], "there is no part 3 of 2"),
+        (["a.onnx", "--shard", "half"], "--shard wants I/N"),
+        (["a.onnx", "--memory", "lots"], "--memory wants a size"),
+        (["a.onnx", "--junit-xml", "no/r.xml"], "no/r.xml: cannot be written"),
+        (["a.onnx", "--changed-since", "nowhere"], "git"),
+        (["a.onnx", "--executor", "dask"], "wants --scheduler"),
+        (["a.onnx", "--scheduler", "tcp://x"], "wants --executor dask"),
+        (["a.onnx", "--executor", "dask", "--scheduler", "x", "-j", "2"], "--jobs is for this"),
+        (["a.onnx", "--static", "N"], "--static wants"),
+        (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
+        ([], "PATH"),
+    ],
+)
+def test_bad_usage_ends_before_any_work(folder, capsys, arguments, reason, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(folder.parent))
+    save(folder / "a.onnx")
+    (folder / "empty").mkdir()
+    started = time.monotonic()
+    assert run(["validate", *arguments]) == 2
+    assert time.monotonic() - started < 10
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert reason in err
+    assert "Traceback" not in err
+
+
+def test_a_file_that_is_no_model_is_a_failure_and_not_bad_usage(folder, capsys):
+    (folder / "a.onnx").write_bytes(b"no model")
+    assert run(["validate", "a.onnx"]) == 1
+    assert "load: is not an ONNX model" in capsys.readouterr().out
+
+
+def test_a_part_without_models_passes_and_says_so(folder, capsys):
+    save(folder / "a.onnx")
+    assert run(["validate", "a.onnx", "--shard", "2/2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0 of 1 models are in part 2/2",
+        "PASSED  0 models: nothing to do",
+    ]
+
+
+def test_what_did_not_change_is_not_looked_at(folder, capsys):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for name, text in (("a.onnx", REFUSED), ("b.onnx", PLAIN)):
+        save(folder / name, text)
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    save(folder / "b.onnx", S2B)
+    assert run(["validate", ".", "--changed-since", "HEAD"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 2 models changed since HEAD" in out
+    assert "a.onnx" not in out
+
+
+def test_a_timeout_is_in_the_command_that_reproduces_it():
+    late = ModelResult.without("a.onnx", "failed", "timeout", "it was still running after 3 s")
+    wrong = ModelResult.without("b.onnx", "failed", "difference", "it differs")
+    report = Report([late, wrong], Options(), limits={"--timeout": "3"})
+    assert report.reproduce(late) == "onnx-spatial validate a.onnx --seed 0 --timeout 3"
+    assert report.reproduce(wrong) == "onnx-spatial validate b.onnx --seed 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500M", 500 << 20), ("4g", 4 << 30), ("1.5GiB", 3 << 29), ("4096", 4096)]
+)
+def test_sizes_of_memory(text, size):
+    assert _bytes(text) == size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_an_interrupt_ends_everything_that_was_started(folder):
+    save(folder / "a.onnx", HANGING)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "onnx_spatial.cli", "validate", "a.onnx", "-j", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started: list[int] = []
+    while process.poll() is None and len(started) < 2:
+        time.sleep(0.05)
+        started = below(process.pid)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.split() == ["error:", "interrupted"]
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, started)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, started))
+
+
+def below(pid: int) -> list[int]:
+    """Processes that a process started, and theirs."""
+    found = []
+    for child in Path(f"/proc/{pid}/task").glob("*/children"):
+        for word in child.read_text().split():
+            found += [int(word), *below(int(word))]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

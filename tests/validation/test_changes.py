@@ -1,0 +1,115 @@
+"""What git sees changed since a revision: a model, its weights, its recorded data."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from validating import image, record, save, space_to_batch
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.validation.changes import since
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit: a model with everything, one with weights beside it, one more."""
+    top = tmp_path / "top"
+    save(top / "full" / "model.onnx")
+    record(top / "full", [image()], [space_to_batch(image())])
+    np.savez(top / "full" / "model.npz", x=image())
+    model = onnx.load(save(top / "heavy" / "model.onnx"))
+    for tensor in model.graph.initializer:  # only raw data can go to another file
+        raw = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name)
+        tensor.CopyFrom(raw)
+    onnx.save(
+        model,
+        top / "heavy" / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    save(top / "other.onnx")
+    (top / "readme.md").write_text("hello")
+    git(tmp_path, "init", "-q", "-b", "main", str(top))
+    git(top, "add", ".")
+    git(top, "commit", "-q", "-m", "first")
+    monkeypatch.chdir(top)
+    return top
+
+
+MODELS = ["full/model.onnx", "heavy/model.onnx", "other.onnx"]
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def test_nothing_changed(repository):
+    (repository / "readme.md").write_text("other")
+    assert since(MODELS, "HEAD") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "model"),
+    [
+        ("full/model.onnx", "full/model.onnx"),
+        ("full/model.npz", "full/model.onnx"),
+        ("full/test_data_set_0/output_0.pb", "full/model.onnx"),
+        ("heavy/weights.bin", "heavy/model.onnx"),
+        ("other.onnx", "other.onnx"),
+    ],
+)
+@pytest.mark.parametrize("how", ["edited", "staged", "committed"])
+def test_a_change_selects_its_model_only(repository, changed, model, how):
+    append(repository / changed)
+    if how != "edited":
+        git(repository, "add", ".")
+    if how == "committed":
+        git(repository, "commit", "-q", "-m", "second")
+    assert since(MODELS, "main~1" if how == "committed" else "main") == [model]
+
+
+def test_recorded_data_that_is_gone_is_a_change(repository):
+    (repository / "full/test_data_set_0/output_0.pb").unlink()
+    assert since(MODELS, "HEAD") == ["full/model.onnx"]
+
+
+def test_new_and_untracked_models_count(repository):
+    save(repository / "new model é.onnx")
+    assert since([*MODELS, "new model é.onnx"], "HEAD") == ["new model é.onnx"]
+
+
+def test_paths_may_be_absolute_or_seen_from_below(repository, monkeypatch):
+    append(repository / "other.onnx")
+    monkeypatch.chdir(repository / "full")
+    paths = ["../other.onnx", str(repository / "other.onnx"), "model.onnx"]
+    assert since(paths, "HEAD") == paths[:2]
+
+
+def test_a_model_that_cannot_be_read_counts_when_something_beside_it_changed(repository):
+    (repository / "heavy" / "weights.bin").unlink()
+    assert since(MODELS, "HEAD") == ["heavy/model.onnx"]
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "--help", ""])
+def test_an_unknown_revision_is_an_error(repository, revision):
+    with pytest.raises(UsageError, match="revision"):
+        since(MODELS, revision)
+
+
+def test_models_outside_a_repository_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(UsageError, match="not a git repository"):
+        since([str(save(tmp_path / "a.onnx"))], "HEAD")

@@ -1,0 +1,264 @@
+"""The action, the hook and the snippet, as far as they can be run without the services."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from validating import PLAIN, REFUSED, S2B, ZOO, save
+
+yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+
+TOP = Path(__file__).parents[2]
+bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A shell's, with the command of the environment that the tests run in."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "CI_"))}
+    path = os.pathsep.join((sysconfig.get_path("scripts"), inherited.get("PATH", "")))
+    return {**inherited, "PATH": path, **more}
+
+
+class Action:
+    """action.yml, whose shell steps run here as GitHub's runner would run them."""
+
+    def __init__(self, folder: Path, **inputs: str) -> None:
+        self.document = yaml.safe_load((TOP / "action.yml").read_text("utf-8"))
+        assert inputs.keys() <= self.document["inputs"].keys()
+        defaults = {name: item["default"] for name, item in self.document["inputs"].items()}
+        self.inputs = {**defaults, **inputs}
+        self.folder, self.output = folder, folder.parent / "github-output"
+        self.output.write_text("")
+        (folder.parent / "temp").mkdir(exist_ok=True)
+
+    def run(self, step_name: str, **more: str) -> subprocess.CompletedProcess[str]:
+        (step,) = (s for s in self.document["runs"]["steps"] if s["name"] == step_name)
+        assert step["shell"] == "bash"
+        assert "${{" not in step["run"], "what a user writes must not become script"
+        given = {name: self._expand(text) for name, text in step.get("env", {}).items()}
+        runner = {
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_WORKSPACE": str(self.folder),
+            "GITHUB_ACTION_PATH": str(TOP),
+            "GITHUB_OUTPUT": str(self.output),
+            "RUNNER_TEMP": str(self.folder.parent / "temp"),
+        }
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]],
+            cwd=self.folder,
+            env=environment(**{**runner, **given, **more}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def outputs(self) -> dict[str, str]:
+        """By the names that a workflow reads."""
+        of_step = dict(line.split("=", 1) for line in self.output.read_text().splitlines())
+        values = {name: item["value"] for name, item in self.document["outputs"].items()}
+        return {
+            name: re.sub(
+                r"\$\{\{ steps\.validate\.outputs\.(\S+) \}\}", lambda m: of_step[m[1]], value
+            )
+            for name, value in values.items()
+        }
+
+    def _expand(self, text: str) -> str:
+        return re.sub(r"\$\{\{ inputs\.(\S+) \}\}", lambda match: self.inputs[match[1]], text)
+
+
+@bash
+def test_the_action_passes_what_is_right(tmp_path):
+    top = tmp_path / "checkout"
+    save(top / "models" / "a $(touch bad).onnx")
+    save(top / "exports" / "v2" / "b.onnx", PLAIN)
+    action = Action(
+        top,
+        **{
+            "paths": "models\nexports/**/*.onnx\n",
+            "options": "--mode lower\n --mode function",
+            "junit-xml": "r.xml",
+            "sarif": "r.sarif",
+            "cache": ".cache",
+        },
+    )
+    done = action.run("Validate")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("PASSED  2 models: 2 passed")
+    outputs = action.outputs()
+    assert outputs["exit-code"] == "0"
+    report = json.loads(Path(outputs["report"]).read_text())
+    assert report["options"]["modes"] == ["lower", "function"]
+    assert len(list(ElementTree.parse(top / "r.xml").iter("testcase"))) == 2
+    assert json.loads((top / "r.sarif").read_text())["version"] == "2.1.0"
+    assert len(list((top / ".cache").iterdir())) == 2
+    assert not (top / "bad").exists()
+
+
+@bash
+def test_the_action_fails_what_is_wrong_and_annotates_it(tmp_path):
+    top = tmp_path / "checkout"
+    save(top / "a.onnx", REFUSED)
+    action = Action(top)
+    done = action.run("Validate")
+    assert done.returncode == 1
+    assert action.outputs()["exit-code"] == "1"
+    assert "::error file=a.onnx,title=onnx-spatial%3A FAILED::" in done.stderr
+    assert Action(top, paths="nowhere").run("Validate").returncode == 2
+
+
+@pytest.mark.slow
+@bash
+def test_the_action_installs_what_it_runs(tmp_path):
+    top = tmp_path / "checkout"
+    save(top / "a.onnx")
+    venv.create(tmp_path / "fresh", with_pip=True)
+    scripts = tmp_path / "fresh" / "bin"
+    path = os.pathsep.join((str(scripts), os.environ["PATH"]))
+    # pip builds in the folder that it is given.
+    source = copy_of_the_repository(tmp_path / "action")
+    action = Action(top)
+    done = action.run("Install onnx-spatial", PATH=path, GITHUB_ACTION_PATH=str(source))
+    assert done.returncode == 0, done.stderr
+    assert (scripts / "onnx-spatial").exists()
+    done = action.run("Validate", PATH=path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_input_of_the_action_is_used_and_described():
+    document = yaml.safe_load((TOP / "action.yml").read_text("utf-8"))
+    used = set(re.findall(r"inputs\.([\w-]+)", json.dumps(document["runs"])))
+    assert used == set(document["inputs"])
+    assert all(item["description"] for item in document["inputs"].values())
+    assert document["runs"]["using"] == "composite"
+
+
+def copy_of_the_repository(target: Path) -> Path:
+    """What would be committed now."""
+    listed = subprocess.run(
+        ["git", "-C", TOP, "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (TOP / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, target / name)
+    return target
+
+
+def commit(folder: Path) -> str:
+    """Make a repository of a folder; its revision."""
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "--no-verify", "-m", "all"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    shown = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    return shown.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_hook_runs_in_pre_commit(tmp_path):
+    """pre-commit clones this repository, builds its environment with pip, and runs the hook."""
+    pytest.importorskip("pre_commit", reason="needs pre-commit")
+    if not (TOP / ".git").exists():
+        pytest.skip("the tests do not run from a repository")
+    ours = copy_of_the_repository(tmp_path / "ours")
+    hook = {"repo": str(ours), "rev": commit(ours), "hooks": [{"id": "onnx-spatial-validate"}]}
+    theirs = tmp_path / "theirs"
+    save(theirs / "models" / "good.onnx")
+    save(theirs / "models" / "bad one.onnx", REFUSED)
+    (theirs / "notes.txt").write_text("no model")
+    (theirs / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [hook]}))
+    commit(theirs)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pre_commit", "run", "--color", "never", *arguments],
+            cwd=theirs,
+            env=environment(PRE_COMMIT_HOME=str(tmp_path / "home")),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run("--all-files")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILED  2 models: 1 passed, 1 failed" in done.stdout
+    (theirs / "models" / "bad one.onnx").unlink()
+    subprocess.run(["git", "-C", theirs, "add", "-A"], check=True)
+    done = run("--all-files")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("--files", "notes.txt")
+    assert "no files to check" in done.stdout
+
+
+def snippets(language: str) -> list[dict[str, object]]:
+    """The YAML in the documentation."""
+    text = (TOP / "docs" / "validation.md").read_text("utf-8")
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [yaml.safe_load(snippet) for snippet in found]
+
+
+@bash
+def test_the_gitlab_snippet_looks_at_every_model_in_one_of_its_parts(tmp_path):
+    (job,) = (s["onnx models"] for s in snippets("yaml") if "onnx models" in s)
+    for name in "abc":
+        save(tmp_path / "models" / f"{name}.onnx", S2B if name == "b" else PLAIN)
+    seen: list[str] = []
+    for index in (1, 2):
+        done = subprocess.run(
+            ["bash", "-e", "-c", "\n".join(job["script"])],
+            cwd=tmp_path,
+            env=environment(CI_NODE_INDEX=str(index), CI_NODE_TOTAL="2"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        report = ElementTree.parse(tmp_path / job["artifacts"]["reports"]["junit"])
+        seen += [case.get("name", "") for case in report.iter("testcase")]
+        assert (tmp_path / job["cache"]["paths"][0]).is_dir()
+    assert sorted(seen) == ["a.onnx", "b.onnx", "c.onnx"]
+
+
+def test_the_documented_hook_and_action_are_those_of_this_repository():
+    (hook,) = yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    (config,) = (s for s in snippets("yaml") if "repos" in s)
+    assert config["repos"][0]["hooks"][0]["id"] == hook["id"]
+    (workflow,) = (s for s in snippets("yaml") if "jobs" in s)
+    inputs = yaml.safe_load((TOP / "action.yml").read_text("utf-8"))["inputs"]
+    assert workflow["jobs"]["models"]["steps"][1]["with"].keys() <= inputs.keys()
+
+
+def test_the_documented_keys_and_kinds_are_those_of_the_schema():
+    from onnx_spatial.validation.report import schema
+
+    text = (TOP / "docs" / "validation.md").read_text("utf-8")
+    found = schema()
+    for names in (found["properties"], found["$defs"]["model"]["properties"]):
+        assert not [n for n in names if f"`{n}`" not in text and n != "version"]
+    kinds = found["$defs"]["entry"]["properties"]["kind"]["enum"]
+    assert not [kind for kind in kinds if kind is not None and f"`{kind}`" not in text]
+
+
+def test_the_zoo_passes(tmp_path):
+    """A third of it: all of it is for CI."""
+    from onnx_spatial.validation import Options, validate
+    from onnx_spatial.validation.discover import find, shard
+
+    models = shard(find([str(ZOO)]), 3, 3)
+    report = validate(models, Options(modes=("lower", "function")), jobs=2)
+    assert report.passed, [m.message for m in report.failed()]
+    assert all(m.recorded for m in report.models)

@@ -1,0 +1,103 @@
+"""Files, folders and globs become a list of models that is the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.validation.discover import find, shard
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with models, as the current one."""
+    for name in (
+        "b.onnx", "a.onnx", "a10.onnx", "notes.txt", "deep/er/c.ONNX", "deep/model.onnx",
+        "deep/model.npz", ".git/hidden.onnx", ".hidden.onnx",
+    ):  # fmt: skip
+        path = tmp_path / "models" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(paths: list[str]) -> list[str]:
+    return [Path(p).as_posix() for p in paths]
+
+
+def test_a_folder_stands_for_all_models_below_it_sorted(tree):
+    assert names(find(["models"])) == [
+        "models/a.onnx",
+        "models/a10.onnx",
+        "models/b.onnx",
+        "models/deep/er/c.ONNX",
+        "models/deep/model.onnx",
+    ]
+
+
+def test_a_file_is_a_model_whatever_it_is_called(tree):
+    assert names(find(["models/notes.txt", "models/.hidden.onnx"])) == [
+        "models/notes.txt",
+        "models/.hidden.onnx",
+    ]
+
+
+def test_globs_stand_for_what_they_match(tree):
+    assert names(find(["models/a*.onnx"])) == ["models/a.onnx", "models/a10.onnx"]
+    assert names(find(["models/**/model.*"])) == ["models/deep/model.onnx"]
+    assert names(find(["mod*"])) == names(find(["models"]))
+    assert find([str(tree / "models" / "b*")]) == [str(tree / "models" / "b.onnx")]
+
+
+def test_a_file_with_the_letters_of_a_glob_is_a_file(tree):
+    (tree / "[a].onnx").write_bytes(b"")
+    assert find(["[a].onnx"]) == ["[a].onnx"]
+
+
+def test_each_model_comes_once_in_the_order_of_the_paths(tree):
+    (tree / "models" / "z-link.onnx").symlink_to("b.onnx")
+    found = names(find(["models/b.onnx", "models", "./models/a.onnx"]))
+    assert found[0] == "models/b.onnx"
+    assert len(found) == 5
+
+
+def test_links_to_folders_are_not_followed(tree):
+    (tree / "models" / "deep" / "up").symlink_to("..")
+    assert len(find(["models"])) == 5
+
+
+def test_what_is_excluded_is_left_out_of_folders_and_globs_only(tree):
+    assert names(find(["models"], ["a*", "models/deep/*"])) == ["models/b.onnx"]
+    assert names(find(["models/a.onnx"], ["a*"])) == ["models/a.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("nowhere", "there is no such file or folder"),
+        ("models/*.tflite", "nothing matches"),
+        ("models/.git/empty", "there is no model"),
+    ],
+)
+def test_a_path_without_a_model_is_an_error(tree, path, reason):
+    (tree / "models/.git/empty").mkdir()
+    with pytest.raises(UsageError, match=reason):
+        find(["models/a.onnx", path])
+
+
+def test_shards_are_all_models_and_each_once():
+    models = [str(n) for n in range(11)]
+    parts = [shard(models, number, 4) for number in range(1, 5)]
+    assert sorted((m for part in parts for m in part), key=int) == models
+    assert {len(part) for part in parts} == {2, 3}
+    assert parts == [shard(models, number, 4) for number in range(1, 5)]
+    assert shard(["a"], 2, 2) == []
+
+
+@pytest.mark.parametrize(("number", "of"), [(0, 2), (3, 2), (1, 0)])
+def test_a_shard_that_does_not_exist_is_an_error(number, of):
+    with pytest.raises(UsageError, match="there is no part"):
+        shard(["a"], number, of)

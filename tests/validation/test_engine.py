@@ -1,0 +1,201 @@
+"""Every model is looked at, counted once, and reported in the order of the list."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from concurrent.futures import CancelledError, Executor, Future
+from contextlib import contextmanager
+
+import pytest
+from validating import (
+    CRASHING,
+    FOREIGN,
+    HANGING,
+    HUNGRY,
+    PLAIN,
+    REFUSED,
+    S2B,
+    ZOO,
+    save,
+)
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.validation import ModelResult, Options, validate
+from onnx_spatial.validation.discover import find
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+
+
+@posix
+def test_three_that_misbehave_do_not_disturb_the_other_47(tmp_path):
+    bad = {7: (CRASHING, "crash"), 23: (HANGING, "timeout"), 41: (HUNGRY, "memory")}
+    for number in range(50):
+        text = bad[number][0] if number in bad else (S2B, PLAIN)[number % 2]
+        save(tmp_path / f"{number:02}.onnx", text)
+    seen: list[int] = []
+    report = validate(
+        find([str(tmp_path)]),
+        jobs=2,
+        timeout=5,
+        memory=2**31,
+        watch=lambda number, result: seen.append(number),
+    )
+    assert [m.model[-7:] for m in report.models] == [f"{n:02}.onnx" for n in range(50)]
+    assert sorted(seen) == list(range(50))
+    assert {n: m.kind for n, m in enumerate(report.models) if m.status != "passed"} == {
+        number: kind for number, (_, kind) in bad.items()
+    }
+    assert (report.passed, report.exit_code) == (False, 1)
+    assert report.message == "50 models: 47 passed, 3 failed"
+    assert all(m.seconds > 0 for m in report.models)
+
+
+@pytest.mark.slow
+def test_200_small_models_take_less_than_two_minutes_on_two_cores(tmp_path):
+    zoo = sorted(ZOO.glob("*/model.onnx"))
+    for number in range(200):
+        source = zoo[number % len(zoo)]
+        shutil.copytree(source.parent, tmp_path / f"{number:03}")
+    report = validate(find([str(tmp_path)]), jobs=2)
+    assert report.message == "200 models: 200 passed"
+    assert report.seconds < 120
+
+
+class Immediate(Executor):
+    """Does everything at once, as `behave` says."""
+
+    def __init__(self, behave):
+        self.behave, self.calls = behave, []
+
+    def submit(self, function, /, job):
+        future: Future = Future()
+        self.calls.append(job["model"])
+        try:
+            future.set_result(self.behave(job, self.calls.count(job["model"])))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def passing(job, attempt) -> dict:
+    return ModelResult(job["model"], "passed", "passed: yes").to_dict()
+
+
+@contextmanager
+def given(executor):
+    yield executor
+
+
+def test_what_an_engine_loses_is_handed_out_again_and_counted_once(tmp_path):
+    def behave(job, attempt):
+        if job["model"] == "b" and attempt < 3:
+            raise ConnectionError("the worker has gone")
+        return passing(job, attempt)
+
+    executor, seen = Immediate(behave), []
+    report = validate(
+        ["a", "b", "c"], executor=given(executor), watch=lambda n, result: seen.append(n)
+    )
+    assert report.message == "3 models: 3 passed"
+    assert sorted(seen) == [0, 1, 2]
+    assert sorted(executor.calls) == ["a", "b", "b", "b", "c"]
+
+
+@pytest.mark.parametrize("error", [ConnectionError("the worker has gone"), CancelledError()])
+def test_what_an_engine_loses_again_and_again_failed(error):
+    def behave(job, attempt):
+        if job["model"] == "b":
+            raise error
+        return passing(job, attempt)
+
+    executor = Immediate(behave)
+    report = validate(["a", "b", "c"], executor=given(executor))
+    assert [m.kind for m in report.models] == [None, "lost", None]
+    assert executor.calls.count("b") == 3
+    assert "the engine lost it 3 times" in report.models[1].message
+
+
+def test_an_executor_that_has_ended_loses_nothing():
+    class Ended(Executor):
+        def submit(self, function, /, job):
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    report = validate(["a", "b"], executor=given(Ended()))
+    assert [m.kind for m in report.models] == ["lost", "lost"]
+
+
+def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path):
+    for number, text in enumerate([PLAIN, REFUSED, *[PLAIN] * 6]):
+        save(tmp_path / f"{number}.onnx", text)
+    report = validate(find([str(tmp_path)]), jobs=1, fail_fast=True)
+    statuses = [m.status for m in report.models]
+    assert statuses[:2] == ["passed", "failed"]
+    assert statuses[-1] == "skipped"  # the next one may run already
+    assert {m.kind for m in report.models[3:]} == {"not-run"}
+    assert report.exit_code == 1
+
+
+def test_all_are_looked_at_without_it(tmp_path):
+    for number, text in enumerate([REFUSED, PLAIN, FOREIGN]):
+        save(tmp_path / f"{number}.onnx", text)
+    models = find([str(tmp_path)])
+    report = validate(models, Options(), jobs=2)
+    assert [m.status for m in report.models] == ["failed", "passed", "unverified"]
+    assert [m.model for m in report.failed()] == models[:1]
+    assert [m.model for m in validate(models, Options(strict=True)).failed()] == [
+        models[0],
+        models[2],
+    ]
+
+
+def test_a_run_goes_on_with_what_is_in_the_cache(tmp_path):
+    for number, text in enumerate([S2B, PLAIN, REFUSED]):
+        save(tmp_path / f"{number}.onnx", text)
+    models = find([str(tmp_path)])
+    first = validate(models[:2], cache_folder=str(tmp_path / "cache"))
+    assert not any(m.cached for m in first.models)
+    again = validate(models, cache_folder=str(tmp_path / "cache"), jobs=2)
+    assert [m.cached for m in again.models] == [True, True, False]
+    assert again.message == "3 models: 2 passed, 1 failed (2 from the cache)"
+
+
+def test_nothing_to_look_at_is_no_failure():
+    report = validate([])
+    assert (report.passed, report.message) == (True, "0 models: nothing to do")
+
+
+@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"timeout": 0}, {"memory": -1}])
+def test_numbers_out_of_range_are_refused(wrong):
+    with pytest.raises(UsageError):
+        validate([], **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"modes": ()}, {"modes": ("x",)}, {"strategy": "x"}, {"seed": -1}, {"rtol": 1.0}]
+)
+def test_options_out_of_range_are_refused(wrong):
+    with pytest.raises(UsageError):
+        Options(**wrong)
+
+
+def test_options_survive_json_and_become_a_command_line():
+    import json
+
+    options = Options(
+        modes=("lower", "function"),
+        fuse=False,
+        max_rank=5,
+        strategy="slices",
+        domains=("a b",),
+        static=(("N", 2),),
+        shapes=(("x", (1, 2)),),
+        seed=3,
+        strict=True,
+        rtol=0.5,
+    )
+    assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    assert options.command(["m x.onnx", "-y"]) == (
+        "onnx-spatial validate 'm x.onnx' ./-y --seed 3 --mode lower --mode function --no-fuse "
+        "--max-rank 5 --prefer slices --rtol 0.5 --domain 'a b' --static N=2 --shape x=1,2 --strict"
+    )

@@ -1,0 +1,254 @@
+"""What becomes of one model: passed, failed or unverified, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from validating import (
+    FOREIGN,
+    MISFIT,
+    PLAIN,
+    RANDOM,
+    REFUSED,
+    S2B,
+    SCALED,
+    SEQUENCE,
+    STRANGE_DOMAIN,
+    image,
+    record,
+    save,
+    space_to_batch,
+)
+
+from onnx_spatial.validation import ModelResult, Options, conversions
+from onnx_spatial.validation.model import examine
+
+THIRD = np.float32(0.333)
+
+
+def look(path: Path, **options: object) -> ModelResult:
+    return examine(str(path), Options(**options))  # type: ignore[arg-type]
+
+
+def test_a_model_with_spatial_operators_is_converted_and_verified(tmp_path):
+    result = look(save(tmp_path / "m.onnx"))
+    assert (result.status, result.kind, result.entries) == ("passed", None, [])
+    assert [site["node"] for site in result.sites] == ["s2b"]
+    (mode,) = result.modes
+    assert (mode["mode"], mode["changed"], mode["status"]) == ("lower", True, "passed")
+    assert mode["verification"]["status"] == "passed"
+    assert "1 of 1 operator bit for bit" in result.message
+
+
+def test_every_mode_is_verified(tmp_path):
+    pytest.importorskip("onnxruntime_extensions")
+    result = look(save(tmp_path / "m.onnx"), modes=("lower", "function", "custom-op"))
+    assert result.status == "passed"
+    assert [(m["mode"], m["status"]) for m in result.modes] == [
+        ("lower", "passed"),
+        ("function", "passed"),
+        ("custom-op", "passed"),
+    ]
+    assert all(f"mode {m}: " in result.message for m in ("lower", "function", "custom-op"))
+
+
+def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversions, "available", lambda: False)
+    result = look(save(tmp_path / "m.onnx"), modes=("lower", "custom-op"))
+    assert (result.status, result.kind) == ("unverified", "unverified")
+    assert "onnxruntime-extensions" in result.message
+
+
+def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path, monkeypatch):
+    real = conversions.convert
+
+    def wrong(*arguments, **named):
+        done = real(*arguments, **named)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(done.result.whole())
+        (transpose,) = (n for n in proto.graph.node if n.op_type == "Transpose")
+        perm = transpose.attribute[0].ints
+        perm[0], perm[1] = perm[1], perm[0]
+        done.result = done.result.holding(proto)
+        return done
+
+    monkeypatch.setattr(conversions, "convert", wrong)
+    result = look(save(tmp_path / "m.onnx"), strategy="transpose")
+    assert (result.status, result.kind) == ("failed", "difference")
+    assert result.entries[0].source == "verify:lower"
+    assert result.entries[0].nodes == ("s2b",)
+
+
+@pytest.mark.parametrize("text", [PLAIN, S2B])
+def test_a_file_that_is_cut_off_or_missing_is_unreadable(tmp_path, text):
+    path = save(tmp_path / "m.onnx", text)
+    path.write_bytes(path.read_bytes()[:-5])
+    result = look(path)
+    assert (result.status, result.kind) == ("failed", "unreadable")
+    assert not result.message.startswith(f"failed: {path}")
+    path.unlink()
+    assert look(path).kind == "unreadable"
+
+
+def test_an_operator_that_breaks_its_rules_fails_the_model(tmp_path):
+    result = look(save(tmp_path / "m.onnx", REFUSED))
+    assert (result.status, result.kind) == ("failed", "conversion")
+    (entry,) = result.entries
+    assert entry.source == "convert:lower"
+    assert entry.nodes == ("s2b",)
+    assert [site["action"] for site in result.sites] == ["refuse"]
+
+
+def test_a_model_without_spatial_operators_has_to_run(tmp_path):
+    result = look(save(tmp_path / "m.onnx", PLAIN), modes=("lower", "function"))
+    assert result.status == "passed"
+    assert [(m["mode"], m["changed"]) for m in result.modes] == [(None, False)]
+    assert "no operators to convert" in result.message
+    result = look(save(tmp_path / "bad.onnx", MISFIT))
+    assert (result.status, result.kind) == ("failed", "does-not-run")
+
+
+def test_operators_of_somebody_else_leave_a_model_unverified(tmp_path):
+    for text in (FOREIGN, STRANGE_DOMAIN):
+        result = look(save(tmp_path / "m.onnx", text))
+        assert (result.status, result.kind) == ("unverified", "unverified")
+        assert "somebody.else" in result.message
+    assert [e.nodes for e in result.entries if e.source == "inspect"] == [("s2b",)]
+
+
+def test_a_domain_of_the_users_own_is_accepted(tmp_path):
+    path = save(tmp_path / "m.onnx", STRANGE_DOMAIN)
+    assert look(path, domains=("somebody.else",)).status == "passed"
+    assert look(path, strict=True).status == "failed"
+
+
+def test_random_numbers_leave_a_model_unverified(tmp_path):
+    assert look(save(tmp_path / "m.onnx", RANDOM)).status == "unverified"
+
+
+def test_a_seed_a_dim_and_a_shape_reach_the_verification(tmp_path):
+    path = save(tmp_path / "m.onnx")
+    (mode,) = look(path, seed=7, static=(("N", 5),)).modes
+    (run,) = mode["verification"]["runs"]
+    assert (run["seed"], run["inputs"]["x"]["shape"]) == (7, [5, 4, 6, 3])
+    (mode,) = look(path, shapes=(("x", (9, 4, 6, 3)),)).modes
+    assert mode["verification"]["runs"][0]["inputs"]["x"]["shape"] == [9, 4, 6, 3]
+
+
+def test_dims_and_inputs_that_a_model_does_not_have_are_only_remarked_on(tmp_path):
+    result = look(save(tmp_path / "m.onnx"), static=(("K", 5),), shapes=(("z", (1,)),))
+    assert result.status == "passed"
+    assert [(e.level, e.source) for e in result.entries] == [("info", "load")] * 2
+
+
+def test_a_shape_that_does_not_fit_leaves_the_model_unverified(tmp_path):
+    result = look(save(tmp_path / "m.onnx"), shapes=(("x", (9, 4)),))
+    assert result.status == "unverified"
+    assert "does not fit" in result.message
+
+
+class TestRecordedData:
+    def test_what_is_recorded_is_what_comes_out(self, tmp_path):
+        for batch in (1, 2):
+            record(tmp_path, [image(batch)], [space_to_batch(image(batch))], batch)
+        result = look(save(tmp_path / "m.onnx"), modes=("lower", "function"))
+        assert result.status == "passed"
+        assert "gives what is recorded in test_data_set_1, test_data_set_2" in result.message
+        seen = {(r["set"], r["mode"], r["optimised"]) for r in result.recorded}
+        assert len(seen) == len(result.recorded) == 8
+        assert all(r["passed"] and r["equal_bits"] for r in result.recorded)
+
+    def test_movement_has_to_agree_in_every_bit(self, tmp_path):
+        y = space_to_batch(image())
+        y.flat[5] = np.nextafter(y.flat[5], np.float32(np.inf))
+        record(tmp_path, [image()], [y])
+        result = look(save(tmp_path / "m.onnx"))
+        assert (result.status, result.kind) == ("failed", "recorded-data")
+        assert "1 of 144 elements differ" in result.message
+        assert "the recorded data belongs to another model" in result.message
+        assert {e.source for e in result.entries} == {"recorded:test_data_set_0"}
+
+    @pytest.mark.parametrize(
+        ("error", "rtol", "status"),
+        [
+            (3e-5, None, "passed"),
+            (3e-4, None, "failed"),
+            (3e-4, 1e-3, "passed"),
+            (3e-6, 1e-6, "failed"),
+        ],
+    )
+    def test_arithmetic_has_a_tolerance_of_the_largest_value(self, tmp_path, error, rtol, status):
+        y = space_to_batch(image() * THIRD)
+        y.flat[0] += error * y.max()
+        record(tmp_path, [image()], [y])
+        assert look(save(tmp_path / "m.onnx", SCALED), rtol=rtol).status == status
+
+    def test_a_nan_is_not_within_any_tolerance(self, tmp_path):
+        y = space_to_batch(image() * THIRD)
+        y.flat[0] = np.nan
+        record(tmp_path, [image()], [y])
+        result = look(save(tmp_path / "m.onnx", SCALED), rtol=0.5)
+        assert result.status == "failed"
+        assert "NaN or infinity" in result.message
+        assert all(r["max_relative_error"] is None for r in result.recorded)
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            (lambda y: y.reshape(12, 2, 6), "its shape is"),
+            (lambda y: y.astype(np.float64), "its type is float32, not float64"),
+            (lambda y: y[::-1], "elements differ"),
+        ],
+    )
+    def test_other_shapes_types_and_orders_fail(self, tmp_path, change, reason):
+        record(tmp_path, [image()], [np.ascontiguousarray(change(space_to_batch(image())))])
+        result = look(save(tmp_path / "m.onnx"))
+        assert result.status == "failed"
+        assert reason in result.message
+
+    def test_data_that_does_not_fit_the_model_fails_it(self, tmp_path):
+        record(tmp_path, [image().astype(np.float16)], [])
+        result = look(save(tmp_path / "m.onnx"))
+        assert (result.status, result.kind) == ("failed", "recorded-data")
+
+    def test_models_without_spatial_operators_are_compared_too(self, tmp_path):
+        x = np.array([[-1, 2, -3, 4]], np.float32)
+        np.savez(tmp_path / "m.npz", x=x, y=np.maximum(x, 0))
+        path = save(tmp_path / "m.onnx", PLAIN)
+        assert look(path).status == "passed"
+        np.savez(tmp_path / "m.npz", x=x, y=x)
+        assert look(path).kind == "recorded-data"
+
+    def test_arrays_that_nothing_asks_for_are_remarked_on(self, tmp_path):
+        np.savez(tmp_path / "m.npz", x=np.ones((1, 4), np.float32), z=np.ones(1))
+        result = look(save(tmp_path / "m.onnx", PLAIN))
+        assert result.status == "passed"
+        assert [(e.level, e.kind) for e in result.entries] == [("warning", "recorded-data")]
+
+    def test_a_sequence_that_matches_is_all_the_proof_that_there_is(self, tmp_path):
+        arrays = [np.full((2, 4), i, np.float32) for i in range(3)]
+        path = save(tmp_path / "m.onnx", SEQUENCE)
+        assert look(path).status == "unverified"
+        record(tmp_path, [numpy_helper.from_list(arrays, "x"), np.array(1)], [arrays[1]])
+        assert look(path).status == "passed"
+        record(tmp_path, [numpy_helper.from_list(arrays, "x"), np.array(1)], [arrays[2]], 1)
+        assert look(path).kind == "recorded-data"
+
+    def test_recorded_inputs_prove_a_model_whose_sizes_nobody_guesses(self, tmp_path):
+        # The rank of x is unknown: made-up data has no shape.
+        text = S2B.replace("float[N,4,6,3] x", "float[] x").replace("float[M,2,2,3] y", "float[] y")
+        text = text.replace(" y = ai.onnx", " z = ai.onnx")
+        text = text.replace("(x, block, pads)\n", "(w, block, pads)\n y = Abs(z)\n")
+        text = text.replace("[s2b]", "w = Neg(x)\n [s2b]")
+        path = save(tmp_path / "m.onnx", text)
+        assert look(path).status == "unverified"
+        record(tmp_path, [-image()], [space_to_batch(image())])
+        result = look(path)
+        assert result.status == "passed", result.message
+        assert "proven on recorded data" in result.message
+        (entry,) = result.entries
+        assert (entry.level, entry.source) == ("info", "verify:lower")

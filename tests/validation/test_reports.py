@@ -1,0 +1,258 @@
+"""JSON, JUnit XML, SARIF and annotations are what their readers expect."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from validating import FOREIGN, PLAIN, REFUSED, ZOO, image, record, save
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.validation import Entry, ModelResult, Options, Report, validate
+from onnx_spatial.validation import report as reports
+from onnx_spatial.validation.report import github, junit, sarif
+from onnx_spatial.validation.result import KINDS
+
+SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
+
+
+def made_up(strict: bool = False) -> Report:
+    """One model for every way not to pass, and names that want care everywhere."""
+    models = [
+        ModelResult("a/b.c/good.onnx", "passed", "passed: yes", seconds=1.25, peak_memory=10**8),
+        ModelResult(
+            'a/bad: 100%, <&">\x1b é\udcff.onnx',
+            "failed",
+            "failed: first (and 1 more)",
+            "difference",
+            [
+                Entry("error", "verify:lower", "first\nline \x00", ("node <1>",), "difference"),
+                Entry("warning", "recorded:m.npz", "a remark", (), "recorded-data"),
+                Entry("info", "inspect", "of no importance"),
+            ],
+            log="Fatal\x1b[0m\nerror",
+        ),
+    ]
+    for kind in KINDS:
+        status = {"unverified": "unverified", "not-run": "skipped"}.get(kind, "failed")
+        models.append(ModelResult.without(f"{kind}.onnx", status, kind, f"it is {kind}"))
+    return Report(models, Options(strict=strict), 12.3456, {"version": "0"}, ["a note"])
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> Report:
+    """What a run gives."""
+    folder = tmp_path_factory.mktemp("models")
+    record(folder / "odd", [image()], [image()])
+    paths = [
+        ZOO / "deeplab" / "model.onnx",
+        save(folder / "refused.onnx", REFUSED),
+        save(folder / "foreign.onnx", FOREIGN),
+        save(folder / "odd" / "m.onnx"),
+        save(folder / "plain.onnx", PLAIN),
+        folder / "gone.onnx",
+    ]
+    options = Options(modes=("lower", "function"), static=(("K", 2),))
+    return validate([str(p) for p in paths], options, jobs=2)
+
+
+def test_the_run_is_what_the_other_tests_take_it_for(real):
+    assert [m.kind for m in real.models] == [
+        None,
+        "conversion",
+        "unverified",
+        "recorded-data",
+        None,
+        "unreadable",
+    ]
+
+
+class TestJson:
+    def check(self, report: Report) -> None:
+        jsonschema = pytest.importorskip("jsonschema")
+        schema = reports.schema()
+        jsonschema.Draft202012Validator.check_schema(schema)
+        text = json.dumps(report.to_dict(), allow_nan=False)
+        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+    def test_it_is_what_the_schema_says(self, real):
+        self.check(real)
+        self.check(made_up())
+        self.check(made_up(strict=True))
+        self.check(Report([], Options(), tools={"version": "0"}))
+
+    def test_the_schema_refuses_what_is_something_else(self, real):
+        jsonschema = pytest.importorskip("jsonschema")
+        for key in ("version", "models", "summary"):
+            document = real.to_dict()
+            del document[key]
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(document, reports.schema())
+        document = real.to_dict()
+        document["models"][0]["status"] = "fine"
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(document, reports.schema())
+
+    def test_figures_add_up(self, real):
+        document = real.to_dict()
+        summary = document["summary"]
+        assert summary["models"] == len(document["models"]) == 6
+        assert (summary["passed"], summary["failed"], summary["unverified"]) == (2, 3, 1)
+        assert (document["status"], document["exit_code"]) == ("failed", 1)
+
+    def test_results_survive_json(self, real):
+        for model in real.models:
+            text = json.dumps(model.to_dict())
+            assert ModelResult.from_dict(json.loads(text)).to_dict() == json.loads(text)
+
+
+class TestJunit:
+    def cases(self, report: Report) -> dict[str, ElementTree.Element]:
+        root = ElementTree.fromstring(junit.render(report))
+        return {case.get("name", ""): case for case in root.iter("testcase")}
+
+    def test_it_is_what_the_schema_says(self, real, tmp_path):
+        xmlschema = pytest.importorskip("xmlschema")
+        schema = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+        for report in (
+            real,
+            made_up(),
+            made_up(strict=True),
+            Report([], Options(), tools={"version": "0"}),
+        ):
+            schema.validate(ElementTree.fromstring(junit.render(report)))
+
+    def test_verdicts_are_what_ci_systems_count(self):
+        for strict, unverified in ((False, "skipped"), (True, "failure")):
+            cases = self.cases(made_up(strict))
+            outcomes = {
+                name: [c.tag for c in case if not c.tag.startswith("system")]
+                for name, case in cases.items()
+            }
+            assert outcomes["good.onnx"] == []
+            assert outcomes["recorded-data.onnx"] == outcomes["conversion.onnx"] == ["failure"]
+            assert outcomes["crash.onnx"] == outcomes["timeout.onnx"] == ["error"]
+            assert outcomes["unverified.onnx"] == [unverified]
+            assert outcomes["not-run.onnx"] == ["skipped"]
+            (suite,) = ElementTree.fromstring(junit.render(made_up(strict)))
+            for tag, key in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+                assert int(suite.get(key, "")) == sum(o == [tag] for o in outcomes.values())
+
+    def test_a_case_says_what_is_wrong_and_how_to_see_it_again(self):
+        (case,) = (c for n, c in self.cases(made_up()).items() if n.startswith("bad"))
+        failure, out = case.find("failure"), case.find("system-out")
+        assert failure is not None and out is not None
+        assert failure.get("type") == "difference"
+        assert failure.text is not None and failure.text.startswith("verify:lower: first")
+        assert "of no importance" not in failure.text
+        assert "run it again with: onnx-spatial validate" in (out.text or "")
+        assert case.findtext("system-err") == "Fatal\ufffd[0m\nerror"
+
+    def test_dots_part_folders_only(self):
+        assert self.cases(made_up())["good.onnx"].get("classname") == "a.b_c"
+
+    def test_the_time_of_the_run_is_in_it(self):
+        when = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+        (suite,) = ElementTree.fromstring(junit.render(made_up(), when))
+        assert suite.get("timestamp") == "2026-02-03T04:05:06"
+        assert suite.get("time") == "12.346"
+
+
+class TestSarif:
+    def test_it_is_what_the_schema_says(self, real):
+        jsonschema = pytest.importorskip("jsonschema")
+        schema = json.loads((SCHEMAS / "sarif-2.1.0.json").read_text("utf-8"))
+        for report in (
+            real,
+            made_up(),
+            made_up(strict=True),
+            Report([], Options(), tools={"version": "0"}),
+        ):
+            jsonschema.Draft7Validator(schema).validate(sarif.render(report))
+
+    def test_there_is_one_result_for_each_error_and_warning(self):
+        (run,) = sarif.render(made_up())["runs"]
+        bad = [r for r in run["results"] if r["properties"]["reproduce"].count("bad")]
+        assert [r["level"] for r in bad] == ["error", "warning"]
+        assert [r["ruleId"] for r in bad] == ["difference", "recorded-data"]
+        assert bad[0]["locations"][0]["logicalLocations"] == [{"name": "node <1>", "kind": "node"}]
+        for result in run["results"]:
+            rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
+            assert rule["id"] == result["ruleId"]
+
+    def test_every_kind_has_a_rule(self):
+        (run,) = sarif.render(Report([], Options(), tools={"version": "0"}))["runs"]
+        assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(KINDS)
+
+    def test_strict_makes_errors_of_what_was_not_verified(self):
+        for strict, level in ((False, "warning"), (True, "error")):
+            (run,) = sarif.render(made_up(strict))["runs"]
+            (found,) = (r for r in run["results"] if r["ruleId"] == "unverified")
+            assert found["level"] == level
+
+    def test_paths_are_relative_to_the_checkout(self, tmp_path):
+        model = ModelResult.without(
+            str(tmp_path / "a b" / "m.onnx"), "failed", "crash", "it is broken"
+        )
+        report = Report([model], Options())
+
+        def uri(base: Path) -> str:
+            (result,) = sarif.render(report, base)["runs"][0]["results"]
+            return result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+
+        assert uri(tmp_path) == "a%20b/m.onnx"
+        assert uri(tmp_path / "elsewhere").startswith("file:///")
+
+    def test_the_same_trouble_has_the_same_fingerprint(self):
+        def prints(message: str, node: str) -> str:
+            entry = Entry("error", "verify:lower", message, (node,), "difference")
+            model = ModelResult("m.onnx", "failed", "failed", "difference", [entry])
+            (result,) = sarif.render(Report([model], Options()))["runs"][0]["results"]
+            return result["partialFingerprints"]["onnxSpatial/v1"]
+
+        assert prints("3 of 5 differ", "a") == prints("4 of 7 differ", "a")
+        assert prints("3 of 5 differ", "a") != prints("3 of 5 differ", "b")
+
+
+class TestGithub:
+    def test_only_its_runner_gets_annotations(self):
+        assert github.wanted({"GITHUB_ACTIONS": "true"})
+        assert not github.wanted({"GITHUB_ACTIONS": "false"})
+        assert not github.wanted({})
+
+    def test_each_model_that_is_not_all_right_gets_one_line(self):
+        lines = list(github.lines(made_up(), {}))
+        assert len(lines) == len(made_up().models) - 1
+        assert lines[0] == (
+            '::error file=a/bad%3A 100%25%2C <&">\x1b é\udcff.onnx,title=onnx-spatial%3A FAILED::'
+            "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
+            "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0"
+        )
+        assert not any("\n" in line for line in lines)
+
+    def test_what_was_not_verified_is_a_warning_unless_strict(self):
+        for strict, level in ((False, "warning"), (True, "error")):
+            (line,) = (x for x in github.lines(made_up(strict), {}) if "unverified.onnx" in x)
+            assert line.startswith(f"::{level} file=unverified.onnx,")
+
+    def test_files_are_relative_to_the_checkout(self, tmp_path):
+        model = ModelResult.without(str(tmp_path / "x" / "m.onnx"), "failed", "crash", "no")
+        report = Report([model], Options())
+        (line,) = github.lines(report, {"GITHUB_WORKSPACE": str(tmp_path)})
+        assert line.startswith("::error file=x/m.onnx,")
+
+
+def test_a_report_appears_in_one_step_or_not_at_all(tmp_path):
+    target = tmp_path / "report.xml"
+    target.write_bytes(b"old")
+    reports.write(target, b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.xml"]
+    assert target.read_bytes() == b"new"
+    for wrong in (tmp_path, tmp_path / "no" / "report.xml"):
+        with pytest.raises(ModelFileError):
+            reports.check_target(wrong)
+        with pytest.raises(ModelFileError):
+            reports.write(wrong, b"new")
