@@ -120,6 +120,14 @@ def model_options(command: F) -> F:
     return command
 
 
+oracle_option = click.option(
+    "--oracle",
+    "oracles",
+    multiple=True,
+    type=click.Choice(("tensorflow", "openvino")),
+    help="Compare the definition of each operator with this runtime's as well; may be repeated.",
+)
+
 prefer_option = click.option(
     "--prefer",
     "strategy",
@@ -145,11 +153,17 @@ domain_option = click.option(
 
 
 def verification_options(command: F) -> F:
-    """--shape, --inputs, --seed, --strict"""
+    """--shape, --inputs, --seed, --strict, --reproducer"""
+    reproducer = click.option(
+        "--reproducer",
+        type=click.Path(file_okay=False),
+        metavar="DIR",
+        help="If they differ, save two small models, data and a script there that show it.",
+    )
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
-    return data_options(strict(command))
+    return data_options(strict(reproducer(command)))
 
 
 def data_options(command: F) -> F:

@@ -240,6 +240,19 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     for problem in result.problems:
         if problem != result.message:
             console.print(f"  {problem}", soft_wrap=True)
+    for line in result.unsteady:
+        console.print(f"  not compared: {line}", soft_wrap=True)
+    if result.first_value is not None:
+        first = result.first_value
+        console.print(
+            f"  the first value that differs is {first.name!r} {show(first.shape)}, of {first.op_type} "
+            f"node {first.node!r} ({first.graph}): {first.reason}",
+            soft_wrap=True,
+        )
+    if result.reproducer is not None:
+        console.print(f"  see it again with: python {result.reproducer}", soft_wrap=True)
+    if result.advice is not None:
+        console.print(f"  what to do: {result.advice}", soft_wrap=True)
     if verbose:
         _checked_sites(console, result)
     if verbose or result.status == "failed":
@@ -259,13 +272,18 @@ def _checked_sites(console: Console, result: Verification) -> None:
         elements = sum(check.elements for check in site.checks)
         table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict)
     console.print(table)
+    for site in result.sites:
+        for check in site.checks:
+            if check.skipped is not None:
+                console.print(f"{site.node} not compared with {check.how}: {check.skipped}")
 
 
 def _outputs(console: Console, result: Verification) -> None:
     if not result.outputs:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("output", "type", "shape", "optimised", "largest error", "allowed", "result"):
+    names = ("output", "type", "shape", "optimised", "largest error", "mean", "99 %", "apart")
+    for name in (*names, "allowed", "result"):
         table.add_column(name, overflow="fold")
     for output in result.outputs:
         error = output.max_relative_error
@@ -276,10 +294,17 @@ def _outputs(console: Console, result: Verification) -> None:
             show(output.shape),
             "yes" if output.optimised else "no",
             "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}",
+            _amount(output.mean_relative_error),
+            _amount(output.p99_relative_error),
+            "" if output.max_steps is None else f"{output.max_steps:.0f} ulp",
             f"{output.tolerance:.0e}" if output.tolerance else "equal bits",
             verdict,
         )
     console.print(table)
+
+
+def _amount(error: float | None) -> str:
+    return "" if error is None else "0" if not error else f"{error:.1e}"
 
 
 def _shape(shape: tuple[Dim, ...] | None) -> str:

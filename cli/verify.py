@@ -15,6 +15,7 @@ from onnx_spatial.errors import VerificationError
 @click.argument("converted", metavar="CONVERTED")
 @options.domain_option
 @options.static_option
+@options.oracle_option
 @options.verification_options
 @options.output_options
 @click.pass_context
@@ -24,10 +25,12 @@ def verify(
     converted: str,
     domains: tuple[str, ...],
     static: tuple[str, ...],
+    oracles: tuple[str, ...],
     shapes: tuple[str, ...],
     inputs: str | None,
     seed: int,
     strict: bool,
+    reproducer: str | None,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -45,6 +48,8 @@ def verify(
             seed=seed,
             shapes=options.shapes("--shape", shapes),
             domains=domains,
+            oracles=oracles,
+            save_reproducer=reproducer,
             progress=progress,
         )
     if not as_json and not quiet:

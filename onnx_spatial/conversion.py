@@ -152,6 +152,7 @@ def convert(
     tune_cache: str | os.PathLike[str] | None = None,
     tune_threads: int = 0,
     in_place: bool = False,
+    save_reproducer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
@@ -182,6 +183,8 @@ def convert(
         in_place: put the result in the place of the file `model`. Until what was written is seen to
             be what was verified, the original has a second name beside it; without verification it
             keeps that name.
+        save_reproducer: folder for two small models, their data and a script that shows the first
+            difference, if verification finds one.
         progress: called with a line of text now and then.
 
     Raises:
@@ -227,6 +230,7 @@ def convert(
             seed=seed,
             shapes=shapes,
             domains=domains,
+            save_reproducer=save_reproducer,
             progress=progress,
         )
         check(source.name, verification, strict=strict)

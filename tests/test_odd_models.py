@@ -137,7 +137,8 @@ def test_what_cannot_be_run_must_be_the_same_message_by_message(old, new, tmp_pa
     other = save(tampered, tmp_path / "o.onnx")
     assert run(["verify", original, other]) == (1 if old else 0)
     shown = capsys.readouterr()
-    assert "UNVERIFIED" in shown.out
+    # What leads to w can be run, and differs; what Magic does nobody knows.
+    assert ("FAILED" if old in ("Mul", "{2}") else "UNVERIFIED") in shown.out
     assert ("is not the original's" in shown.err) == bool(old)
 
 

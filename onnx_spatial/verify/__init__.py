@@ -9,16 +9,26 @@ floating-point arithmetic leads to them. Nothing is printed: a `Verification` ho
 
 from onnx_spatial.verify.check import Model, verify
 from onnx_spatial.verify.compare import RTOL, OutputResult
-from onnx_spatial.verify.report import Check, Difference, Run, SiteResult, Verification
+from onnx_spatial.verify.evaluate import evaluate
+from onnx_spatial.verify.report import (
+    Check,
+    Difference,
+    FirstValue,
+    Run,
+    SiteResult,
+    Verification,
+)
 
 __all__ = [
     "RTOL",
     "Check",
     "Difference",
+    "FirstValue",
     "Model",
     "OutputResult",
     "Run",
     "SiteResult",
     "Verification",
+    "evaluate",
     "verify",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import onnx
 
@@ -10,12 +12,14 @@ from onnx_spatial import facts
 from onnx_spatial.errors import ModelFileError, OperatorError, UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
-from onnx_spatial.verify import convolutions, end_to_end, interface, rest
+from onnx_spatial.verify import changed, convolutions, diagnosis, end_to_end, interface, rest
+from onnx_spatial.verify import oracles as references
 from onnx_spatial.verify.end_to_end import EndToEnd
 from onnx_spatial.verify.in_place import InPlace
 from onnx_spatial.verify.inputs import graph_inputs, named_dims
 from onnx_spatial.verify.known_types import KnownTypes
 from onnx_spatial.verify.merged import Merged
+from onnx_spatial.verify.oracles import Oracle
 from onnx_spatial.verify.region import Regions
 from onnx_spatial.verify.report import Status, Verification
 from onnx_spatial.verify.sites import Site, check_isolated
@@ -36,6 +40,8 @@ def verify(
     seed: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     domains: Iterable[str] = (),
+    oracles: Iterable[str] = (),
+    save_reproducer: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and say what differs first.
@@ -52,10 +58,14 @@ def verify(
         seed: of the made-up data, 0 or more.
         shapes: sizes of inputs, by input name, where the model leaves them open.
         domains: operator domains of the user's own that hold spatial operators.
+        oracles: other runtimes to compare the numpy kernel of each operator with, bit for bit, where
+            they are known to be right: "tensorflow", "openvino".
+        save_reproducer: folder for two small models, their data and a script that shows the first
+            difference, if there is one.
         progress: called with a line of text now and then.
 
     Raises:
-        UsageError: `inputs` or `shapes` do not fit the model.
+        UsageError: `inputs` or `shapes` do not fit the model, or an oracle is not installed.
         ModelFileError: a model cannot be read.
         OperatorError: an operator of the original breaks its own rules, whatever it is fed.
     """
@@ -66,8 +76,11 @@ def verify(
     before = original if isinstance(original, files.Source) else files.read(original)
     after = _read_converted(converted, before)
     request = Request(inputs, shapes or {}, seed, progress or (lambda _: None))
+    kernels = references.get(oracles)
     try:
-        return _verify(files.resolved(before), files.resolved(after), request, domains)
+        folder = None if save_reproducer is None else Path(save_reproducer)
+        before, after = files.resolved(before), files.resolved(after)
+        return _verify(before, after, request, frozenset(domains), kernels, folder)
     except MemoryError:
         reason = "running the models takes more memory than there is; give smaller --shape sizes"
         return Verification("unverified", f"unverified: {reason}", [reason])
@@ -86,7 +99,12 @@ def _read_converted(converted: Model, original: files.Source) -> files.Source:
 
 
 def _verify(
-    before: files.Source, after: files.Source, request: Request, domains: Iterable[str]
+    before: files.Source,
+    after: files.Source,
+    request: Request,
+    domains: frozenset[str],
+    kernels: dict[str, Oracle],
+    folder: Path | None,
 ) -> Verification:
     unwrapped = undone(before.proto)
     before = before.holding(unwrapped.model) if unwrapped.model is not before.proto else before
@@ -98,26 +116,33 @@ def _verify(
     sites = [Site.of(f) for f in findings]
     known = [f for f in findings if f.known_domain]
     model = Converted(after.proto)
-    folder = after.folder or before.folder
+    beside = after.folder or before.folder
     regions = Regions(before.proto, model, findings, lambda: KnownTypes(named, findings))
     merged = Merged(regions, before, after, domains, request.seed)
     for number, site in enumerate(sites, start=1):
         request.progress(f"operator {number}/{len(sites)}: {site.result.node}")
-        check_isolated(site, original, model, folder, request.seed)
+        check_isolated(site, original, model, beside, request.seed)
         if site.merged:
             merged.check(site)
+        references.check(site, kernels, request.seed)
     refused = convolutions.find(named, findings, before.folder)
     if refused:
         held = Converted(named)
         for site in refused:
             request.progress(f"convolution {site.result.node}")
-            convolutions.check(site, held, model, folder, request.seed)
+            convolutions.check(site, held, model, beside, request.seed)
     failures = interface.differences(before.proto, after.proto)
     if failures:
         whole = EndToEnd(failures=failures)
     else:
-        in_place = InPlace(sites, original, model, merged.left)
+        proven = {f.index for f in known}.union(*(s.replaced for s in sites))
+        proven |= {s.finding.index for s in refused if s.result.checks}
+        others = changed.compare(before, after, model, merged, proven)
+        in_place = InPlace(sites, original, model, [*merged.left, *others])
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
+        for other, _ in others:
+            if other.difference is not None:
+                whole.fail(other.difference.message, other.difference)
     _check_rules(known, whole)
     sites = sorted([*sites, *refused], key=lambda site: site.finding.index)
     result = _conclude(sites, whole)
@@ -129,6 +154,9 @@ def _verify(
             result.sites_only = False
             result.problems += found
             result.message += f"; and the rest of the model differs: {found[0]}"
+    if result.status == "failed":
+        indices = [f.index for f in known]
+        diagnosis.add(result, before, after, indices, whole.difference, domains, folder)
     return result
 
 
@@ -149,7 +177,7 @@ def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
     for site in sites:
         site.result.end_to_end = compared and site.finding.index in whole.executed
     broken = [s for s in sites if s.difference is not None]
-    unproven = [s.result for s in sites if not s.result.checks and not s.result.end_to_end]
+    unproven = [s.result for s in sites if not s.result.compared and not s.result.end_to_end]
     failures = [s.difference.message for s in broken if s.difference is not None] + whole.failures
     gaps = [
         *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
@@ -169,6 +197,7 @@ def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
         whole.runs,
         whole.forced,
         broken[0].difference if broken else whole.difference,
+        unsteady=whole.unsteady,
     )
     ours = [s for s in sites if s.finding.known_domain]
     proven = all(s.result.passed for s in ours)
@@ -186,7 +215,7 @@ def _message(
     operators = [s.result for s in sites if not s.result.refused]
     refused = [s.result for s in sites if s.result.refused]
     alone = sum(1 for r in operators if r.exact)
-    close = sum(1 for r in operators if r.checks) - alone
+    close = sum(1 for r in operators if r.compared) - alone
     of_all = f" of {_count(len(operators), 'operator')}"
     ways = []
     if alone or not (close or refused):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify.exactness import Exactness
+from onnx_spatial.verify.figures import NOT_NUMBERS, Figures, errors, figures
 from onnx_spatial.verify.values import Array, differing_bits, dtype_name, is_float
 
 #: Largest error allowed behind floating-point arithmetic, relative to the output's largest value.
@@ -27,9 +27,6 @@ RTOL = {
     "float16": 2e-3,
     "bfloat16": 2e-2,
 }
-#: numpy's kinds of types without arithmetic: strings and bool.
-_NOT_NUMBERS = "OUSTb"
-
 #: For the 8-bit floats, of two or three mantissa bits.
 _RTOL_SHORT = 0.13
 
@@ -55,10 +52,17 @@ class OutputResult:
         equal_bits: whether every bit is the same.
         max_abs_error: largest difference; None for strings, bools and where shapes differ.
         max_relative_error: the same relative to the largest value of the original.
+        mean_relative_error, p50_relative_error, p99_relative_error: the mean of the differences, and
+            what half or 99 % of the elements do not exceed, likewise.
+        max_steps: most representable numbers that lie between the two, None for whole numbers.
         tolerance: largest relative error allowed; 0 where bits must be equal.
         mismatches: elements outside the tolerance.
         passed: the verdict; None if the output cannot be compared.
         reason: why it failed or cannot be compared; a remark if it passed.
+        reference: "original", or "float64" where the original was computed in double precision too.
+        max_ulps, allowed_ulps: with that reference, the largest error and what is allowed, in units in
+            the last place of the sum of the magnitudes that make up an element; otherwise None.
+        own_relative_error: with that reference, the largest error of the original itself.
     """
 
     name: str
@@ -74,6 +78,26 @@ class OutputResult:
     mismatches: int = 0
     passed: bool | None = True
     reason: str | None = None
+    mean_relative_error: float | None = None
+    p50_relative_error: float | None = None
+    p99_relative_error: float | None = None
+    max_steps: float | None = None
+    reference: Literal["original", "float64"] = "original"
+    max_ulps: float | None = None
+    allowed_ulps: float | None = None
+    own_relative_error: float | None = None
+
+    def with_figures(self, found: Figures) -> OutputResult:
+        """The same with the figures of all elements."""
+        return replace(
+            self,
+            max_abs_error=found.max_abs,
+            max_relative_error=found.max_relative,
+            mean_relative_error=found.mean_relative,
+            p50_relative_error=found.p50_relative,
+            p99_relative_error=found.p99_relative,
+            max_steps=found.max_steps,
+        )
 
 
 def compare(
@@ -132,19 +156,18 @@ def _compare_arrays(
     differing = differing_bits(expected, actual)
     real = is_float(expected.dtype) or expected.dtype.kind == "c"
     tolerance = RTOL.get(dtype, _RTOL_SHORT) if real and arithmetic else 0.0
-    if not differing.any():
-        error = None if expected.dtype.kind in _NOT_NUMBERS else 0.0
-        return OutputResult(*what, True, error, error, tolerance)
-    figures: tuple[float | None, float | None] = (None, None)
-    if expected.dtype.kind in _NOT_NUMBERS:
-        count, mean = int(differing.sum()), math.inf
-    else:
-        errors, largest = _errors(expected, actual)
-        count = int((errors > tolerance * largest).sum() if tolerance else differing.sum())
-        worst = float(errors.max())
-        figures = (worst, worst / largest if largest else math.inf)
-        mean = float(errors.mean()) / largest if largest else math.inf
-    outcome = OutputResult(*what, False, *figures, tolerance, count)
+    outcome = OutputResult(*what, not differing.any(), tolerance=tolerance)
+    numbers = expected.dtype.kind not in NOT_NUMBERS
+    if outcome.equal_bits:
+        nothing = Figures(max_steps=0.0 if is_float(expected.dtype) else None)
+        return outcome.with_figures(nothing) if numbers else outcome
+    count, mean = int(differing.sum()), math.inf
+    if numbers:
+        apart, largest = errors(expected, actual)
+        count = int((apart > tolerance * largest).sum()) if tolerance else count
+        found = figures(expected, actual, apart, largest)
+        outcome, mean = outcome.with_figures(found), found.mean_relative
+    outcome = replace(outcome, mismatches=count)
     if not count:
         return outcome
     small = mean <= DISCRETE_MEAN and (real or expected.dtype.itemsize == 1)
@@ -160,15 +183,3 @@ def _reason(outcome: OutputResult) -> str:
     amount = "" if error is None else f", by at most {error:.2g} of the largest value"
     wanted = f" where {outcome.tolerance:g} is allowed" if outcome.tolerance else ""
     return f"{outcome.mismatches} of {outcome.elements} elements differ{amount}{wanted}"
-
-
-def _errors(expected: Array, actual: Array) -> tuple[npt.NDArray[np.float64], float]:
-    """(error of each element, infinite where NaN or infinity differ; largest finite value)."""
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):
-        a, b = expected.astype(wide), actual.astype(wide)
-        finite = np.isfinite(a) & np.isfinite(b)
-        same = (np.isnan(a) & np.isnan(b)) | (a == b)
-        errors = np.where(finite, np.abs(a - b), np.where(same, 0.0, np.inf))
-        values = np.abs(a[np.isfinite(a)])
-    return errors, float(values.max()) if values.size else 0.0

@@ -172,14 +172,14 @@ def _compare(site: Site, x: Array, expected: Array, actual: Array | str, optimis
     if isinstance(actual, str):
         size = expected.size
         check = Check("isolated", optimised, dtype_name(x), x.shape, size, size, actual)
-        site.record(check, inputs)
+        site.record(check, inputs, site.output)
         return
     (found,) = compare("", 0, optimised, expected, actual, Exactness(arithmetic=True))
     reason = None if found.passed else found.reason
     check = Check(
         "isolated", optimised, dtype_name(x), x.shape, expected.size, found.mismatches, reason
     )
-    site.record(check, inputs)
+    site.record(check, inputs, site.output)
 
 
 def _element_type(name: str) -> int:

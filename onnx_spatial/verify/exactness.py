@@ -34,6 +34,7 @@ DISCRETE = frozenset(
 RANDOM = frozenset(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
+_SIZES = frozenset({"Shape", "Size"})
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
@@ -124,6 +125,8 @@ class _Marks:
         if self._program.site_of(node) is not None:
             return mark
         standard = node.domain in _DEFAULT_DOMAINS
+        if standard and node.op_type in _SIZES and not (mark.discrete or mark.random):
+            return _NOTHING  # no shape depends on reals but behind a step to whole numbers
         if standard and node.op_type in RANDOM:
             return Exactness(True, mark.discrete, True)
         moves = standard and (node.op_type in MOVEMENT or any(walk.subgraphs(node)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.graph import walk
@@ -24,6 +25,13 @@ from onnx_spatial.verify.values import Array
 from onnx_spatial.verify.values import dtype_name as array_dtype_name
 
 
+class Recorder(Protocol):
+    """What takes note of comparisons: a site, or another node."""
+
+    def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
+        """Keep a comparison of a value."""
+
+
 class InPlace:
     """Sites of the main graph whose inputs and output can be read off a run of the whole."""
 
@@ -32,7 +40,7 @@ class InPlace:
         sites: Sequence[Site],
         original: Original,
         converted: Converted,
-        merged: Sequence[tuple[Site, Proof]] = (),
+        merged: Sequence[tuple[Recorder, Proof]] = (),
     ) -> None:
         self._converted = converted
         self._merged = [(s, p) for s, p in merged if p.region.place == walk.Place()]
@@ -71,7 +79,7 @@ class InPlace:
                 arrays.append(value)
             if not missing and arrays[0] is not None:
                 _compare_in_place(site, stretch, arrays, values[stretch.sink])
-        for site, proof in self._merged:
+        for recorder, proof in self._merged:
             found = {n: values.get(n) for n in proof.region.inputs}
             found.update((n, other(n)) for n, value in found.items() if value is None)
             feeds = {n: a for n, a in found.items() if a is not None}
@@ -79,7 +87,7 @@ class InPlace:
                 continue
             compared = proof.in_place(feeds, values[proof.region.output])
             if not isinstance(compared, str):
-                site.record(compared.check, compared.feeds)
+                recorder.record(compared.check, compared.feeds, proof.region.output)
 
 
 def _compare_in_place(
@@ -93,7 +101,7 @@ def _compare_in_place(
         expected = stretch.run(arrays)
     except OperatorError as error:  # its inputs in the converted model are not the original's
         check = Check("in place", False, array_dtype_name(x), x.shape, 0, 0, str(error))
-        site.record(check, inputs)
+        site.record(check, inputs, stretch.sink)
         return
     check = bitwise("in place", False, x, expected, actual)
     if site.merged and not check.passed:
@@ -106,4 +114,4 @@ def _compare_in_place(
             exact=False,
             max_relative_error=close.max_relative_error,
         )
-    site.record(check, inputs)
+    site.record(check, inputs, stretch.sink)

@@ -47,8 +47,8 @@ def corners(call: Call) -> int:
     if isinstance(call, BlockCall):
         return 3
     if call.operator.auto_pad == "valid":
-        return 6
-    return max(6, min(_SIZES, 4 + max(call.operator.strides)))
+        return 8
+    return max(8, min(_SIZES, 4 + max(call.operator.strides)))
 
 
 def draw(facts: NodeFacts, rng: np.random.Generator, number: int) -> Draw | None:
@@ -192,7 +192,9 @@ def _with_sizes(
             return None
         typical = fitting[: 2 if axis == 0 else _SIZES]
         for a in same:
-            shape[a] = typical[(number + axis) % len(typical)]
+            # Neighbouring axes get neighbours in the list; once all of these had their turn, others,
+            # so that no two axes are odd and even by turns for ever.
+            shape[a] = typical[(number + axis * (1 + number // len(typical))) % len(typical)]
     sizes = tuple(d for d in shape if isinstance(d, int))
     try:
         operator.output_shape(sizes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from onnx_spatial.graph import files
+from onnx_spatial.graph import files, walk
 from onnx_spatial.verify.proof import Compared, Proof
 from onnx_spatial.verify.region import Region, Regions
 from onnx_spatial.verify.sites import Site
@@ -46,7 +46,7 @@ class Merged:
         if isinstance(regions, str):
             site.withdraw(regions)
             return
-        compared: list[Compared] = []
+        compared: list[tuple[Compared, str]] = []
         reason = None
         for region in regions:
             outcome = self._outcome(region)
@@ -54,14 +54,34 @@ class Merged:
                 reason = outcome
                 self.left.append((site, self._proof(region)))
             else:
-                compared += outcome
+                compared += ((each, region.output) for each in outcome)
         if reason is not None:
             site.withdraw(reason)
             return
         site.result.reason = None
-        for each in compared:
-            site.record(each.check, each.feeds)
+        for each, value in compared:
+            site.record(each.check, each.feeds, value)
         site.replaced.update(*(r.replaced for r in regions))
+
+    def compared(self, place: walk.Place, output: str) -> tuple[Proof | None, Sequence[Compared]]:
+        """Compare all that leads to a value from the nearest values that both models have.
+
+        The second are the comparisons on made-up data; the first can compare it in a run of the whole,
+        None if nothing can.
+
+        Args:
+            place: graph that holds it.
+            output: name of the value.
+        """
+        region = self._regions.at(place, output)
+        if isinstance(region, str):
+            return None, ()
+        outcome = self._outcome(region)
+        return self._proof(region), () if isinstance(outcome, str) else outcome
+
+    def is_size(self, name: str) -> bool:
+        """Whether a value of the main graph may be sizes or amounts by its type."""
+        return self._regions.is_size(name, walk.Place())
 
     def _outcome(self, region: Region) -> list[Compared] | str:
         key = (region.place, region.output)

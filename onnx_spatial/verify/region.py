@@ -105,14 +105,18 @@ class Regions:
             return outputs
         found = []
         for output in outputs:
-            key = (finding.place, output)
-            if key not in self._found:
-                self._found[key] = self._region(*key)
-            region = self._found[key]
+            region = self.at(finding.place, output)
             if isinstance(region, str):
                 return region
             found.append(region)
         return found
+
+    def at(self, place: walk.Place, output: str) -> Region | str:
+        """The region that ends with a value of the graph at `place`, or why there is none."""
+        key = (place, output)
+        if key not in self._found:
+            self._found[key] = self._region(*key)
+        return self._found[key]
 
     def widened(self, region: Region) -> Region | str:
         """All that leads to the output of a region, from the inputs of the graph on."""
@@ -158,7 +162,7 @@ class Regions:
         while todo:
             name = todo.pop()
             if self._converted.computes(name, place):
-                if not self._is_size(name, place) or name == start:
+                if not self.is_size(name, place) or name == start:
                     found.append(name)
                 continue
             if len(seen) > _MOST_VALUES:
@@ -249,9 +253,9 @@ class Regions:
         """Whether both models compute a value from others."""
         found = (graphs.find(name, place) for graphs in (self._original, self._converted))
         computed = all(isinstance(node, onnx.NodeProto) and node.input for node in found)
-        return computed and not self._is_size(name, place)
+        return computed and not self.is_size(name, place)
 
-    def _is_size(self, name: str, place: walk.Place) -> bool:
+    def is_size(self, name: str, place: walk.Place) -> bool:
         """Whether a value may be sizes or amounts by its type."""
         known = self._types.find(name, place)
         if shapes.element_type(known) not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from onnx_spatial.graph import walk
 from onnx_spatial.verify.compare import OutputResult
 from onnx_spatial.verify.values import Array
 
@@ -21,7 +23,8 @@ class Check:
 
     Attributes:
         how: "isolated": the nodes that stand for it, cut out and fed with data of their own;
-            "in place": its own inputs and output in a run of the converted model.
+            "in place": its own inputs and output in a run of the converted model; "tensorflow",
+            "openvino": the numpy kernel itself with that runtime's.
         optimised: with onnxruntime's optimisations, or without any.
         dtype, shape: of the site's data, or of what goes into the part that it was merged into.
         elements: of its output, or of that part's.
@@ -33,9 +36,10 @@ class Check:
             has to be the same, or where there is no reference in double precision.
         max_relative_error: largest error relative to the largest element; None if `exact`.
         allowed_ulps: what `max_ulps` may be; None where it is None.
+        skipped: why nothing was compared; None if it was.
     """
 
-    how: Literal["isolated", "in place"]
+    how: Literal["isolated", "in place", "tensorflow", "openvino"]
     optimised: bool
     dtype: str
     shape: tuple[int, ...]
@@ -46,6 +50,7 @@ class Check:
     max_ulps: float | None = None
     max_relative_error: float | None = None
     allowed_ulps: float | None = None
+    skipped: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -80,7 +85,7 @@ class SiteResult:
     @property
     def how(self) -> list[str]:
         """In which ways it was compared: "isolated", "in place", "end to end"."""
-        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks))
+        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks if c.skipped is None))
         return [*ways, "end to end"] if self.end_to_end else ways
 
     @property
@@ -88,12 +93,17 @@ class SiteResult:
         """Whether every comparison agreed, bit for bit or within its tolerance; None if none could
         be made on its own.
         """
-        return all(c.passed for c in self.checks) if self.checks else None
+        return all(c.passed for c in self.checks) if self.compared else None
+
+    @property
+    def compared(self) -> list[Check]:
+        """The comparisons with what stands for it in the converted model."""
+        return [c for c in self.checks if c.how in ("isolated", "in place")]
 
     @property
     def exact(self) -> bool:
         """Whether it was compared, and every comparison asked for every bit."""
-        return not self.refused and bool(self.checks) and all(c.exact for c in self.checks)
+        return not self.refused and bool(self.compared) and all(c.exact for c in self.compared)
 
 
 @dataclass(frozen=True)
@@ -118,18 +128,50 @@ class Difference:
     """The first thing that differs, with what is needed to see it again.
 
     Attributes:
-        kind: "site", "output", or "model" where the converted model does not run at all.
-        name: label of the site's node, name of the output, or "".
-        graph: where the site is; None for the others.
+        kind: "site", "value" behind a node that is no operator of ours, "output", or "model" where the
+            converted model does not run at all.
+        name: label of the site's node, name of the value or output, or "".
+        graph: where the site or value is; None for the others.
         message: what differs.
-        inputs: what the site, or the whole model, was fed.
+        inputs: what the site, the part that leads to the value, or the whole model was fed.
+        value: name of the value that differs; of an operator's, where its own is gone, the nearest.
+        place: graph that holds it; None for the others.
+        optimised: whether onnxruntime's optimisations were on.
     """
 
-    kind: Literal["site", "output", "model"]
+    kind: Literal["site", "value", "output", "model"]
     name: str
     graph: str | None
     message: str
     inputs: dict[str, Array] = field(repr=False)
+    value: str | None = None
+    place: walk.Place | None = field(default=None, repr=False)
+    optimised: bool = False
+
+
+@dataclass(frozen=True)
+class FirstValue:
+    """The first value, in the order in which the original computes them, that differs in a run of both.
+
+    Attributes:
+        name: of the value.
+        node, op_type: label and type of the node that computes it in the original.
+        graph: that holds it.
+        dtype, shape: of the value.
+        optimised: whether onnxruntime's optimisations were on.
+        reason: how it differs.
+        before: names of values that both models computed alike, those that were fed included.
+    """
+
+    name: str
+    node: str
+    op_type: str
+    graph: str
+    dtype: str
+    shape: tuple[int, ...]
+    optimised: bool
+    reason: str
+    before: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 @dataclass
@@ -147,6 +189,10 @@ class Verification:
         runs: sizes and seeds.
         forced: input dims of which only one size runs, with that size.
         first_difference: the first site (in the order of the file), else output, that differs.
+        first_value: the first value that differs in a run of both models, where one does.
+        advice: what to do about it; None if nothing differs.
+        reproducer: script that shows the first difference, where one was asked for and saved.
+        unsteady: sizes that were left out, as the original gives something else there in every run.
         sites_only: unverified because of what else is in the model (an operator that nothing here
             can run, random numbers); every site was proven on its own.
     """
@@ -160,6 +206,10 @@ class Verification:
     forced: dict[str, int] = field(default_factory=dict)
     first_difference: Difference | None = None
     sites_only: bool = False
+    first_value: FirstValue | None = None
+    advice: str | None = None
+    reproducer: Path | None = None
+    unsteady: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.status == "passed"
@@ -170,11 +220,17 @@ class Verification:
         version, status, message, problems, sites_only, forced: as the attributes.
         runs: seed, inputs (name -> dtype, shape), overridden.
         outputs: name, run, optimised, dtype, shape, elements, equal_bits, max_abs_error,
-            max_relative_error, tolerance, mismatches, passed, reason.
+            max_relative_error, tolerance, mismatches, passed, reason, mean_relative_error,
+            p50_relative_error, p99_relative_error, max_steps, reference, max_ulps, allowed_ulps,
+            own_relative_error.
         sites: node, graph, op_type, domain, exact, how, passed, reason, checks (how, optimised,
-            dtype, shape, elements, mismatches, passed, reason, exact, max_ulps,
-            max_relative_error, allowed_ulps).
+            dtype, shape, elements, mismatches, passed, reason, exact, max_ulps, max_relative_error,
+            allowed_ulps, skipped).
         first_difference: kind, name, graph, message, inputs (name -> dtype, shape); or None.
+        first_value: name, node, op_type, graph, dtype, shape, optimised, reason; or None.
+        advice: text, or None.
+        reproducer: path of the script, or None.
+        unsteady: lines of text.
         """
         return {
             "version": 1,
@@ -187,6 +243,10 @@ class Verification:
             "outputs": [_plain(vars(o)) for o in self.outputs],
             "sites": [_site(s) for s in self.sites],
             "first_difference": _difference(self.first_difference),
+            "first_value": _first_value(self.first_value),
+            "advice": self.advice,
+            "unsteady": list(self.unsteady),
+            "reproducer": None if self.reproducer is None else str(self.reproducer),
         }
 
 
@@ -220,6 +280,12 @@ def _difference(found: Difference | None) -> dict[str, object] | None:
         "message": found.message,
         "inputs": inputs,
     }
+
+
+def _first_value(found: FirstValue | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    return _plain({name: value for name, value in vars(found).items() if name != "before"})
 
 
 def _plain(values: dict[str, object]) -> dict[str, object]:

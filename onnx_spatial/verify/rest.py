@@ -26,7 +26,7 @@ def differences(
         sites: positions of the nodes that something else stands for, in the order of `walk.nodes`:
             the spatial operators, and the Transposes and regions that were proven with them.
     """
-    same = _Comparison(original.folder, converted.folder or original.folder)
+    same = Comparison(original.folder, converted.folder or original.folder)
     after = dict(walk.graphs(converted.proto))
     for place, graph in walk.graphs(original.proto):
         if place not in after:
@@ -63,13 +63,18 @@ def _lost(original: onnx.ModelProto, after: dict[walk.Place, walk.GraphLike]) ->
 
 
 @dataclass(frozen=True)
-class _Comparison:
-    """Equal messages; tensors by their bytes, which may lie in files of other names."""
+class Comparison:
+    """Equal messages; tensors by their bytes, which may lie in files of other names.
+
+    Attributes:
+        before, after: folders of the models' external data.
+    """
 
     before: Path | None
     after: Path | None
 
     def tensors(self, a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
+        """The same type, shape and bytes."""
         return external.same(a, self.before, b, self.after)
 
     def nodes(self, a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
@@ -83,7 +88,7 @@ class _Comparison:
 
 
 def _initializers(
-    place: walk.Place, graph: onnx.GraphProto, after: walk.GraphLike, same: _Comparison
+    place: walk.Place, graph: onnx.GraphProto, after: walk.GraphLike, same: Comparison
 ) -> Iterator[str]:
     found = {t.name: t for t in getattr(after, "initializer", ())}
     read = {name for node in after.node for name in walk.reads(node)}

@@ -36,18 +36,32 @@ _PARAMETER_SETS = 4
 #: How many other sizes are tried for a dim before it counts as forced.
 _OTHERS = 12
 _PAIRS = 200
+#: How far sizes are varied, and how many tries each of them may cost.
+_NEAR = 16
+_NEAR_BATCH = 4
+_TRIES_EACH = 4
 #: How many sizes are tried for one dim before another dim has its turn.
 _WIDTHS = (8, 32, None)
 
 
 @dataclass
 class Trial:
-    """A run of the original that went through."""
+    """A run of the original that went through.
+
+    Attributes:
+        assignment: what it was made of.
+        feeds: what was fed.
+        outputs: what came out.
+        executed: which sites took part.
+        any_bits: whether NaNs, infinities and extremes were fed: then only the outputs that no
+            arithmetic leads to can be compared.
+    """
 
     assignment: Assignment
     feeds: dict[str, Array]
     outputs: dict[str, Any]
     executed: set[int]
+    any_bits: bool = False
 
 
 #: Sizes for each group of symbols, a way to fill integers, how many combinations.
@@ -139,6 +153,36 @@ class Search:
             sizes = first.assignment.sizes
             self.forced = {s: sizes[s] for group in self._groups for s in group}
             return []
+
+    def varied(self, trials: Sequence[Trial], count: int) -> list[Trial]:
+        """More runs of sizes a little above those of the trials, odd and even in any combination."""
+        if not self._groups or not trials:
+            return []
+        self._reset()
+        rng = np.random.default_rng([self._seed, len(self._groups)])
+        found: list[Trial] = []
+        try:
+            for _ in range(_TRIES_EACH * count):
+                if len(found) == count:
+                    break
+                start = trials[int(rng.integers(len(trials)))].assignment
+                sizes = dict(start.sizes)
+                for unit in self._groups:
+                    if unit[0] in self.forced:
+                        continue
+                    # Not smaller ones: a net of pools and strides has nothing left to compute there.
+                    batch = self._candidates.is_batch(unit)
+                    least = sizes[unit[0]]
+                    near = range(least, least + (_NEAR_BATCH if batch else _NEAR))
+                    allowed = [s for s in near if self._candidates.allows(unit, s)]
+                    if allowed:
+                        sizes.update(dict.fromkeys(unit, int(rng.choice(allowed))))
+                number = len(trials) + len(found)
+                if trial := self._try(replace(start, sizes=sizes, number=number)):
+                    found.append(trial)
+        except (_Spent, RunFailure):
+            pass
+        return found
 
     def larger(self, trial: Trial, size: int) -> list[Trial]:
         """The sizes of a trial with one dim after the other of at least `size`, but the batch."""

@@ -25,7 +25,7 @@ from onnx_spatial.verify.report import Check, Difference, SiteResult
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.slices import Converted, Slice
 from onnx_spatial.verify.stretch import Original, Stretch
-from onnx_spatial.verify.values import Array, patterns
+from onnx_spatial.verify.values import Array, extremes, patterns
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25
@@ -61,8 +61,8 @@ class Site:
         """Name of the value that the node gives."""
         return str(self.finding.node.output[0])
 
-    def record(self, check: Check, inputs: Mapping[str, Array]) -> None:
-        """Keep a comparison; the first that failed with its inputs."""
+    def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
+        """Keep a comparison of a value; the first that failed with its inputs."""
         self.result.checks.append(check)
         if check.passed or self.difference is not None:
             return
@@ -73,7 +73,17 @@ class Site:
             f"{show(check.shape)}, optimisations {mode}: {check.reason}"
         )
         result.reason = message
-        self.difference = Difference("site", result.node, result.graph, message, dict(inputs))
+        place = self.finding.place
+        self.difference = Difference(
+            "site",
+            result.node,
+            result.graph,
+            message,
+            dict(inputs),
+            value,
+            place,
+            check.optimised,
+        )
 
     def withdraw(self, reason: str) -> None:
         """Forget the comparisons made so far."""
@@ -217,13 +227,21 @@ class _Bench:
         self.never_ran = True
 
     def compare(self, draw: legal.Draw, rng: np.random.Generator) -> None:
-        stretch, node = self._stretch, self._stretch.head.node
+        stretch = self._stretch
         arrays: list[Array | None] = [
             f.value if f is not None else None for f in stretch.head.facts.inputs
         ]
         for index, value in draw.parameters.items():
             arrays[index] = value
-        x = arrays[0] = patterns(self._element_type, stretch.source_shape(draw.shape), rng)
+        shape = stretch.source_shape(draw.shape)
+        self._compare(draw, arrays, patterns(self._element_type, shape, rng))
+        everywhere = extremes(self._element_type, shape, rng)
+        if everywhere is not None and self._site.difference is None:
+            self._compare(draw, arrays, everywhere)
+
+    def _compare(self, draw: legal.Draw, arrays: list[Array | None], x: Array) -> None:
+        stretch, node = self._stretch, self._stretch.head.node
+        arrays[0] = x
         inputs = {n: v for n, v in stretch.parameters.items() if v is not None}
         inputs[stretch.source] = x
         inputs |= {node.input[i]: value for i, value in draw.parameters.items()}
@@ -238,7 +256,8 @@ class _Bench:
             except RunFailure as failure:
                 self.never_ran &= failure.stage == "run"
                 actual = f"it does not {failure.stage}: {failure}"
-            self._site.record(bitwise("isolated", optimised, x, expected, actual), inputs)
+            check = bitwise("isolated", optimised, x, expected, actual)
+            self._site.record(check, inputs, stretch.sink)
 
     def _session(
         self, inputs: Mapping[str, Array], run_time: Iterable[str], optimised: bool

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 
 from onnx_spatial.errors import UsageError
 from onnx_spatial.facts import Finding
-from onnx_spatial.graph import files
+from onnx_spatial.graph import files, walk
 from onnx_spatial.verify.candidates import Candidates, rank_from_sites
 from onnx_spatial.verify.inputs import Assignment, GraphInput, check_given, fixed_sizes, overrides
 from onnx_spatial.verify.kernels import MAX_RANK
@@ -17,6 +19,12 @@ from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.search import Search, Trial
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import BOOL, Array
+
+#: Runs of further sizes that a small model gets: what is right at two sizes may be wrong at a third.
+MORE_SIZES = 4
+#: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
+_FEW_NUMBERS = 2**24
+_FEW_PRODUCTS = 2**30
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ def find(
     if only_first:
         return Found([first])
     trials = [first, *search.others(first)]
+    if is_small(program, first.feeds):
+        trials += search.varied(trials, MORE_SIZES)
     folder = str(original.folder or "")
     other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
@@ -108,6 +118,13 @@ def find(
         again = search.again(trials[-1], other)
         trials += [again] if again is not None else []
     return Found(trials, search.forced)
+
+
+def is_small(program: Program, feeds: Mapping[str, Array]) -> bool:
+    """Whether a model is done with a run in no time."""
+    numbers: int = sum(math.prod(t.dims) for t in walk.tensors(program.flat))
+    fed = sum(int(np.size(array)) for array in feeds.values())
+    return numbers <= _FEW_NUMBERS and numbers * fed <= _FEW_PRODUCTS
 
 
 def _given(program: Program, arrays: dict[str, Array]) -> Trial:

@@ -103,6 +103,8 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
         room = _short_patterns(dtype, bits)
         repeats = [rng.permutation(room) for _ in range(-(-count // len(room)))]
         raw = np.concatenate([*repeats, room[:0]])[:count]
+        if bits == 16 and dtype in _FLOATS and count < len(room):
+            _insist(raw, np.intersect1d(_special_patterns(dtype), room), rng)
     else:
         unit = np.dtype(f"u{min(dtype.itemsize, 8)}")
         raw = _odd_steps(count * (dtype.itemsize // unit.itemsize), unit, rng)
@@ -111,6 +113,32 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
             places = rng.permutation(count)[: min(len(special), count // 2)]
             raw[places] = rng.permutation(special)[: len(places)]
     return raw.view(dtype).reshape(shape)
+
+
+def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array | None:
+    """Nothing but NaNs with payloads, infinities, -0.0, subnormals and the largest numbers; None for
+    types that have none of these.
+
+    Few patterns, so they are not distinct, but every one of them goes everywhere.
+    """
+    dtype = dtype_of(element_type) if element_type not in (STRING, BOOL) else None
+    if dtype not in _FLOATS:
+        return None
+    special = _special_patterns(dtype)
+    if dtype == np.float16:
+        special = np.intersect1d(special, _short_patterns(dtype, 16))
+    count = math.prod(shape)
+    repeats = [rng.permutation(special) for _ in range(-(-count // len(special)))]
+    raw = np.concatenate([*repeats, special[:0]])[:count]
+    return raw.view(dtype).reshape(shape)
+
+
+def _insist(raw: Array, special: Array, rng: np.random.Generator) -> None:
+    """Have the special patterns among distinct ones, as far as a half of these leaves room."""
+    missing = rng.permutation(np.setdiff1d(special, raw))
+    plain_places = rng.permutation(np.flatnonzero(~np.isin(raw, special)))
+    count = min(len(missing), len(raw) // 2, len(plain_places))
+    raw[plain_places[:count]] = missing[:count]
 
 
 def plain(

@@ -545,3 +545,53 @@ def test_one_strategy_can_be_preferred(save, tmp_path, capsys):
     assert site["strategy"] == "slices"
     assert run(["inspect", model, "--prefer", "magic"]) == 2
     assert "magic" in capsys.readouterr().err
+
+
+# What is added where models differ
+
+
+WRONG = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,4,6,3] x) => (y)
+  <int64[8] pads = {0, 1, 0, 0, 0, 1, 0, 0}, int64[6] split = {-1, 3, 2, 2, 3, 3},
+   int64[4] merged = {-1, 3, 2, 3}> {
+    padded = Pad(x, pads)
+    cells = Reshape(padded, split)
+    moved = Transpose<perm = [4, 2, 0, 1, 3, 5]>(cells)
+    y = Reshape(moved, merged)
+}
+"""
+
+
+def test_reproducer_and_advice(save, tmp_path, capsys):
+    original, wrong = save(S2B), save(WRONG, "wrong.onnx")
+    folder = tmp_path / "reproducer"
+    assert run(["verify", original, wrong, "--reproducer", str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert "the first value that differs is 'y'" in out
+    assert f"python {folder / 'reproduce.py'}" in out
+    assert "--no-fuse" in out
+    command = [sys.executable, str(folder / "reproduce.py")]
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 1
+
+
+def test_failed_verification_as_json_has_figures_and_the_first_value(save, tmp_path, capsys):
+    original, wrong = save(S2B), save(WRONG, "wrong.onnx")
+    folder = str(tmp_path / "reproducer")
+    assert run(["verify", original, wrong, "--json", "--reproducer", folder]) == 1
+    found = json.loads(capsys.readouterr().out)["verification"]
+    assert found["first_value"]["node"] == "s2b"
+    assert found["first_value"]["graph"] == "main graph"
+    assert found["reproducer"] == str(Path(folder) / "reproduce.py")
+    assert found["advice"]
+    output = found["outputs"][0]
+    assert output["mean_relative_error"] > 0
+    assert (
+        output["p50_relative_error"] <= output["p99_relative_error"] <= output["max_relative_error"]
+    )
+
+
+def test_an_oracle_that_is_not_installed(save, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model = save(S2B)
+    assert run(["verify", model, model, "--oracle", "openvino"]) == 2
+    assert "pip install openvino" in error_line(capsys)

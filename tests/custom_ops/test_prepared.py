@@ -312,7 +312,8 @@ def test_conversion_proves_a_prepared_model_by_running_it():
     result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
     assert [(s.action, s.strategy) for s in result.inspection.sites] == [("custom-op", "direct")]
     assert result.verification
-    assert [o.equal_bits for o in result.verification.outputs] == [True] * 4
+    assert len(result.verification.outputs) >= 4
+    assert all(o.equal_bits for o in result.verification.outputs)
     wrong = onnx.ModelProto()
     wrong.CopyFrom(result.model)
     (table,) = (t for t in wrong.graph.initializer if list(t.dims) == [2, 2] and t.data_type == 7)

@@ -133,8 +133,8 @@ def test_random_numbers_leave_a_model_unverified(tmp_path):
 def test_a_seed_a_dim_and_a_shape_reach_the_verification(tmp_path):
     path = save(tmp_path / "m.onnx")
     (mode,) = look(path, seed=7, static=(("N", 5),)).modes
-    (run,) = mode["verification"]["runs"]
-    assert (run["seed"], run["inputs"]["x"]["shape"]) == (7, [5, 4, 6, 3])
+    runs = mode["verification"]["runs"]
+    assert {(run["seed"], *run["inputs"]["x"]["shape"]) for run in runs} == {(7, 5, 4, 6, 3)}
     (mode,) = look(path, shapes=(("x", (9, 4, 6, 3)),)).modes
     assert mode["verification"]["runs"][0]["inputs"]["x"]["shape"] == [9, 4, 6, 3]
 

@@ -89,7 +89,8 @@ def test_both_ways_of_an_if_are_taken() -> None:
     original = model(IF.replace("SITE", SITE))
     result = verify(original, model(IF.replace("SITE", LOWERED).replace("c = Identity", "c = Neg")))
     assert result.status == "failed"
-    assert {o.run for o in result.outputs if o.passed is False} == {1}
+    wrong = {o.run for o in result.outputs if o.passed is False}
+    assert wrong and wrong != set(range(len(result.runs)))  # one way is right
 
 
 def test_a_merged_site_that_never_runs_is_unverified() -> None:

@@ -72,7 +72,8 @@ def test_a_weight_of_a_channel_of_small_numbers() -> None:
             values[4, 1, 1] *= 1.01
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     result = verify(filled(gate.original), wrong)
-    assert all(o.passed for o in result.outputs)  # which is why this is looked at as well
+    # The largest value hides it, double precision does not.
+    assert all(o.max_relative_error < o.tolerance for o in result.outputs)
     assert result.status == "failed"
     assert [s.passed for s in result.sites] == [False, False]
 

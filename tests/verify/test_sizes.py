@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hand_lowered import batch_to_space, batch_to_space_lowered, model
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import onnx_spatial
 from onnx_spatial.errors import UsageError
-from onnx_spatial.verify import Verification, verify
+from onnx_spatial.verify import Verification, end_to_end, verify
 
 
 def dims(result: Verification, name: str = "x") -> list[set[int]]:
@@ -20,7 +21,7 @@ def test_batch_is_a_multiple_of_the_blocks() -> None:
     result = verify(batch_to_space(), batch_to_space_lowered())
     assert result, result.message
     batch, *rest = dims(result)
-    assert len(batch) == 2
+    assert len(batch) >= 2
     assert all(n % 6 == 0 and n // 6 >= 2 for n in batch)
     assert rest == [{4}, {3}, {3}]
     assert all(c.shape[0] // 6 >= 2 for c in result.sites[0].checks)
@@ -85,7 +86,8 @@ def test_free_sizes() -> None:
     result = verify(*pair("int64[2] flat = {0, -1}", "y = Reshape(c, flat)"))
     assert result, result.message
     batch, height, width, channels = dims(result)
-    assert (len(batch), len(height), len(width), channels) == (2, 2, 2, {2})
+    assert min(len(batch), len(height), len(width)) >= 2
+    assert channels == {2}
     assert all(size % 2 == 0 for size in height | width)
     assert result.forced == {}
 
@@ -113,7 +115,7 @@ def test_matmul_forces_the_width() -> None:
     assert result, result.message
     batch, height, width, _ = dims(result)
     assert width == {52}
-    assert len(batch) == len(height) == 2
+    assert min(len(batch), len(height)) >= 2
     assert result.forced == {"W": 52}
     assert "only one size found for W = 52" in result.message
 
@@ -166,7 +168,7 @@ def test_two_inputs_of_one_size() -> None:
     assert result, result.message
     for run in result.runs:
         assert run.shapes["x"] == run.shapes["z"]
-    assert len(dims(result)[1]) == 2
+    assert len(dims(result)[1]) >= 2
 
 
 def test_ids_are_legal_for_a_table() -> None:
@@ -176,7 +178,7 @@ def test_ids_are_legal_for_a_table() -> None:
     """
     result = verify(model(text), model(text))
     assert result, result.message
-    assert len(dims(result, "ids")[0]) == 2
+    assert len(dims(result, "ids")[0]) >= 2
 
 
 def test_overridable_initializer_gets_another_value() -> None:
@@ -185,14 +187,15 @@ def test_overridable_initializer_gets_another_value() -> None:
     """
     result = verify(model(text), model(text))
     assert result
-    assert [r.overridden for r in result.runs] == [(), (), ("w",)]
-    # The default baked in: right in the first two runs only.
+    assert {r.overridden for r in result.runs[:-1]} == {()}
+    assert result.runs[-1].overridden == ("w",)
+    # The default baked in: right in all runs but the last.
     baked = text.replace(
         "y = Mul(x, w)", "v = Constant<value_floats = [1.0, -2.0, 3.0]>()\n y = Mul(x, v)"
     )
     result = verify(model(text), model(baked))
     assert result.status == "failed"
-    assert {o.run for o in result.outputs if o.passed is False} == {2}
+    assert {o.run for o in result.outputs if o.passed is False} == {len(result.runs) - 1}
     gone = text.replace(", float[3] w)", ")")
     assert "can no longer be overridden" in verify(model(text), model(gone)).message
 
@@ -236,3 +239,42 @@ def test_unknown_rank() -> None:
     unknown.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     assert "the rank of input x is unknown" in verify(unknown, model(text)).message
     assert verify(unknown, model(text), shapes={"x": (3,)})
+
+
+def test_a_small_model_runs_at_odd_and_even_sizes_in_any_combination() -> None:
+    """Right where both are odd, or both even: the padding of H is computed from W."""
+    text = """
+        g (int32[N,H,W] x) => (int32[A,B,C] y) <int64 two = {2}, int64[1] one = {1}, int64 axis = {AXIS},
+          int32[1] block = {2}, int64[1] zero = {0}, int64[2] row = {1, 2}>
+        {
+            s = Shape(x)
+            h = Gather(s, axis)
+            m = Mod(h, two)
+            e = Reshape(m, one)
+            flat = Concat<axis = 0>(zero, e)
+            pads = Reshape(flat, row)
+            y = tf.SpaceToBatchND(x, block, pads)
+        }
+    """
+    original = model(text.replace("AXIS", "1"))
+    right, wrong = (onnx_spatial.convert(original, verify=False).model for _ in range(2))
+    for tensor in wrong.graph.initializer:
+        if tensor.name == "axis":
+            tensor.CopyFrom(numpy_helper.from_array(np.array(2), "axis"))
+    result = verify(original, right)
+    assert result, result.message
+    parities = {(r.shapes["x"][1] % 2, r.shapes["x"][2] % 2) for r in result.runs}
+    assert len(parities) >= 3
+    assert verify(original, wrong).status == "failed"
+
+
+def test_sizes_at_which_the_original_is_not_steady_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = iter(range(100))
+    monkeypatch.setattr(end_to_end, "_same", lambda a, b: next(asked) != 1)  # the second trial
+    result = verify(batch_to_space(), batch_to_space_lowered())
+    assert result, result.message
+    (line,) = result.unsteady
+    assert "'y' of the original differs from run to run with x " in line
+    assert result.to_dict()["unsteady"] == [line]

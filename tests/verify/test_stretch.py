@@ -307,7 +307,7 @@ def test_the_rest_must_be_sound(original: str, converted: str) -> None:
     # Not read from a file, or what is read but not computed would be refused there.
     after = files.Source(foreign(CONVERTED, f"{FOREIGN}\n {converted}"))
     result = verify(before, after)
-    assert result.status == "unverified"
+    assert result.status in ("unverified", "failed")  # the latter where the value can be computed
     assert not result.sites_only
 
 

@@ -1,0 +1,79 @@
+"""Runs of the whole model on every bit pattern, where a model only moves what it is fed.
+
+An input that nothing but data movement reads may hold anything: NaNs with payloads, infinities, -0.0,
+the extremes of integers, empty strings. What it leads to must come out bit for bit, whatever it is:
+
+    x -> Transpose -> SpaceToBatch -> Slice -> y       x is moved, y is compared
+    s -> Cast -> Conv ...                              s is fed as ever
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from onnx_spatial.graph import walk
+from onnx_spatial.verify import cut
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.search import Trial
+from onnx_spatial.verify.sessions import RunFailure
+from onnx_spatial.verify.values import Array, element_type_of, patterns
+
+#: Operators that move what they read, and at which inputs; None: at all of them. Others of their inputs
+#: are sizes and places, which not every number can be.
+_MOVES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(
+        "DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Reshape Slice "
+        "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split(),
+        (0,),
+    ),
+    "Pad": (0,),
+    "Concat": None,
+    "Where": (1, 2),
+}
+#: The sizes of a value say nothing of its numbers.
+_SIZES = frozenset({"Shape", "Size"})
+
+
+def moved_inputs(program: Program) -> list[str]:
+    """Inputs of a model that nothing but data movement reads, and that lead to an output."""
+    graph = program.flat.graph
+    outputs = {v.name for v in graph.output}
+    return [v.name for v in graph.input if _is_moved(program, v.name, outputs)]
+
+
+def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
+    reached = {name}
+    for node in walk.in_order(program.flat.graph):
+        if reached.isdisjoint(cut.needs(node)) or node.op_type in _SIZES:
+            continue
+        places: tuple[int, ...] | None = (0,)
+        if program.site_of(node) is None:
+            if node.domain not in ("", "ai.onnx") or node.op_type not in _MOVES:
+                return False
+            places = _MOVES[node.op_type]
+        read = {i for i, n in enumerate(node.input) if n in reached}
+        if places is not None and not read <= set(places):
+            return False
+        reached.update(n for n in node.output if n)
+    return not reached.isdisjoint(outputs)
+
+
+def again(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:
+    """A trial with any bits in the inputs of those names; None if the original does not run so."""
+    fed: dict[str, Array] = {}
+    for position, (name, array) in enumerate(trial.feeds.items()):
+        if name in names and name not in trial.assignment.values and array.size:
+            rng = np.random.default_rng([seed, position, array.size])
+            fed[name] = patterns(element_type_of(array), array.shape, rng)
+    if not fed or any(a.dtype.kind == "V" and a.dtype.itemsize < 2 for a in fed.values()):
+        return None  # of the 8-bit floats and 4-bit integers nothing is known
+    feeds = {**trial.feeds, **fed}
+    try:
+        outputs: Mapping[str, Any] = program.run(feeds)
+    except RunFailure:
+        return None
+    return replace(trial, feeds=feeds, outputs=dict(outputs), any_bits=True)

@@ -1,0 +1,89 @@
+"""Whole models that only move data run on every bit pattern, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hand_lowered import model, space_to_batch, space_to_batch_lowered
+
+from onnx_spatial.verify import verify
+from onnx_spatial.verify.extremes import moved_inputs
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.values import extremes, patterns
+
+MOVES = """
+    g (float[N,4,6,3] x, float[N,3] z, int64[1] i) => (float[A,B,C,D] y, float[E,F] v)
+    { y = Transpose<perm = [0, 3, 1, 2]>(x)  w = Gather<axis = 1>(z, i)  v = Relu(w) }
+"""
+
+
+def test_inputs_that_are_only_moved() -> None:
+    assert moved_inputs(Program(model(MOVES), ())) == ["x"]
+
+
+def test_arithmetic_on_the_way_of_the_whole_is_seen() -> None:
+    """Negative zeros lose their sign in front of the operator, where no comparison of it looks."""
+    after = MOVES.replace("y = T", "zero = Constant<value_float = 0.0>() u = Add(x, zero) y = T")
+    result = verify(model(MOVES), model(after.replace("(x)", "(u)")))
+    assert result.status == "failed"
+    assert result.first_difference is not None
+    assert {o.name for o in result.outputs if o.passed is False} == {"y"}
+    assert verify(model(MOVES), model(MOVES))
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "int32", "uint8", "bool", "string"])
+def test_a_model_of_one_operator(kind: str) -> None:
+    text = """
+        g (TYPE[N,4,6,3] x) => (TYPE[A,B,C,D] y) <int64[2] b = {2, 2}, int64[2,2] p = {0,0,0,0}>
+        { y = BODY }
+    """.replace("TYPE", kind)
+    site = "ai.onnx.converters.tensorflow.SpaceToBatchND (x, b, p)"
+    lowered = """
+        Reshape(t, out)
+    """
+    before = model(text.replace("BODY", site))
+    chain = "s = Reshape(x, split) t = Transpose<perm = [2, 4, 0, 1, 3, 5]>(s) y ="
+    after = model(
+        text.replace("y = BODY", f"{chain} {lowered}").replace(
+            "<int64[2] b",
+            "<int64[6] split = {-1, 2, 2, 3, 2, 3}, int64[4] out = {-1, 2, 3, 3}, int64[2] b",
+        )
+    )
+    result = verify(before, after)
+    assert result, result.message
+    assert result.runs[-1].shapes["x"] == result.runs[1].shapes["x"]  # once more, on other bits
+
+
+def test_extreme_patterns_go_everywhere() -> None:
+    array = extremes(onnx.TensorProto.FLOAT, (6, 50), np.random.default_rng(0))
+    assert array is not None
+    for row in array.view(np.uint32):
+        assert {0x80000000, 0x7F800000, 0x7FC00000} <= set(row.tolist())
+    assert extremes(onnx.TensorProto.INT32, (4,), np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16"])
+def test_short_types_have_negative_zero_even_in_small_data(name: str) -> None:
+    array = patterns(getattr(onnx.TensorProto, name), (100,), np.random.default_rng(1))
+    bits = array.view(np.uint16).tolist()
+    assert 0x8000 in bits
+    assert len(set(bits)) == 100
+
+
+def test_the_lost_sign_in_one_slice_is_found() -> None:
+    """Each part that a lowering cuts sees every extreme."""
+    wrong = space_to_batch_lowered()
+    for node in wrong.graph.node:
+        if node.op_type == "Transpose":
+            node.output[0] = "moved"
+            zero = onnx.numpy_helper.from_array(np.float32(0))
+            constant = onnx.helper.make_node("Constant", [], ["zero"], value=zero)
+            add = onnx.helper.make_node("Add", ["moved", "zero"], ["transposed"])
+            index = list(wrong.graph.node).index(node)
+            for later in list(wrong.graph.node)[index + 1 :]:
+                later.input[0] = "transposed" if later.op_type == "Reshape" else later.input[0]
+            wrong.graph.node.insert(index + 1, add)
+            wrong.graph.node.insert(index + 1, constant)
+            break
+    assert verify(space_to_batch(), wrong).status == "failed"
