@@ -9,7 +9,7 @@ parameter may be computed from the shape behind another operator.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -159,10 +159,10 @@ def find(
     return findings
 
 
-def scopes(
+def inferred(
     model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | None = None
-) -> Iterator[constants.Scope]:
-    """What is known of the values of each graph, in the order of `graph.walk.graphs`.
+) -> onnx.ModelProto:
+    """A copy without weights that declares all that is known of the values, node by node the same.
 
     Args:
         model: the model that the findings are of.
@@ -170,22 +170,21 @@ def scopes(
         folder: where external data lies.
     """
     copy = skeleton(model, folder)
-    by_index = {f.index: number for number, f in enumerate(findings) if f.known_domain}
-    for index, (_, _, node) in enumerate(list(walk.nodes(copy))):
-        if index in by_index:
-            _make_probe(node, by_index[index])
+    nodes = [node for _, _, node in walk.nodes(copy)]
+    for number, finding in enumerate(findings):
+        if finding.known_domain:
+            _make_probe(nodes[finding.index], number)
     for function in copy.functions:
         function.opset_import.append(onnx.helper.make_opsetid(shapes.DOMAIN, 1))
     drop_doubtful_shapes(copy)
 
     def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-        finding, known = findings[number], shapes.element_type(types[0]) if types else None
-        if known is None:
+        element_type = shapes.element_type(types[0]) if types else None
+        if element_type is None:
             return None
-        return onnx.helper.make_tensor_type_proto(known, finding.output_shape)
+        return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
 
-    inferred = shapes.infer(copy, rule)
-    return (scope for scope, _ in constants.scopes(inferred))
+    return shapes.infer(copy, rule)
 
 
 def opset_of(model: onnx.ModelProto, place: walk.Place) -> int | None:

@@ -18,7 +18,7 @@ from onnx_spatial.facts import Finding
 from onnx_spatial.fusion import Neighbourhood, Rewritten, regions
 from onnx_spatial.fusion.leftovers import Leftovers
 from onnx_spatial.fusion.regions import Regions, UnwritableError, View, Written
-from onnx_spatial.graph import edit, walk
+from onnx_spatial.graph import constants, edit, walk
 from onnx_spatial.graph.arithmetic import Sizes
 from onnx_spatial.graph.names import Names
 from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
@@ -67,9 +67,8 @@ def unblock(
     kinds = {getattr(f.call, "kind", None) for f in findings}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return done
-    for (place, graph), scope in zip(
-        walk.graphs(proto), facts.scopes(proto, findings, folder), strict=True
-    ):
+    known = constants.scopes(facts.inferred(proto, findings, folder))
+    for (place, graph), (scope, _) in zip(walk.graphs(proto), known, strict=True):
         view = View(scope, Sizes(scope), scope.opset)
         if view.opset < MIN_OPSET:
             continue

@@ -42,40 +42,9 @@ def splice(
     Returns:
         The nodes that stand there now, Constant nodes included.
     """
-    graph = node.graph
-    assert graph is not None
-    old, *copies = gives or node.outputs[:1]
-    base, origin = _base(node), _origin(node)
-    made: list[ir.Node] = []
-    for value, hint in constants:
-        if initializers and isinstance(graph, ir.Graph):
-            value.name = names.fresh(f"{base}/{hint}")
-            graph.initializers.add(value)
-        else:
-            made.append(_constant_node(value, f"{base}/{hint}", names))
-    made += new_nodes
-    made += (ir.node("Identity", [output]) for _ in copies)
-    results = (output, *(copy.outputs[0] for copy in made[len(made) - len(copies) :]))
-    for new in made:
-        if new.name is None:
-            new.name = names.fresh(f"{base}/{new.op_type}")
-        new.metadata_props[ORIGIN] = origin
-        for value in new.outputs:
-            if value not in results and value.name is None:
-                value.name = names.fresh(f"{new.name}:0")
-    final = output.producer()
-    assert final is not None
-    final.doc_string = node.doc_string
-    final.metadata_props.update(node.metadata_props)
-    graph.insert_before(node, made)
-    for value, result in zip((old, *copies), results, strict=True):
-        result.type, result.shape = value.type, value.shape
-        ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
-        result.name, value.name = value.name, None
-    gone = (node, *absorbed)
-    _forget_drafts(gone)
-    graph.remove(gone, safe=True)
-    return made
+    draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
+    draft.results = dict.fromkeys(gives or node.outputs[:1], output)
+    return replace([draft], absorbed, names, initializers=initializers)[node]
 
 
 @dataclass
@@ -91,6 +60,7 @@ class Draft:
         redirected: the same for outputs that only new nodes read, which need not keep their names.
         successor: which of the new nodes is `node` in another form, and takes over its name, its
             documentation and its metadata; None if there is none.
+        documented: which of them takes over documentation and metadata where none is a successor.
     """
 
     node: ir.Node
@@ -99,6 +69,7 @@ class Draft:
     results: dict[ir.Value, ir.Value] = field(default_factory=dict)
     redirected: dict[ir.Value, ir.Value] = field(default_factory=dict)
     successor: ir.Node | None = None
+    documented: ir.Node | None = None
 
 
 def replace(
@@ -170,7 +141,9 @@ def _insert(
     made += draft.nodes
     for new in made:
         if new is draft.successor:
-            new.name, new.doc_string = node.name or None, node.doc_string
+            new.name = node.name or None
+        if new in (draft.successor, draft.documented):
+            new.doc_string = node.doc_string
             new.metadata_props.update(node.metadata_props)
         if new.name is None:
             new.name = names.fresh(f"{_base(node)}/{new.op_type}")

@@ -17,8 +17,7 @@ import onnx
 from onnx_spatial import facts
 from onnx_spatial.dialects import InputFacts, NodeFacts
 from onnx_spatial.facts import Finding
-from onnx_spatial.graph import constants, shapes, walk
-from onnx_spatial.graph.skeleton import skeleton
+from onnx_spatial.graph import constants, walk
 from onnx_spatial.ops import Dim
 from onnx_spatial.ops.shapes import is_countable
 from onnx_spatial.verify import same_padding
@@ -73,31 +72,17 @@ def _inputs(
     folder: Path | None,
 ) -> dict[int, tuple[InputFacts | None, ...]]:
     """What is known of the inputs of some nodes."""
-    copy = skeleton(model, folder)
-    nodes = [node for _, _, node in walk.nodes(copy)]
-    for number, finding in enumerate(findings):
-        probe = nodes[finding.index]
-        probe.domain, probe.op_type = shapes.DOMAIN, shapes.PROBE
-        del probe.attribute[:]
-        probe.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, number))
-    for index in indices:
-        nodes[index].attribute.append(onnx.helper.make_attribute(shapes.NUMBER, index))
-
-    def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-        element_type = shapes.element_type(types[0]) if types else None
-        if element_type is None:
-            return None
-        return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
-
-    found: dict[int, tuple[InputFacts | None, ...]] = {}
-    for scope, graph in constants.scopes(shapes.infer(copy, rule)):
-        for node in graph.node:
-            number = next((int(a.i) for a in node.attribute if a.name == shapes.NUMBER), -1)
-            if number in indices and node.domain != shapes.DOMAIN:
-                found[number] = tuple(
-                    facts.input_facts(scope.type(name)) if name else None for name in node.input
-                )
-    return found
+    known = facts.inferred(model, findings, folder)
+    nodes = [node for _, _, node in walk.nodes(known)]  # kept, and with them their ids
+    positions = {id(node): index for index, node in enumerate(nodes)}
+    return {
+        positions[id(node)]: tuple(
+            facts.input_facts(scope.type(name)) if name else None for name in node.input
+        )
+        for scope, graph in constants.scopes(known)
+        for node in graph.node
+        if positions[id(node)] in indices
+    }
 
 
 def check(

@@ -9,7 +9,6 @@ import onnx
 from onnx_spatial import facts
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import shapes, walk
-from onnx_spatial.graph.skeleton import skeleton
 from onnx_spatial.verify.graphs import scopes
 
 
@@ -22,25 +21,8 @@ class KnownTypes:
     """
 
     def __init__(self, model: onnx.ModelProto, findings: Sequence[Finding]) -> None:
-        copy = skeleton(model)
-        probes = [node for _, _, node in walk.nodes(copy)]
-        for number, finding in enumerate(findings):
-            probe = probes[finding.index]
-            probe.domain, probe.op_type = shapes.DOMAIN, shapes.PROBE
-            del probe.attribute[:]
-            probe.attribute.append(onnx.helper.make_attribute(shapes.NUMBER, number))
-        for function in copy.functions:
-            function.opset_import.append(onnx.helper.make_opsetid(shapes.DOMAIN, 1))
-        facts.drop_doubtful_shapes(copy)
-
-        def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-            element_type = shapes.element_type(types[0]) if types else None
-            if element_type is None:
-                return None
-            return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
-
         self._types: dict[walk.Place, dict[str, onnx.TypeProto]] = {}
-        for place, graph in walk.graphs(shapes.infer(copy, rule)):
+        for place, graph in walk.graphs(facts.inferred(model, findings)):
             known = self._types.setdefault(place, {})
             infos = list(graph.value_info)
             if isinstance(graph, onnx.GraphProto):

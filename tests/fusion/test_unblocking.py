@@ -642,13 +642,6 @@ def test_sizes_that_may_broadcast() -> None:
 # What went wrong once
 
 
-def with_input(made: onnx.ModelProto, name: str, *dims: int) -> onnx.ModelProto:
-    """A table becomes an input of the graph."""
-    made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == name))
-    made.graph.input.append(onnx.helper.make_tensor_value_info(name, 7, list(dims)))
-    return made
-
-
 @pytest.mark.parametrize("crops", [[[1, 1], [1, 1]], [[0, 0], [0, 0]]])
 def test_a_zero_point_that_only_the_run_knows_is_not_padded_with_zeros(crops: object) -> None:
     made = model(
@@ -671,16 +664,26 @@ def test_a_zero_point_that_only_the_run_knows_is_not_padded_with_zeros(crops: ob
 
 
 def test_crops_that_are_computed_behind_the_convolution() -> None:
-    """The convolution reads them now: it must stand behind them."""
-    body = ATROUS.replace("[out]", "late = Identity(crops)\n    [out]")
-    made = with_input(
-        model(body.replace("block, crops)", "block, late)"), weights=KERNEL, **SAME), "crops", 2, 2
+    """The convolution takes them in, being less than a block, and must stand behind them."""
+    late = """
+        rest = Mod(number, block)
+        high = Unsqueeze(rest, one)
+        low = Unsqueeze(none, one)
+        crops = Concat <axis = 1> (low, high)
+        [out]
+    """
+    made = model(
+        ATROUS.replace("[out]", late),
+        given="float[N,H,W,3] x, int64[2] number",
+        weights=KERNEL,
+        block=[2, 2],
+        pads=[[2, 3], [2, 2]],
+        one=[1],
+        none=[0, 0],
     )
-    converted = agree_unfused(
-        made,
-        x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32),
-        crops=np.array([[0, 1], [0, 0]]),
-    )
+    converted = check(made, (1, 5, 6, 3), number=np.array([3, 4]))
+    conv = node(converted, "conv")
+    assert "Slice" not in [n.op_type for n in converted.graph.node if conv.output[0] in n.input]
     there = {v.name for v in converted.graph.input} | {t.name for t in converted.graph.initializer}
     for one in converted.graph.node:
         assert there.issuperset(one.input)

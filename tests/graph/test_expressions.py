@@ -159,4 +159,5 @@ def test_what_is_left_of_a_division_is_less_than_the_divisor() -> None:
     assert not (modulus + 1).is_below(4) and not (2 * modulus).is_below(4)
     assert not size.is_below(10**6)
     assert not (size - 4 * quotient(size + 1, four)).is_below(4)
+    assert not (size + 4 * quotient(size, four)).is_below(4)
     assert Expression.of(3).is_below(4) and not Expression.of(4).is_below(4)

@@ -103,10 +103,6 @@ class _Search:
         assert node is not None
         return next(value for value in node.outputs if value.name == name)
 
-    def _op_type(self, node: ir.Node) -> str | None:
-        message = self._around.message(node)
-        return None if message is None else message.op_type
-
     def _look_outside(self) -> None:
         """Find the values in blocks that others read."""
         inside = self._inside | self._ends
@@ -127,7 +123,7 @@ class _Search:
 
     def _doomed(self, readers: Sequence[ir.Node], inside: set[ir.Node]) -> set[ir.Node] | None:
         """All that follows from run-time shapes, if it only serves regions; None if others need it."""
-        if not self._doom or any(self._op_type(node) not in SHAPES for node in readers):
+        if not self._doom or any(self._around.op_type(node) not in SHAPES for node in readers):
             return None
         seen: set[ir.Node] = set()
         todo = list(readers)
@@ -136,7 +132,7 @@ class _Search:
             if node in seen:
                 continue
             seen.add(node)
-            if len(seen) > _FAR or self._op_type(node) is None:
+            if len(seen) > _FAR or self._around.op_type(node) is None:
                 return None
             for value in node.outputs:
                 if self._around.is_named(value):
