@@ -36,6 +36,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     help="Convert into this form (default: lower); may be repeated.",
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders.")
+@click.option(
+    "--expect-failure",
+    multiple=True,
+    metavar="GLOB",
+    help="Models whose failure is the expected result; one that does not fail is a failure.",
+)
 @click.option("--changed-since", metavar="REV", help="Only models that git sees changed since REV.")
 @click.option("--shard", "part", metavar="I/N", help="Only part I of N, for a CI matrix.")
 @click.option(
@@ -71,10 +77,18 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     help="Write models that passed to DIR, converted, each with a test_data_set_0.",
 )
 @click.option(
+    "--reproducer",
+    "reproduce_to",
+    type=click.Path(),
+    metavar="DIR",
+    help="Where a conversion gives something else, save small models, data and a script there.",
+)
+@click.option(
     "--executor", type=click.Choice(("local", "dask")), default="local", help="Where models run."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster.")
 @click.option("--no-fuse", is_flag=True, help="Leave the Transposes around the operators alone.")
+@options.oracle_option
 @options.prefer_option
 @options.model_options
 @click.option(
@@ -93,6 +107,7 @@ def validate(
     paths: tuple[str, ...],
     modes: tuple[str, ...],
     exclude: tuple[str, ...],
+    expect_failure: tuple[str, ...],
     changed_since: str | None,
     part: str | None,
     jobs: int | None,
@@ -105,9 +120,11 @@ def validate(
     junit_xml: str | None,
     sarif_file: str | None,
     record_to: str | None,
+    reproduce_to: str | None,
     executor: str,
     scheduler: str | None,
     no_fuse: bool,
+    oracles: tuple[str, ...],
     domains: tuple[str, ...],
     static: tuple[str, ...],
     max_rank: int | None,
@@ -137,6 +154,7 @@ def validate(
         static=tuple(options.sizes("--static", static).items()),
         shapes=tuple(options.shapes("--shape", shapes).items()),
         seed=seed,
+        oracles=tuple(dict.fromkeys(oracles)),
         strict=strict,
         rtol=rtol,
     )
@@ -156,6 +174,8 @@ def validate(
             fail_fast=fail_fast,
             cache_folder=cache,
             record_to=record_to,
+            reproduce_to=reproduce_to,
+            expect_failure=expect_failure,
             executor=place,
             watch=watch,
         )

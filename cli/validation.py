@@ -14,6 +14,7 @@ from onnx_spatial.validation import ModelResult, Report
 _STYLES = {
     "passed": "bold green",
     "failed": "bold red",
+    "xfailed": "green",
     "unverified": "bold yellow",
     "skipped": "dim",
 }
@@ -90,7 +91,7 @@ def _figures(model: ModelResult) -> tuple[str, str, str, str]:
 
 def _problems(console: Console, report: Report, model: ModelResult, *, verbose: bool) -> None:
     entries = model.entries if verbose else model.problems()
-    if not verbose and (model.status == "skipped" or not entries):
+    if not verbose and (model.status in ("skipped", "xfailed") or not entries):
         return
     console.print()
     head = _status(model).append(f"  {one_line(model.model)}", "default")
@@ -104,6 +105,6 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         console.print(f"  and {len(entries) - _SHOWN} more (-v shows them)", soft_wrap=True)
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
-    if model.status != "passed":
+    if model.status not in ("passed", "xfailed"):
         command = one_line(report.reproduce(model))
         console.print(f"  run it again with: {command}", soft_wrap=True)

@@ -29,6 +29,7 @@ from onnx_spatial.validation.result import ModelResult
 _MARK, _VERSION = "onnx_spatial_validation", 1
 _KEPT = ("passed", "unverified")
 _STANDS_ON = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
+_ORACLES = ("openvino", "tensorflow", "tensorflow-cpu")
 
 
 def key_of(model: Path, options: Options) -> str | None:
@@ -50,7 +51,7 @@ def tools() -> dict[str, str]:
     """Versions of this package, of what it stands on, of Python, and the kind of machine."""
     found = {"version": onnx_spatial.__version__, "python": platform.python_version()}
     found["platform"] = f"{platform.system()} {platform.machine()}"
-    for name in _STANDS_ON:
+    for name in (*_STANDS_ON, *_ORACLES):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

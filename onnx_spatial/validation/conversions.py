@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 from onnx_spatial.conversion import Inspection, convert
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
@@ -92,6 +95,8 @@ def _verify(subject: Subject, form: Form) -> None:
             seed=subject.options.seed,
             shapes=subject.shapes,
             domains=subject.options.domains,
+            oracles=subject.options.oracles,
+            save_reproducer=_reproducer_folder(subject, form),
             progress=lambda text: subject.stage(source, text),
         )
     except UsageError as error:  # the shapes asked for do not fit
@@ -105,6 +110,13 @@ def _verify(subject: Subject, form: Form) -> None:
         say_differences(subject, source, form.verification)
 
 
+def _reproducer_folder(subject: Subject, form: Form) -> Path | None:
+    """Each form has its own; the model that stays as it is has one beside itself only."""
+    if subject.reproduce_to is None:
+        return None
+    return subject.reproduce_to / (form.mode or "original")
+
+
 def say_differences(subject: Subject, source: str, found: Verification) -> None:
     """What is wrong, one entry for each problem; the first one names its node."""
     first = found.first_difference
@@ -115,6 +127,9 @@ def say_differences(subject: Subject, source: str, found: Verification) -> None:
         subject.add(
             "error", source, f"and {len(found.problems) - _SHOWN} more problems", "difference"
         )
+    if found.reproducer is not None:
+        message = f"see it again with: python {shlex.quote(str(found.reproducer))}"
+        subject.add("error", source, message, "difference")
 
 
 def _check_plain(subject: Subject, form: Form) -> None:

@@ -51,19 +51,25 @@ def shard(models: Sequence[T], number: int, of: int) -> list[T]:
     return list(models[number - 1 :: of])
 
 
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a path, or its last part, is what one of the globs stands for; `*` also spans folders."""
+    names = (Path(path).as_posix(), Path(path).name)
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns for name in names)
+
+
 def _behind(path: str, exclude: Sequence[str]) -> Iterator[str]:
     if os.path.lexists(path):
         yield from _in_folder(path, exclude) if Path(path).is_dir() else [path]
         return
     if not glob.has_magic(path):
         raise UsageError(f"{path}: there is no such file or folder")
-    matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
-    if not matches:
+    found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
+    if not found:
         raise UsageError(f"{path}: nothing matches")
-    for match in matches:
+    for match in found:
         if Path(match).is_dir():
             yield from _in_folder(match, exclude)
-        elif not _is_excluded(match, exclude) and _is_model(match):
+        elif not matches(match, exclude) and _is_model(match):
             yield match
 
 
@@ -72,7 +78,7 @@ def _in_folder(folder: str, exclude: Sequence[str]) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".")]
         found += [str(Path(place) / n) for n in names if _is_model(n) and not n.startswith(".")]
-    yield from sorted((f for f in found if not _is_excluded(f, exclude)), key=_order)
+    yield from sorted((f for f in found if not matches(f, exclude)), key=_order)
 
 
 def _is_model(name: str) -> bool:
@@ -82,8 +88,3 @@ def _is_model(name: str) -> bool:
 def _order(path: str) -> tuple[str, ...]:
     """By folder, so that what lies together is reported together."""
     return Path(path).parts
-
-
-def _is_excluded(path: str, exclude: Sequence[str]) -> bool:
-    names = (Path(path).as_posix(), Path(path).name)
-    return any(fnmatch.fnmatch(name, pattern) for pattern in exclude for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from onnx_spatial.errors import UsageError, one_line
-from onnx_spatial.validation import cache, executors
+from onnx_spatial.validation import cache, discover, executors
 from onnx_spatial.validation.job import Job
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report
+from onnx_spatial.verify import oracles
 
 #: How often a model is handed out again that an engine lost.
 _ATTEMPTS = 3
@@ -33,6 +35,8 @@ def validate(
     fail_fast: bool = False,
     cache_folder: str | None = None,
     record_to: str | None = None,
+    reproduce_to: str | None = None,
+    expect_failure: Sequence[str] = (),
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
@@ -47,19 +51,22 @@ def validate(
         fail_fast: start no further model after one failed; those that run are waited for.
         cache_folder: keep results there, and take those that are there.
         record_to: folder to write test data to, see `record`.
+        reproduce_to: folder to save a reproducer of each difference in, see `verify`.
+        expect_failure: globs (`discover.matches`) of models whose failure is the expected result.
         executor: what to run them in (`executors`); None: `jobs` at a time on this machine.
         watch: see `Watch`.
 
     Raises:
-        UsageError: a number is out of range, or the executor cannot be had.
+        UsageError: a number is out of range, or an oracle or the executor cannot be had.
     """
     options = options or Options()
+    oracles.check_installed(options.oracles)
     if jobs < 1:
         raise UsageError(f"jobs must be 1 or more, not {jobs}")
     if (timeout is not None and timeout <= 0) or (memory is not None and memory <= 0):
         raise UsageError("timeout and memory must be above 0")
     started = time.monotonic()
-    targets = _targets(models) if record_to is not None else {}
+    targets = _targets(models) if record_to or reproduce_to else {}
     folder = str(Path.cwd())
     work = [
         Job(
@@ -69,7 +76,10 @@ def validate(
             timeout,
             memory,
             None if cache_folder is None else str(Path(cache_folder).absolute()),
-            str((Path(record_to) / targets[model]).absolute()) if record_to is not None else None,
+            *(
+                str((Path(place) / targets[model]).absolute()) if place else None
+                for place in (record_to, reproduce_to)
+            ),
         )
         for model in models
     ]
@@ -78,19 +88,19 @@ def validate(
         limits["--memory"] = str(memory)
     report = Report([], options, tools=cache.tools(), limits=limits)
     with executor or executors.local(jobs) as running:
-        report.models = _Run(running, work, options, fail_fast, watch).results()
+        run = _Run(running, work, options, fail_fast, expect_failure, watch)
+        report.models = run.results()
     report.seconds = round(time.monotonic() - started, 3)
     return report
 
 
 def _targets(models: Sequence[str]) -> dict[str, str]:
     """A folder for each model: its path below what all have in common, without a last "model"."""
-    resolved = {model: Path(model).absolute().with_suffix("") for model in models}
-    parents = [path.parent.parts for path in resolved.values()]
-    common = 0
-    while all(len(p) > common and p[: common + 1] == parents[0][: common + 1] for p in parents):
-        common += 1
     found: dict[str, str] = {}
+    if not models:
+        return found
+    resolved = {model: Path(model).absolute().with_suffix("") for model in models}
+    common = len(Path(os.path.commonpath([path.parent for path in resolved.values()])).parts)
     for model, path in resolved.items():
         parts = path.parts[common:]
         wanted = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
@@ -108,10 +118,11 @@ class _Run:
         work: Sequence[Job],
         options: Options,
         fail_fast: bool,
+        expect_failure: Sequence[str],
         watch: Watch | None,
     ) -> None:
         self._executor, self._work, self._options = executor, work, options
-        self._fail_fast, self._watch = fail_fast, watch
+        self._fail_fast, self._expect_failure, self._watch = fail_fast, expect_failure, watch
         self._stopped = False
         self._done: dict[int, ModelResult] = {}
         self._attempts: dict[int, int] = {}
@@ -160,10 +171,12 @@ class _Run:
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
     def _finish(self, number: int, result: ModelResult) -> None:
+        if discover.matches(result.model, self._expect_failure):
+            result = result.expected_to_fail(self._options)
         self._done[number] = result
         if self._watch is not None:
             self._watch(number, result)
-        if self._fail_fast and not self._stopped and Report([result], self._options).failed():
+        if self._fail_fast and not self._stopped and result.fails(self._options):
             self._stopped = True
             for future in self._running:
                 future.cancel()

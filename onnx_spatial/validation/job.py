@@ -40,6 +40,7 @@ class Job:
         memory: bytes of its own that its process may have; None for no bound of its own.
         cache: folder of earlier results, if any.
         record_to: folder to record test data in, if any.
+        reproduce_to: folder to save reproducers in, if any.
         version: of the package that asks.
     """
 
@@ -50,6 +51,7 @@ class Job:
     memory: int | None = None
     cache: str | None = None
     record_to: str | None = None
+    reproduce_to: str | None = None
     version: str = onnx_spatial.__version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _look(job: Job, note: Stage) -> ModelResult:
         found = None if key is None else cache.get(Path(job.cache), key, job.model)
         if found is not None and job.record_to is None:
             return found
-    result = examine(job.model, options, note, job.record_to)
+    result = examine(job.model, options, note, job.record_to, job.reproduce_to)
     if key is not None and job.cache is not None:
         cache.put(Path(job.cache), key, result)
     return result

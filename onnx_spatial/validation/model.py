@@ -26,6 +26,7 @@ def examine(
     options: Options,
     stage: Stage = lambda source, text: None,
     record_to: str | None = None,
+    reproduce_to: str | None = None,
 ) -> ModelResult:
     """Put one model through everything. Whatever is wrong with it is in the result.
 
@@ -34,6 +35,7 @@ def examine(
         options: what it goes through.
         stage: is told what is being done, so that it is known where a crash came.
         record_to: folder to write the model to with a set of recorded data, if it passes.
+        reproduce_to: folder for what shows a difference, if there is one.
 
     Raises:
         MemoryError: it takes more memory than there is.
@@ -46,6 +48,7 @@ def examine(
             kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
             message = str(error).removeprefix(f"{path}: ")
             return ModelResult.without(path, "failed", kind, message, "load")
+        subject.reproduce_to = None if reproduce_to is None else Path(reproduce_to)
         for check in CHECKS:
             check(subject)
         if record_to is not None and _status(subject) == "passed":

@@ -25,6 +25,7 @@ class Options:
         static: sizes for symbolic dims, for the models that have a dim of that name.
         shapes: sizes of inputs to verify with, for the models that have an input of that name.
         seed: of made-up data.
+        oracles: other runtimes that each operator is compared with, see `onnx_spatial.verify`.
         strict: whether a model that could not be verified counts as failed.
         rtol: allowed difference from recorded outputs, relative to the largest value of an output;
             None: `RECORDED_RTOL`. Where only data movement leads to an output its bits must be equal.
@@ -41,6 +42,7 @@ class Options:
     static: tuple[tuple[str, int], ...] = ()
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     seed: int = 0
+    oracles: tuple[str, ...] = ()
     strict: bool = False
     rtol: float | None = None
 
@@ -60,7 +62,7 @@ class Options:
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
         """The way back, from JSON as well."""
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        for name in ("modes", "domains"):
+        for name in ("modes", "domains", "oracles"):
             known[name] = tuple(known[name])
         known["static"] = tuple((n, int(d)) for n, d in known["static"].items())
         known["shapes"] = tuple((n, tuple(s)) for n, s in known["shapes"].items())
@@ -80,6 +82,7 @@ class Options:
             ("--rtol", self.rtol),
         ):
             words += [] if value is None else [option, str(value)]
+        words += [w for name in self.oracles for w in ("--oracle", name)]
         words += [w for name in self.domains for w in ("--domain", name)]
         words += [w for name, dim in self.static for w in ("--static", f"{name}={dim}")]
         for name, shape in self.shapes:

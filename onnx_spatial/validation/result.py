@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation.options import Options
 
-Status = Literal["passed", "failed", "unverified", "skipped"]
+Status = Literal["passed", "failed", "xfailed", "unverified", "skipped"]
 Level = Literal["error", "warning", "info"]
 #: Why a model did not pass.
 Kind = Literal[
@@ -25,6 +27,7 @@ Kind = Literal[
     "memory",  # it took more memory than it may
     "lost",  # the worker that had it went away, again and again
     "not-run",  # --fail-fast: another one had failed before
+    "xpassed",  # --expect-failure: it does not fail
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -39,7 +42,7 @@ class Entry:
         level: "error" fails the model, "warning" leaves it unverified or wants a look, "info" is
             for the curious.
         source: what found it: "load", "inspect", "convert:MODE", "verify:MODE", "run", "recorded:SET",
-            "record", "process".
+            "record", "process", "expectation".
         message: one line.
         nodes: names of the nodes that it is about.
         kind: what sort of failure it is; None for infos.
@@ -70,7 +73,7 @@ class ModelResult:
 
     Attributes:
         model: its path, as it was found.
-        status: "skipped" if it was not looked at.
+        status: "skipped" if it was not looked at, "xfailed" if it failed as it was expected to.
         message: the result in one line.
         kind: of what is wrong first; None if it passed.
         entries: all that there is to say.
@@ -115,6 +118,26 @@ class ModelResult:
         """The way back."""
         return cls(**{**values, "entries": [Entry.from_dict(e) for e in values["entries"]]})
 
+    def fails(self, options: Options) -> bool:
+        """Whether a run fails for it: with strict also when it is unverified."""
+        return self.status == "failed" or (options.strict and self.status == "unverified")
+
+    def expected_to_fail(self, options: Options) -> ModelResult:
+        """The same where a failure is what was expected: "xfailed", or "failed" if it does not fail.
+
+        A model that was not looked at is as it was.
+        """
+        if self.status == "skipped":
+            return self
+        if self.fails(options):
+            message = f"failed as expected: {self.message.partition(': ')[2]}"
+            return replace(self, status="xfailed", message=message)
+        message = "it was expected to fail (--expect-failure), and does not"
+        entry = Entry("error", "expectation", message, kind="xpassed")
+        message = f"failed: {message}: {self.message}"
+        entries = [entry, *self.entries]
+        return replace(self, status="failed", message=message, kind="xpassed", entries=entries)
+
     def problems(self) -> list[Entry]:
         """What a person has to look at: errors, and behind them warnings."""
         return [e for level in ("error", "warning") for e in self.entries if e.level == level]
@@ -147,8 +170,7 @@ class Report:
 
     def failed(self) -> Sequence[ModelResult]:
         """The models for which the run fails: with strict those that are unverified, too."""
-        wrong = ("failed", "unverified") if self.options.strict else ("failed",)
-        return [m for m in self.models if m.status in wrong]
+        return [m for m in self.models if m.fails(self.options)]
 
     @property
     def passed(self) -> bool:
@@ -176,6 +198,8 @@ class Report:
     def command(self, results: Sequence[ModelResult]) -> str:
         """The command that looks at some models again, with the bounds where they were met."""
         words = self.options.command([result.model for result in results])
+        xpassed = [glob.escape(r.model) for r in results if r.kind == "xpassed"]
+        words += "".join(f" --expect-failure {shlex.quote(pattern)}" for pattern in xpassed)
         met = {result.kind for result in results}.intersection(("timeout", "memory"))
         limits = self.limits.items() if met else ()
         return words + "".join(f" {option} {value}" for option, value in limits)

@@ -57,6 +57,7 @@ class Subject:
         source: the model as it was read, with dims fixed as the options say.
         static, shapes: those of the options that this model has.
         stage: see `Stage`.
+        reproduce_to: folder for what shows a difference; None for none.
         inspection: its spatial operators; None until it was converted.
         sets: its recorded data.
         forms: what it became.
@@ -69,6 +70,7 @@ class Subject:
     static: dict[str, int]
     shapes: dict[str, tuple[int, ...]]
     stage: Stage
+    reproduce_to: Path | None = None
     inspection: Inspection | None = None
     sets: list[DataSet] = field(default_factory=list)
     forms: list[Form] = field(default_factory=list)

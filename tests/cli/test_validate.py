@@ -226,3 +226,28 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, capsys):
+    save(folder / "bad one.onnx", REFUSED)
+    save(folder / "good.onnx", PLAIN)
+    assert run(["validate", ".", "--expect-failure", "bad*"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^XFAILED +bad one\.onnx ", out, re.MULTILINE)
+    assert "run it again" not in out
+    assert out.splitlines()[-1].startswith("PASSED  2 models: 1 passed, 1 xfailed")
+    assert run(["validate", ".", "--expect-failure", "*"]) == 1
+    out = capsys.readouterr().out
+    assert "expectation: it was expected to fail (--expect-failure), and does not" in out
+    assert (
+        "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
+        in out
+    )
+
+
+def test_what_looks_closer_is_asked_for_again_in_the_command(folder, capsys):
+    pytest.importorskip("openvino")
+    save(folder / "bad.onnx", REFUSED)
+    assert run(["validate", "bad.onnx", "--oracle", "openvino", "--reproducer", "found"]) == 1
+    assert "validate bad.onnx --seed 0 --oracle openvino" in capsys.readouterr().out
+    assert not (folder / "found").exists()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from validating import (
@@ -21,7 +23,7 @@ from validating import (
 )
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation import ModelResult, Options, validate
+from onnx_spatial.validation import ModelResult, Options, Report, validate
 from onnx_spatial.validation.discover import find
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
@@ -60,6 +62,70 @@ def test_200_small_models_take_less_than_two_minutes_on_two_cores(tmp_path):
     report = validate(find([str(tmp_path)]), jobs=2)
     assert report.message == "200 models: 200 passed"
     assert report.seconds < 120
+
+
+class TestFailuresThatAreExpected:
+    @pytest.fixture
+    def folder(self, tmp_path) -> Path:
+        folder = tmp_path / "models"
+        (folder / "broken").mkdir(parents=True)
+        for name, text in {
+            "good": PLAIN,
+            "refused": REFUSED,
+            "broken/refused": REFUSED,
+            "broken/foreign": FOREIGN,
+            "broken/good": PLAIN,
+        }.items():
+            save(folder / f"{name}.onnx", text)
+        return folder
+
+    def run(self, folder: Path, *, strict: bool) -> Report:
+        models = find([str(folder)])
+        globs = [str(folder / "broken" / "*")]
+        return validate(models, Options(strict=strict), jobs=2, expect_failure=globs)
+
+    def test_they_do_not_fail_a_run_and_a_model_that_passes_all_the_same_does(self, folder):
+        report = self.run(folder, strict=False)
+        found = {Path(m.model).relative_to(folder).as_posix(): m for m in report.models}
+        assert {name: (m.status, m.kind) for name, m in found.items()} == {
+            "broken/foreign.onnx": ("failed", "xpassed"),
+            "broken/good.onnx": ("failed", "xpassed"),
+            "broken/refused.onnx": ("xfailed", "conversion"),
+            "good.onnx": ("passed", None),
+            "refused.onnx": ("failed", "conversion"),
+        }
+        assert report.exit_code == 1
+        assert report.message == "5 models: 1 passed, 3 failed, 1 xfailed"
+        assert found["broken/refused.onnx"].message.startswith("failed as expected: SpaceToBatchND")
+        assert "does not: unverified" in found["broken/foreign.onnx"].message
+        assert "does not: passed" in found["broken/good.onnx"].message
+
+    def test_with_strict_a_model_that_cannot_be_verified_fails_as_well(self, folder):
+        report = self.run(folder, strict=True)
+        assert [m.status for m in report.models][:3] == ["xfailed", "failed", "xfailed"]
+        (good,) = (m for m in report.models if m.kind == "xpassed")
+        assert f"--expect-failure {good.model}" in report.reproduce(good)
+
+    def test_a_run_of_nothing_else_passes(self, folder):
+        report = validate([str(folder / "refused.onnx")], expect_failure=["refused.*"])
+        assert (report.exit_code, report.message) == (0, "1 model: 1 xfailed")
+
+    def test_they_do_not_stop_a_run_and_what_was_not_looked_at_is_neither(self, folder):
+        names = ("broken/refused", "refused", *(f"more/{number}" for number in range(20)))
+        (folder / "more").mkdir()
+        for name in names[2:]:
+            save(folder / f"{name}.onnx", REFUSED)
+        models = [str(folder / f"{name}.onnx") for name in names]
+        globs = ["*/broken/*", "*/more/*"]
+        report = validate(models, fail_fast=True, expect_failure=globs)
+        assert [m.status for m in report.models][:2] == ["xfailed", "failed"]
+        assert [m.status for m in report.models][-1] == "skipped"
+
+
+def test_an_oracle_that_is_not_installed_is_said_before_anything_is_done(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install openvino"):
+        validate([str(save(tmp_path / "m.onnx"))], Options(oracles=("openvino",)))
 
 
 class Immediate(Executor):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,13 @@ from validating import (
 from onnx_spatial.validation import ModelResult, Options, conversions
 from onnx_spatial.validation.model import examine
 
+#: Both oracles are known to be right about it.
+BACK_TO_SPACE = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[12,4,6,3] x) => (float[2,7,17,3] y)
+<int32[2] block = {2, 3}, int32[2,2] crops = {0, 1, 1, 0}> {
+    [b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(x, block, crops)
+}
+"""
 THIRD = np.float32(0.333)
 
 
@@ -63,7 +73,9 @@ def test_python_operators_that_cannot_run_here_leave_a_model_unverified(tmp_path
     assert "onnxruntime-extensions" in result.message
 
 
-def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path, monkeypatch):
+@pytest.fixture
+def wrong_permutation(monkeypatch):
+    """Conversions swap two entries of a permutation."""
     real = conversions.convert
 
     def wrong(*arguments, **named):
@@ -77,10 +89,46 @@ def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path, monkeyp
         return done
 
     monkeypatch.setattr(conversions, "convert", wrong)
+
+
+@pytest.mark.usefixtures("wrong_permutation")
+def test_a_wrong_conversion_is_a_difference_and_names_the_node(tmp_path):
     result = look(save(tmp_path / "m.onnx"), strategy="transpose")
     assert (result.status, result.kind) == ("failed", "difference")
     assert result.entries[0].source == "verify:lower"
     assert result.entries[0].nodes == ("s2b",)
+
+
+@pytest.mark.usefixtures("wrong_permutation")
+def test_a_difference_is_saved_as_a_reproducer_that_shows_it(tmp_path):
+    path, folder = save(tmp_path / "m.onnx"), tmp_path / "it's here"
+    result = examine(str(path), Options(strategy="transpose"), reproduce_to=str(folder))
+    script = folder / "lower" / "reproduce.py"
+    assert result.modes[0]["verification"]["reproducer"] == str(script)
+    last = result.problems()[-1].message
+    assert last.startswith("see it again with: python ")
+    assert shlex.split(last)[-1] == str(script)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "differ" in done.stderr
+
+
+def test_where_nothing_differs_no_reproducer_is_saved(tmp_path):
+    for text in (S2B, PLAIN):
+        path = save(tmp_path / "m.onnx", text)
+        assert examine(str(path), Options(), reproduce_to=str(tmp_path / "no")).status == "passed"
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("oracle", ["tensorflow", "openvino"])
+def test_other_runtimes_have_their_say(tmp_path, oracle):
+    pytest.importorskip(oracle)
+    result = look(save(tmp_path / "m.onnx", BACK_TO_SPACE), oracles=(oracle,))
+    assert result.status == "passed"
+    (site,) = result.modes[0]["verification"]["sites"]
+    told = [c for c in site["checks"] if c["how"] == oracle]
+    assert told
+    assert all(c["passed"] for c in told)
 
 
 @pytest.mark.parametrize("text", [PLAIN, S2B])

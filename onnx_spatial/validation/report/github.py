@@ -27,7 +27,7 @@ def lines(report: Report, environment: Mapping[str, str]) -> Iterator[str]:
     top = environment.get("GITHUB_WORKSPACE")
     failed = {id(model) for model in report.failed()}
     for model in report.models:
-        if model.status == "passed":
+        if model.status in ("passed", "xfailed"):
             continue
         level = "error" if id(model) in failed else "warning"
         text = f"{model.message}\nrun it again with: {report.reproduce(model)}"

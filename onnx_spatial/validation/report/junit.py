@@ -1,8 +1,8 @@
 """JUnit XML as CI systems read it: one test case for each model.
 
 What is wrong with a model is a failure; a process that gave no result, or a file that cannot be read,
-is an error; a model that could not be verified, or was not looked at, is skipped (with --strict the
-former is a failure).
+is an error; a model that could not be verified, was not looked at, or failed as it was expected to, is
+skipped (with --strict the first of these is a failure).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def render(report: Report, when: datetime | None = None) -> bytes:
 def _outcome(model: ModelResult, *, strict: bool) -> str | None:
     if model.status == "passed":
         return None
-    if model.status == "skipped" or (model.status == "unverified" and not strict):
+    if model.status in ("skipped", "xfailed") or (model.status == "unverified" and not strict):
         return "skipped"
     return "error" if model.kind in _ERRORS else "failure"
 

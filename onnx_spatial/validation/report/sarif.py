@@ -26,6 +26,7 @@ _RULES: dict[Kind, str] = {
     "memory": "Looking at the model took more memory than it may.",
     "lost": "The worker that looked at the model went away.",
     "not-run": "The model was not looked at, because another one had failed.",
+    "xpassed": "The model was expected to fail, and does not.",
 }
 _ORDER = list(_RULES)
 #: Levels of entries without a kind are remarks.
@@ -72,6 +73,7 @@ def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dic
     }
     if entry.nodes:
         location["logicalLocations"] = [{"name": node, "kind": "node"} for node in entry.nodes]
+    suppressed = [{"kind": "external", "justification": "--expect-failure"}]
     same = "\0".join((uri, kind, entry.source, *entry.nodes))
     return {
         "ruleId": kind,
@@ -79,6 +81,7 @@ def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dic
         "level": "error" if strict else _LEVELS[entry.level],
         "message": {"text": f"{entry.source}: {entry.message}"},
         "locations": [location],
+        "suppressions": suppressed if model.status == "xfailed" else [],
         # The same trouble in another run: sizes and figures in the message may be other ones.
         "partialFingerprints": {"onnxSpatial/v1": hashlib.sha256(same.encode()).hexdigest()},
         "properties": {"reproduce": report.reproduce(model), "source": entry.source},

@@ -7,7 +7,7 @@ and OpenVINO's own kernels say, where they are installed and known to be right:
                    -> oracle       -> y'     the same bits, or the site has failed
 """
 
-from onnx_spatial.verify.oracles.check import Oracle, check, get
+from onnx_spatial.verify.oracles.check import Oracle, check, check_installed, get
 from onnx_spatial.verify.oracles.silent import NAMES, Silent
 
-__all__ = ["NAMES", "Oracle", "Silent", "check", "get"]
+__all__ = ["NAMES", "Oracle", "Silent", "check", "check_installed", "get"]

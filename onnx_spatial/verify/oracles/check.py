@@ -29,13 +29,12 @@ _MOST_DRAWS = 4
 _MOST_ELEMENTS = 2**21
 
 
-def get(names: Iterable[str]) -> dict[str, Oracle]:
-    """The oracles of those names.
+def check_installed(names: Iterable[str]) -> None:
+    """Refuse names of oracles that cannot be had; none is loaded.
 
     Raises:
         UsageError: there is no such oracle, or it is not installed.
     """
-    found: dict[str, Oracle] = {}
     for name in names:
         if name not in NAMES:
             raise UsageError(f"there is no oracle {name!r}, only {' and '.join(NAMES)}")
@@ -44,8 +43,17 @@ def get(names: Iterable[str]) -> dict[str, Oracle]:
                 f"the oracle {name} is not installed: pip install {NAMES[name]} "
                 "(or 'onnx-spatial[oracles]' for all)"
             )
-        found[name] = importlib.import_module(f"onnx_spatial.verify.oracles.{name}").run
-    return found
+
+
+def get(names: Iterable[str]) -> dict[str, Oracle]:
+    """The oracles of those names.
+
+    Raises:
+        UsageError: there is no such oracle, or it is not installed.
+    """
+    names = tuple(names)
+    check_installed(names)
+    return {n: importlib.import_module(f"onnx_spatial.verify.oracles.{n}").run for n in names}
 
 
 def check(site: Site, oracles: dict[str, Oracle], seed: int) -> None:
