@@ -238,7 +238,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     message = result.message.removeprefix(f"{result.status}: ")
     console.print(Text(word, style).append(f"  {message}", "default"), soft_wrap=True)
     for problem in result.problems:
-        if problem != result.message:
+        if problem not in (message, result.message):
             console.print(f"  {problem}", soft_wrap=True)
     for line in result.unsteady:
         console.print(f"  not compared: {line}", soft_wrap=True)

@@ -43,6 +43,9 @@ __all__ = [
 #: The opset that a model gets that imports none, with the first IR version that goes with it.
 _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
+#: Why an operator is left that mode "custom-op" has written before.
+_READY = "it is in the form that the registered operators run"
+
 Progress = Callable[[str], None]
 
 
@@ -66,9 +69,9 @@ class Plan:
     touched: dict[str, list[str]] = field(default_factory=dict)
 
     def refused(self, *, strict: bool = False) -> list[Site]:
-        """Sites that cannot be converted; with `strict` also those that are left alone."""
+        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
         actions = {"refuse", "leave"} if strict else {"refuse"}
-        return [s for s in self.sites if s.action in actions]
+        return [s for s in self.sites if s.action in actions and s.reason != _READY]
 
 
 def make_plan(
@@ -140,8 +143,8 @@ def _spliced(
     folder: Path | None,
     progress: Progress | None,
 ) -> Plan:
-    done = "it is in the form that the registered operators run" if action == "custom-op" else None
-    ready = [f for f in findings if done and f.node.domain == prepared.DOMAIN]
+    done = _READY if action == "custom-op" else None
+    ready = [f for f in findings if done and f.node.domain == prepared.DOMAIN and f.error is None]
     todo = [f for f in findings if f not in ready]
     if not any(f.known_domain for f in todo):
         return Plan([site.left(f, done=done if f in ready else None) for f in findings])

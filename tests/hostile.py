@@ -225,7 +225,7 @@ cases(
         "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
         "given twice": (
             "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
-            "ModelFileError: the graph cannot be read: Output 'z' is redeclared",
+            "ModelFileError: model: 'z' in main graph is given twice: by SpaceToBatchND '<z>' and",
         ),
         "names of nodes twice": (
             "[n] y = M.SpaceToBatchND(x, block, none) [n] z = M.BatchToSpaceND(y, block, none)",
@@ -364,7 +364,7 @@ def block(change: Callable[[TensorProto], object]) -> onnx.ModelProto:
     return model
 
 
-UNFILLED = f"{REFUSED} .*the stored tensor 'block' does not hold a int32\\[2\\]"
+UNFILLED = f"{REFUSED} .*the stored tensor 'block' is damaged: it does not hold int32\\[2\\]"
 cases(
     "tensor",
     block,
@@ -379,7 +379,7 @@ cases(
         "2^62 of them": (lambda t: t.dims.__setitem__(0, 2**62), f"{REFUSED} .*must have shape"),
         "2^80 of them": (lambda t: t.dims.extend([2**62, 2**18]), f"{REFUSED} .*must be 1-D"),
         "of no type": (lambda t: setattr(t, "data_type", 999), f"{REFUSED} .*: "),
-        "of strings": (lambda t: setattr(t, "data_type", 8), f"{REFUSED} .*does not hold a string"),
+        "of strings": (lambda t: setattr(t, "data_type", 8), f"{REFUSED} .*does not hold string"),
         "in a file that is not said": (lambda t: setattr(t, "data_location", 1), "ModelFileError"),
     },
 )

@@ -56,7 +56,9 @@ def test_data_that_is_no_tensor_is_refused(kind):
 def test_a_parameter_that_cannot_be_read_is_named():
     made = model()
     del made.graph.initializer[0].int32_data[1:]
-    with pytest.raises(onnx_spatial.ConversionError, match=r"'block' does not hold a int32\[2\]"):
+    with pytest.raises(
+        onnx_spatial.ConversionError, match=r"'block' is damaged: it does not hold int32\[2\]"
+    ):
         onnx_spatial.convert(made)
 
 

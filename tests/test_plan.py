@@ -99,7 +99,7 @@ def test_a_refusal_leaves_the_other_operators_converted_and_is_listed():
     assert result.refused() == [result.sites[1]]
     assert refusals(result.refused()) == (
         "SpaceToBatchND 'bad' in main graph on [2, 4, 6, 1]: SpaceToBatch: axis 1: size 4 + "
-        "paddings 0 + 0 = 4 is not divisible by block_shape[0] = 5"
+        "paddings 0 + 0 = 4 is not divisible by its block, 5"
     )
     assert result.model.graph.node[-1] == made.graph.node[-1]
 

@@ -67,14 +67,16 @@ def _without_batch(name: str, entries: Vector, neutral: int) -> Vector:
         raise OperatorError(
             f"{name}[0] is {entries.values[0]}; the entry of the batch axis must be {neutral}"
         )
+    for axis, value in enumerate(entries.values):
+        if value < neutral:
+            rule = "be at least 1" if neutral else "not be negative"
+            raise OperatorError(f"{name}[{axis}] is {value}; it must {rule}")
     return Vector(entries.length - 1, entries.values[1:])
 
 
 def patches(node: NodeFacts) -> PatchCall:
     """ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
-    kernel = node.integers("sizes", 2)
-    strides = node.integers("strides", 2)
-    rates = node.integers("rates", 2)
+    kernel, strides, rates = (_positive(node, name) for name in ("sizes", "strides", "rates"))
     auto_pad = node.string("auto_pad").lower()
     if auto_pad not in _AUTO_PAD:
         raise OperatorError(
@@ -84,3 +86,11 @@ def patches(node: NodeFacts) -> PatchCall:
         kernel, strides, rates, _AUTO_PAD[auto_pad], "channels_first", clamp_negative=True
     )
     return PatchCall(operator, "openvino")
+
+
+def _positive(node: NodeFacts, name: str) -> tuple[int, ...]:
+    values = node.integers(name, 2)
+    for axis, value in enumerate(values):
+        if value < 1:
+            raise OperatorError(f"attribute {name}[{axis}] is {value}; it must be at least 1")
+    return values

@@ -58,7 +58,9 @@ class Occurrence:
             tensor = self.scope.damaged(name) if self.scope is not None else None
             if tensor is not None:
                 declared = f"{dtype_name(tensor.data_type)}{list(tensor.dims)}"
-                raise OperatorError(f"the stored tensor {name!r} does not hold a {declared}")
+                raise OperatorError(
+                    f"the stored tensor {name!r} is damaged: it does not hold {declared}, as it says"
+                )
 
     def _data_types(self) -> list[onnx.TypeProto | None]:
         """Types of the data input that were seen, or what is declared of it."""

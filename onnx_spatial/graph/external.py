@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import pointers, walk
 from onnx_spatial.graph.source import Source
 
 _COMPARE_BYTES = 2**20
@@ -68,6 +68,8 @@ def check(source: Source) -> None:
                 "must be integers, 0 or more"
             )
         if offset + length > sizes[location]:
+            if pointers.is_pointer_file(source.folder / location):
+                raise ModelFileError(f"{source.name}: external data {location!r} {pointers.REASON}")
             raise ModelFileError(
                 f"{source.name}: tensor {tensor.name!r} needs {offset + length} bytes of "
                 f"{location!r}, which has only {sizes[location]}"

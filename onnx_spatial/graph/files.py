@@ -19,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.graph import external, sound, walk, weights
+from onnx_spatial.graph import external, pointers, sound, walk, weights
 from onnx_spatial.graph.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -44,9 +44,8 @@ def read(model: Model) -> Source:
             f"a model is a path, bytes, onnx.ModelProto or onnx_ir.Model, not {type(model).__name__}"
         )
     if not source.proto.HasField("graph") or not source.proto.ir_version:
-        raise ModelFileError(
-            f"{source.name}: is not an ONNX model: it holds no graph or no ir_version"
-        )
+        reason = "it is empty" if source.data == b"" else "it holds no graph or no ir_version"
+        raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}")
     try:
         sound.check(source.proto, source.name)
         external.check(source)
@@ -108,6 +107,8 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
     except UnicodeDecodeError:  # of protobuf's implementation in Python
         raise ModelFileError(f"{name}: is damaged: a name in it is not UTF-8 text") from None
     except (DecodeError, RuntimeError) as error:
+        if pointers.is_pointer(data):
+            raise ModelFileError(f"{name}: {pointers.REASON}") from None
         detail = str(error).strip()
         raise ModelFileError(
             f"{name}: is not an ONNX model, or was cut off: protobuf cannot parse its "

@@ -127,10 +127,10 @@ class _Names:
         """The names that a graph takes from those around it.
 
         Raises:
-            _Unsound: a name comes from nowhere, or a node waits for itself.
+            _Unsound: a name comes from nowhere or from two nodes, or a node waits for itself.
         """
         given, results = _declared(graph, self._place)
-        produced = {name for node in graph.node for name in node.output}
+        produced = self._produced(graph, given)
         self._outer.append(given | produced)
         captured: set[str] = set()
         reads: list[set[str]] = []
@@ -149,7 +149,7 @@ class _Names:
                 )
             for step, inner in inside:
                 outside = self._place
-                self._place = outside.inside(f"{node.op_type}.{step}")
+                self._place = outside.inside(walk.step(node.op_type, node.output, step))
                 wanted |= self.check(inner)
                 self._place = outside
             reads.append(wanted & produced)
@@ -160,6 +160,17 @@ class _Names:
         captured.update(results)
         self._check_order(graph, reads)
         return captured - self._outer.pop()
+
+    def _produced(self, graph: walk.GraphLike, given: set[str]) -> set[str]:
+        makers = dict.fromkeys(given, "as an input or a stored tensor")
+        for node in graph.node:
+            maker = f"by {node.op_type} {walk.label(node)!r}"
+            for name in filter(None, node.output):
+                if name in makers:
+                    first = makers[name]
+                    raise _Unsound(f"{name!r} in {self._place} is given twice: {first} and {maker}")
+                makers[name] = maker
+        return set(makers) - given
 
     def _visible(self, name: str) -> bool:
         return any(name in names for names in reversed(self._outer))

@@ -44,7 +44,8 @@ def label(node: onnx.NodeProto | ir.Node) -> str:
     return next((f"<{n}>" for n in names if n), "<unnamed>")
 
 
-def _step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
+def step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
+    """A graph that a node holds, in words: "Loop loop_out.body"."""
     # Output names are unique in their scope; node names need not be there at all.
     return f"{op_type} {next((o for o in outputs if o), '?')}.{attribute}"
 
@@ -82,7 +83,7 @@ def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]
     yield place, graph
     for node in graph.node:
         for name, inner in subgraphs(node):
-            yield from _graphs(place.inside(_step(node.op_type, node.output, name)), inner)
+            yield from _graphs(place.inside(step(node.op_type, node.output, name)), inner)
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
@@ -100,7 +101,7 @@ def graph_nodes(
     for node in graph.node:
         yield place, graph, node
         for name, inner in subgraphs(node):
-            yield from graph_nodes(place.inside(_step(node.op_type, node.output, name)), inner)
+            yield from graph_nodes(place.inside(step(node.op_type, node.output, name)), inner)
 
 
 def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -265,7 +265,10 @@ def unsupported(request: Request) -> str | None:
             "(raise it with onnx.version_converter)"
         )
     if request.element_types & _COMPLEX:
-        return "complex tensors: onnxruntime has none, so the result could not be run"
+        names = " and ".join(
+            TensorProto.DataType.Name(t).lower() for t in sorted(request.element_types & _COMPLEX)
+        )
+        return f"its data is {names}; onnxruntime has no complex tensors, so nothing could run it"
     if strange := request.element_types - _MOVABLE:
         known = TensorProto.DataType.values()
         names = ", ".join(
@@ -273,5 +276,8 @@ def unsupported(request: Request) -> str | None:
         )
         return f"element type {names} is not supported"
     if TensorProto.BFLOAT16 in request.element_types and request.opset < 13:
-        return f"the model's opset is {request.opset}; bfloat16 needs 13 or newer"
+        return (
+            f"the model's opset is {request.opset}; bfloat16 needs 13 or newer "
+            "(raise it with onnx.version_converter)"
+        )
     return None

@@ -127,7 +127,7 @@ class SpaceToBatch:
             if (dim + begin + end) % b:
                 raise OperatorError(
                     f"{self.name}: axis {axis}: size {dim} + paddings {begin} + {end} = "
-                    f"{dim + begin + end} is not divisible by block_shape[{axis - 1}] = {b}"
+                    f"{dim + begin + end} is not divisible by its block, {b}"
                 )
             out.append((dim + begin + end) // b)
         out.extend(shape[1 + blocked :])

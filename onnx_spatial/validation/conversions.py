@@ -51,10 +51,14 @@ def _converted(subject: Subject, mode: str) -> Form | None:
         _say_refusals(subject, source, error)
         return None
     except SpatialError as error:
-        subject.add("error", source, str(error), "conversion")
+        subject.add("error", source, str(error), _kind_of(error))
         return None
     _inspected(subject, done.inspection)
     return Form(mode, done.result if done.changed else subject.source, done.changed)
+
+
+def _kind_of(error: SpatialError) -> Kind:
+    return "unreadable" if isinstance(error, ModelFileError) else "conversion"
 
 
 def _inspected(subject: Subject, found: Inspection) -> None:
@@ -104,8 +108,7 @@ def _verify(subject: Subject, form: Form) -> None:
         subject.add("warning", source, str(error), "unverified")
     except SpatialError as error:
         form.message = str(error)
-        kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
-        subject.add("error", source, str(error), kind)
+        subject.add("error", source, str(error), _kind_of(error))
     if form.verification is not None and form.verification.status == "failed":
         say_differences(subject, source, form.verification)
 

@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.graph import pointers
 from onnx_spatial.verify.inputs import check_given, graph_inputs
 from onnx_spatial.verify.values import Array
 
@@ -151,8 +152,10 @@ def _values(
         path = folder / f"{kind}_{number}.pb"
         at = declared[number] if number < len(declared) else None
         name, value = _read(path, by_name, at)
-        if name is None:
-            raise UsageError(f"{path}: the model has only {len(declared)} {kind}s")
+        if at is None and name not in by_name:
+            count = f"{len(declared)} {kind}{'' if len(declared) == 1 else 's'}"
+            named = f", and none called {name!r}" if name else ""
+            raise UsageError(f"{path}: the model has only {count}{named}")
         if name in found:
             raise UsageError(f"{path}: holds {kind} {name!r}, as another file does")
         found[name] = value
@@ -161,8 +164,8 @@ def _values(
 
 def _read(
     path: Path, by_name: Mapping[str, onnx.ValueInfoProto], at: onnx.ValueInfoProto | None
-) -> tuple[str | None, Value]:
-    """(name, value) in a file, `at` is what its number stands for.
+) -> tuple[str, Value]:
+    """(name, value) in a file, `at` is what its number stands for; else it has its own name.
 
     The kind of message is nowhere written in it: it is what the model declares at its place.
     """
@@ -182,13 +185,12 @@ def _read(
         proto = message.FromString(data)
         value = to_value(proto)
     except (DecodeError, ValueError, TypeError, RuntimeError, OverflowError) as error:
-        reason = f"is not a serialized {message.__name__} ({error})"
+        reason = f"is not a serialized {message.__name__} ({error if data else 'it is empty'})"
+        reason = pointers.REASON if pointers.is_pointer(data) else reason
         raise ModelFileError(f"{path}: {reason}") from None
     if isinstance(value, np.ndarray) and value.dtype.kind in "UST":
         value = value.astype(object)
-    if proto.name in by_name:
-        return proto.name, value
-    return (None if at is None else at.name), value
+    return (proto.name if at is None or proto.name in by_name else at.name), value
 
 
 _MESSAGES: dict[str, tuple[Any, Any]] = {

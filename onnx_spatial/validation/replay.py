@@ -99,13 +99,19 @@ def _judge(result: OutputResult, mark: Exactness, rtol: float | None) -> OutputR
     if not result.tolerance or result.equal_bits:
         return result
     allowed = RECORDED_RTOL.get(result.dtype, _RTOL_OTHER) if rtol is None else rtol
-    error = result.max_relative_error
+    error, apart = result.max_relative_error, result.max_abs_error
     if error is not None and error <= allowed:
         return replace(result, tolerance=allowed, mismatches=0, passed=True, reason=None)
     if result.passed and mark.discrete:  # accepted behind a step to whole numbers
         return replace(result, tolerance=allowed)
-    amount = "by NaN or infinity" if error is None or math.isinf(error) else f"by {error:.2g}"
-    reason = f"differs {amount} of the largest value at most, where {allowed:g} is allowed"
+    if error is None or apart is None or math.isinf(apart):
+        reason = "differs by NaN or infinity"
+    elif math.isinf(error):
+        reason = f"differs by {apart:.2g} at most, where everything recorded is 0"
+    else:
+        reason = (
+            f"differs by {error:.2g} of the largest value at most, where {allowed:g} is allowed"
+        )
     return replace(result, tolerance=allowed, passed=False, reason=reason)
 
 

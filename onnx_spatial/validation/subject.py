@@ -14,11 +14,15 @@ from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.recorded import DataSet
 from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verify import Verification
+from onnx_spatial.verify.trials import GIVE_DATA
 
 #: Is called with what is being done now: the source of entries, and a line of text.
 Stage = Callable[[str, str], None]
 
 _OUT_OF_MEMORY = re.compile(r"Failed to allocate memory|bad_alloc|more memory than there is")
+
+#: Instead of `GIVE_DATA`: here data is what is recorded beside the model.
+_RECORD_DATA = "record data that it runs on, as test_data_set_0/input_0.pb beside it"
 
 
 @dataclass
@@ -86,8 +90,9 @@ class Subject:
         nodes: tuple[str, ...] = (),
     ) -> None:
         """Note something; where memory ran out, that is what is wrong, whatever came of it."""
-        message = message.removeprefix(f"{self.path}: ")
+        message = message.removeprefix(f"{self.path}: ").replace(GIVE_DATA, _RECORD_DATA)
         if kind is not None and _OUT_OF_MEMORY.search(message):
+            message = message.removesuffix(f"; {_RECORD_DATA}")
             level, kind, message = "error", "memory", f"it ran out of memory: {message}"
         self.entries.append(Entry(level, source, message, nodes, kind))
 

@@ -179,7 +179,15 @@ def _compare_arrays(
 
 
 def _reason(outcome: OutputResult) -> str:
-    error = outcome.max_relative_error
-    amount = "" if error is None else f", by at most {error:.2g} of the largest value"
-    wanted = f" where {outcome.tolerance:g} is allowed" if outcome.tolerance else ""
-    return f"{outcome.mismatches} of {outcome.elements} elements differ{amount}{wanted}"
+    error, apart = outcome.max_relative_error, outcome.max_abs_error
+    if error is None or apart is None:
+        amount = ""
+    elif math.isinf(apart):
+        amount = ", some by NaN or infinity"
+    elif math.isinf(error):
+        amount = f", by at most {apart:.2g} where all should be 0"
+    else:
+        amount = f", by at most {error:.2g} of the largest value"
+        if outcome.tolerance:
+            amount += f" where {outcome.tolerance:g} is allowed"
+    return f"{outcome.mismatches} of {outcome.elements} elements differ{amount}"

@@ -171,15 +171,15 @@ class Program:
             action()
 
     def foreign(self) -> list[str]:
-        """Operators that neither we nor onnxruntime know, as domain:op_type."""
+        """Operators that neither we nor onnxruntime know, as domain:op_type, each with a node."""
         functions = {(f.domain, f.name) for f in self.flat.functions}
-        found = []
+        found: dict[str, str] = {}
         for _, _, node in walk.nodes(self.flat):
             domain = "" if node.domain == "ai.onnx" else node.domain
             known = (domain, node.op_type) in functions or _is_known(domain, node.op_type)
             if self.site_of(node) is None and not known:
-                found.append(f"{domain or 'ai.onnx'}:{node.op_type}")
-        return list(dict.fromkeys(found))
+                found.setdefault(f"{domain or 'ai.onnx'}:{node.op_type}", walk.label(node))
+        return [f"{operator} (node {label!r})" for operator, label in found.items()]
 
 
 def _is_known(domain: str, op_type: str) -> bool:

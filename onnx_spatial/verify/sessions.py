@@ -62,6 +62,12 @@ _HOPELESS = (
 )
 
 
+#: A function of onnxruntime's own, at times with its file and line, in front of what it has to say.
+_SIGNATURE = re.compile(
+    r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? "
+)
+
+
 @dataclass(frozen=True)
 class Extension:
     """Operators of a domain that onnxruntime must be told of.
@@ -273,4 +279,5 @@ def first_line(error: Exception) -> str:
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
     text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)
     text = re.sub(r"Status Message: /\S+:\d+ ", "", text)
+    text = _SIGNATURE.sub("", text)
     return text.removeprefix("Non-zero status code returned while ").strip()

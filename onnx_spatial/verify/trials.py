@@ -22,6 +22,8 @@ from onnx_spatial.verify.values import BOOL, Array
 
 #: Runs of further sizes that a small model gets: what is right at two sizes may be wrong at a third.
 MORE_SIZES = 4
+#: What helps where made-up data does not, on the command lines of `verify` and `convert`.
+GIVE_DATA = "give data with --inputs"
 #: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
 _FEW_NUMBERS = 2**24
 _FEW_PRODUCTS = 2**30
@@ -156,7 +158,7 @@ def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]
     if not open_inputs:
-        return f"the original does not run on made-up data{reason}; give data with --inputs"
+        return f"the original does not run on made-up data{reason}; {GIVE_DATA}"
     symbols = dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
     return (
         f"no legal sizes were found for {', '.join(symbols)}{reason}; "

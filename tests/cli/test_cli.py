@@ -323,10 +323,10 @@ def test_unreadable_models_are_exit_code_2(kind, tmp_path, capsys):
     [
         ("block = {2, 3}", "block = {2, 0}", "block_shape[1] is 0; it must be at least 1"),
         ("pads = {1, 1", "pads = {-1, 1", "paddings[0][0] is -1; it must not be negative"),
-        ("[N,4,6,3]", "[N,5,6,3]", "is not divisible by block_shape[0] = 2"),
+        ("[N,4,6,3]", "[N,5,6,3]", "is not divisible by its block, 2"),
         ("[N,4,6,3]", "[N,4]", "need an input of rank 3 or more"),
         ("int32[2] block = {2, 3}", "float[2] block = {2, 3}", "must be int32 or int64"),
-        ("float[N,4,6,3] x", "complex64[N,4,6,3] x", "onnxruntime has none"),
+        ("float[N,4,6,3] x", "complex64[N,4,6,3] x", "onnxruntime has no complex tensors"),
     ],
 )
 def test_operators_that_break_their_rules_are_exit_code_3(

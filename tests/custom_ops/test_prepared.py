@@ -303,7 +303,7 @@ def test_an_inlined_function_is_left_in_pieces_and_lowered_all_the_same():
 def test_preparing_again_says_that_nothing_is_to_be_done():
     prepared = prepare(model(SPACE_TO_BATCH))
     assert custom_ops.prepare(prepared) is prepared
-    again = onnx_spatial.convert(prepared, mode="custom-op")
+    again = onnx_spatial.convert(prepared, mode="custom-op", strict=True)
     assert not again.changed
     assert [(s.action, s.strategy) for s in again.inspection.sites] == [("leave", None)]
 
@@ -337,5 +337,7 @@ def test_a_hand_written_node_of_ours_is_checked_like_any_other():
         (site,) = onnx_spatial.inspect(made).sites
         assert site.action == "refuse"
         assert message in site.reason
+        with pytest.raises(ConversionError, match=message):
+            onnx_spatial.convert(made, mode="custom-op")
     with pytest.raises(Exception, match="float16"):
         sessions.own(made)

@@ -95,6 +95,12 @@ def test_at_run_time_the_batch_entry_is_passed_over():
             block("BatchToSpace", [1, 1, 1], [0, 0, 0], [3, 0, 0]),
             r"crops_end\[0\] is 3; the entry of the batch axis must be 0",
         ),
+        # By the names and places of the file: the operator itself knows no entry of the batch.
+        (block("SpaceToBatch", [1, 1, 0], [0, 0, 0], [0, 0, 0]), r"^block_shape\[2\] is 0; .* 1$"),
+        (
+            block("SpaceToBatch", [1, 1, 1], [0, 0, 0], [0, -1, 0]),
+            r"^pads_end\[1\] is -1; it must not be negative",
+        ),
         (
             block("SpaceToBatch", [1, 2], [0, 0], [0, 0]),
             "block_shape has 2 entries but data has rank 3",

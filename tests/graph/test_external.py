@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from onnx_spatial.errors import ModelFileError
 from onnx_spatial.graph import external, files
 
 VALUES = np.arange(1000, dtype=np.float32)
@@ -52,6 +53,19 @@ def test_other_bytes_or_names_are_not(tmp_path):
         assert not external.same(here, tmp_path, other, tmp_path)
     (tmp_path / "w.bin").unlink()
     assert not external.same(here, tmp_path, numpy_helper.from_array(VALUES, "w"), None)
+
+
+def test_a_pointer_that_git_left_in_their_place_is_told_from_a_file_that_is_too_short(tmp_path):
+    model = onnx.ModelProto(ir_version=10, graph=onnx.GraphProto(name="g"))
+    model.graph.initializer.append(outside(tmp_path, VALUES.tobytes()))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    for left, reason in (
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4005\n", "git lfs pull"),
+        (b"version 1", "needs 4005 bytes of 'w.bin', which has only 9"),
+    ):
+        (tmp_path / "w.bin").write_bytes(left)
+        with pytest.raises(ModelFileError, match=reason):
+            files.read(tmp_path / "model.onnx")
 
 
 def test_tensors_are_found_wherever_a_model_may_hold_them(tmp_path):

@@ -32,7 +32,8 @@ def test_an_object_is_not_copied_nor_changed(model):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "holds no graph or no ir_version"),
+        (b"", "it is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
         (b"no model at all", "is not an ONNX model"),
         (b"\x08\x09", "holds no graph"),
         (b"\x3a\x00", "holds no graph or no ir_version"),

@@ -71,13 +71,52 @@ def test_a_graph_inside_waits_for_what_its_node_gives():
     assert "If '<z>' in main graph waits for itself: <z> read" in refusal(made)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("g (float[1] x) => (float[1] z) { [one] z = Neg(x) [two] z = Abs(x) }", "main graph"),
+        (
+            "g (bool c, float[1] x) => (float[1] y) { y = If (c) <"
+            "then_branch = t () => (float[1] z) { [one] z = Neg(x) [two] z = Abs(x) },"
+            "else_branch = e () => (float[1] v) { v = Neg(x) }> }",
+            "main graph > If y.then_branch",
+        ),
+        (
+            "g (float[1] x) => (float[1] y) { y = loc.f(x) }"
+            f"{FUNCTION} f (x) => (z) {{ [one] z = Neg(x) [two] z = Abs(x) }}",
+            "function loc:f",
+        ),
+    ],
+)
+def test_a_value_that_two_nodes_give_is_named_with_both(text, place):
+    assert refusal(model(text)) == (
+        f"m.onnx: 'z' in {place} is given twice: by Neg 'one' and by Abs 'two'"
+    )
+
+
+@pytest.mark.parametrize("name", ["x", "w"])
+def test_a_value_that_is_there_before_any_node_is_named_with_the_one_that_gives_it(name):
+    body = f"<float[1] w = {{1}}> {{ {name} = Abs(z) z = Neg(x) }}"
+    assert refusal(model(f"g (float[1] x) => (float[1] z) {body}")) == (
+        f"m.onnx: {name!r} in main graph is given twice: "
+        f"as an input or a stored tensor and by Abs '<{name}>'"
+    )
+
+
+def test_outputs_that_are_left_out_are_no_values():
+    made = model("g (float[1,1,4] x) => (float[1,1,2] y) { y = MaxPool<kernel_shape = [3]>(x) }")
+    made.graph.node.add(op_type="Dropout", input=["x"], output=["", ""])
+    made.graph.node[0].output.append("")
+    sound.check(made, "m.onnx")
+
+
 def test_a_value_from_nowhere_is_named_with_its_reader():
     made = model("""g (bool c, float[1] x) => (float[1] z) {
         z = If (c) <then_branch = t () => (float[1] u) { [here] u = Neg(absent) },
                     else_branch = e () => (float[1] v) { v = Neg(x) }>
     }""")
     assert refusal(made) == (
-        "m.onnx: Neg 'here' in main graph > If.then_branch reads 'absent', which nothing gives"
+        "m.onnx: Neg 'here' in main graph > If z.then_branch reads 'absent', which nothing gives"
     )
 
 

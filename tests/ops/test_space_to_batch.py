@@ -85,7 +85,7 @@ def test_rules_of_the_parameters(block, pads, rule):
     [
         (
             (1, 5, 4),
-            r"axis 1: size 5 \+ paddings 1 \+ 1 = 7 is not divisible by block_shape\[0\] = 2",
+            r"axis 1: size 5 \+ paddings 1 \+ 1 = 7 is not divisible by its block, 2",
         ),
         ((1,), r"1 blocked dims need an input of rank 2 or more, not \[1\]"),
         ((1 << 62, 6, 1), "overflow"),

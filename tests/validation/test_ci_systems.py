@@ -258,7 +258,7 @@ def test_the_zoo_passes(tmp_path):
     from onnx_spatial.validation import Options, validate
     from onnx_spatial.validation.discover import find, shard
 
-    models = shard(find([str(ZOO)]), 3, 3)
+    models = shard(find([str(ZOO)], ["*/models/broken/*"]), 3, 3)
     report = validate(models, Options(modes=("lower", "function")), jobs=2)
     assert report.passed, [m.message for m in report.failed()]
     assert all(m.recorded for m in report.models)

@@ -142,6 +142,20 @@ def test_a_file_that_is_cut_off_or_missing_is_unreadable(tmp_path, text):
     assert look(path).kind == "unreadable"
 
 
+def test_a_graph_that_contradicts_itself_is_unreadable(tmp_path):
+    text = S2B.replace("(x, block, pads)\n", "(x, block, pads)\n [again] y = Neg(x)\n")
+    assert look(save(tmp_path / "m.onnx", text)).kind == "unreadable"
+
+
+def test_advice_is_what_can_be_done_here(tmp_path):
+    text = S2B.replace("y = ai", "z = ai").replace("pads)\n", "pads)\n y = Reshape(z, to)\n")
+    text = text.replace("float[N,4,6,3] x", "float[2,4,6,3] x, int64[2] to")
+    result = look(save(tmp_path / "m.onnx", text.replace("float[M,2,2,3]", "float[A,B]")))
+    assert result.status == "unverified"
+    assert "record data that it runs on, as test_data_set_0/input_0.pb" in result.message
+    assert "--inputs" not in result.message  # no option of `validate`
+
+
 def test_an_operator_that_breaks_its_rules_fails_the_model(tmp_path):
     result = look(save(tmp_path / "m.onnx", REFUSED))
     assert (result.status, result.kind) == ("failed", "conversion")
@@ -241,8 +255,13 @@ class TestRecordedData:
         record(tmp_path, [image()], [y])
         result = look(save(tmp_path / "m.onnx", SCALED), rtol=0.5)
         assert result.status == "failed"
-        assert "NaN or infinity" in result.message
+        assert "not what is recorded: differs by NaN or infinity;" in result.message
         assert all(r["max_relative_error"] is None for r in result.recorded)
+
+    def test_relative_to_nothing_the_difference_itself_is_said(self, tmp_path):
+        record(tmp_path, [image()], [np.zeros_like(space_to_batch(image()))])
+        result = look(save(tmp_path / "m.onnx", SCALED))
+        assert "differs by 48 at most, where everything recorded is 0" in result.message
 
     @pytest.mark.parametrize(
         ("change", "reason"),

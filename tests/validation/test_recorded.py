@@ -99,7 +99,7 @@ def test_sequences_and_optionals_are_what_the_model_declares(tmp_path):
     ("inputs", "error", "reason"),
     [
         ([], UsageError, "there is no such file, for input 'x'"),
-        ([image(), image()], UsageError, "the model has only 1 inputs"),
+        ([image(), image()], UsageError, "the model has only 1 input$"),
         ([image().astype(np.float64)], UsageError, "is float, the data given float64"),
         ([image()[:, :3]], UsageError, "which \\[2, 3, 6, 3\\] does not fit"),
     ],
@@ -109,6 +109,12 @@ def test_inputs_that_do_not_fit_are_an_error(tmp_path, inputs, error, reason):
     with pytest.raises(error, match=reason) as caught:
         recorded.read(path, parser.parse_model(S2B))
     assert str(path) in str(caught.value)
+
+
+def test_a_file_of_no_input_is_called_by_the_name_in_it(tmp_path):
+    path = record(tmp_path, [named(image(), "x"), named(ONE, "mask")], [])
+    with pytest.raises(UsageError, match="only 1 input, and none called 'mask'"):
+        recorded.read(path, parser.parse_model(S2B))
 
 
 def test_two_files_for_one_input_are_an_error(tmp_path):
@@ -122,6 +128,12 @@ def test_damaged_files_are_an_error(tmp_path):
     path = record(tmp_path, [image()], [])
     (path / "input_0.pb").write_bytes(b"\xff\xff")
     with pytest.raises(ModelFileError, match="is not a serialized TensorProto"):
+        recorded.read(path, model)
+    (path / "input_0.pb").write_bytes(b"")
+    with pytest.raises(ModelFileError, match="it is empty"):
+        recorded.read(path, model)
+    (path / "input_0.pb").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ModelFileError, match="git lfs pull"):
         recorded.read(path, model)
     archive = tmp_path / "net.npz"
     archive.write_bytes(b"PK")

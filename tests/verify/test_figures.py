@@ -50,3 +50,11 @@ def test_infinity_on_one_side_is_not_hidden_by_quantiles() -> None:
     found = figures(expected, actual, *errors(expected, actual))
     assert found.max_relative == np.inf
     assert found.p99_relative == 0
+    (result,) = compare("y", 0, False, expected, actual, Exactness())
+    assert result.reason == "1 of 1000 elements differ, some by NaN or infinity"
+
+
+def test_a_difference_from_nothing_but_zeros_is_said_as_it_is() -> None:
+    zeros = np.zeros(4, np.float32)
+    (result,) = compare("y", 0, False, zeros, zeros + np.float32(0.5), Exactness())
+    assert result.reason == "4 of 4 elements differ, by at most 0.5 where all should be 0"

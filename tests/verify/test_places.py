@@ -204,7 +204,7 @@ def test_an_operator_of_somebody_else() -> None:
     result = verify(original, model(FOREIGN.replace("SITE", LOWERED)))
     assert result.status == "unverified"
     assert result.sites_only
-    assert "nothing here can run the operators loc:Mystery" in result.message
+    assert "nothing here can run the operators loc:Mystery (node '<t>')" in result.message
     assert result.sites[0].how == ["isolated"]
     wrong = verify(original, model(FOREIGN.replace("SITE", WRONG)))
     assert wrong.status == "failed"
