@@ -1,0 +1,81 @@
+"""Models that nothing here can prove, and models that take their process down with them."""
+
+from __future__ import annotations
+
+from breaking.case import BLOCK, Case, files
+
+S2B = "TF.SpaceToBatchND(x, block, amounts)"
+
+
+def _unproven(wrong: str, *says: str, graph: str, convert: int | None = None) -> Case:
+    return Case(wrong, "unverified", says, files(graph), "unverified", convert)
+
+
+UNPROVEN = {
+    "foreign_operator": _unproven(
+        "an operator of somebody else behind a good one",
+        *("nothing here can run", "somebody.else:Magic (node 'magic')"),
+        graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
+        f"{{ [s2b] z = {S2B} [magic] y = somebody.else.Magic(z) }}",
+    ),
+    "foreign_operator_alone": _unproven(
+        "an operator of somebody else, and nothing to convert",
+        *("Magic", "somebody.else"),
+        graph="net (float[4] x) => (float[4] y) { [magic] y = somebody.else.Magic(x) }",
+    ),
+    "random_numbers": _unproven(
+        "random numbers are added to what a good operator gives",
+        *("output 'y' differs from run to run", "RandomNormalLike node 'noise'"),
+        graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
+        f"{{ [s2b] z = {S2B} [noise] r = RandomNormalLike(z) y = Add(z, r) }}",
+    ),
+    "no_legal_sizes": _unproven(
+        "sizes that no input satisfies: the width is a multiple of 3, and 7",
+        *("no legal sizes were found for N, W", "--shape x=SIZE", "--shape a=SIZE"),
+        graph="net (float[N,4,W,3] x, float[W] a, float[7] b) => (float[?,?,?,?] y, float[?] z) "
+        f"<{BLOCK}> {{ [s2b] y = {S2B} [add] z = Add(a, b) }}",
+        convert=1,
+    ),
+    "sizes_from_data": _unproven(
+        "data of which nobody knows what it may be: it says where to cut",
+        *("does not run on made-up data", "Reshape", "'cut'", "test_data_set_0"),
+        graph=f"net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z) <{BLOCK}> "
+        f"{{ [s2b] y = {S2B} [cut] z = Reshape(y, shape) }}",
+        convert=1,
+    ),
+}
+
+PROCESSES = {
+    "crash": Case(
+        "onnxruntime divides the least integer by -1, which x86 answers with a signal",
+        "crash",
+        ("its process was ended by SIGFPE",),
+        files(
+            f"net (float[2,4,6,3] x, int64[1] i) => (float[?,?,?,?] y, int64[1] j) "
+            f"<{BLOCK}, int64[1] low = {{-9223372036854775808}}, int64[1] one = {{-1}}> "
+            f"{{ [s2b] y = {S2B} [divide] d = Div(low, one) j = Add(i, d) }}"
+        ),
+        convert=-8,
+        alone=True,
+    ),
+    "hang": Case(
+        "a node of 5,000,000,000,000 comparisons",
+        "timeout",
+        ("it was still running after",),
+        files(
+            "net (float[1,1,3000,3000] x) => (float[?,?,?,?] y) "
+            "{ [pool] y = MaxPool <kernel_shape = [1500, 1500]> (x) }"
+        ),
+    ),
+    "memory": Case(
+        "a constant of 4 GB",
+        "memory",
+        ("it ran out of memory",),
+        files(
+            "net (float[4] x) => (float[4] y) <int64[1] n = {1000000000}> "
+            "{ [fill] z = ConstantOfShape(n) s = ReduceSum(z) y = Add(x, s) }"
+        ),
+    ),
+}
+
+CASES = {**UNPROVEN, **PROCESSES}
