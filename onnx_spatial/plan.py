@@ -43,9 +43,6 @@ __all__ = [
 #: The opset that a model gets that imports none, with the first IR version that goes with it.
 _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
-#: Why an operator is left that mode "custom-op" has written before.
-_READY = "it is in the form that the registered operators run"
-
 Progress = Callable[[str], None]
 
 
@@ -70,8 +67,7 @@ class Plan:
 
     def refused(self, *, strict: bool = False) -> list[Site]:
         """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
-        actions = {"refuse", "leave"} if strict else {"refuse"}
-        return [s for s in self.sites if s.action in actions and s.reason != _READY]
+        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
 
 
 def make_plan(
@@ -143,7 +139,7 @@ def _spliced(
     folder: Path | None,
     progress: Progress | None,
 ) -> Plan:
-    done = _READY if action == "custom-op" else None
+    done = site.PREPARED if action == "custom-op" else None
     ready = [f for f in findings if done and f.node.domain == prepared.DOMAIN and f.error is None]
     todo = [f for f in findings if f not in ready]
     if not any(f.known_domain for f in todo):

@@ -14,6 +14,9 @@ from onnx_spatial.ops.shapes import show
 #: Refused sites that one message names.
 _SHOWN = 10
 
+#: `Site.reason` of a node that mode "custom-op" has nothing to do with.
+PREPARED = "it is in the form that the registered operators run"
+
 #: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`legalise`).
 AUTO_PAD = "onnx auto_pad"
 
@@ -86,6 +89,11 @@ class Site:
     def converted(self) -> bool:
         """Whether something else stands in its place now."""
         return self.strategy is not None
+
+    @property
+    def left_over(self) -> bool:
+        """Whether nothing stands in its place although it is not in the form asked for."""
+        return self.action == "leave" and self.reason != PREPARED
 
     def to_dict(self) -> dict[str, object]:
         """The attributes, tuples as lists, None for unknown dims, candidates as dicts."""

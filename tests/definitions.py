@@ -8,6 +8,7 @@ files use. Whatever breaks a rule is a ValueError.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -125,8 +126,17 @@ def extract_patches(
 
 
 def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> np.ndarray:
-    """The output of a node in any spelling; parameters are inputs or INTS attributes."""
-    x, *tensors = inputs
+    """The output of a node in any spelling; parameters are inputs or INTS attributes.
+
+    An input that is left out, because an attribute takes its place, is None.
+    """
+    x, *tensors = (array for array in inputs if array is not None)
+    if op_type == "ExtractPatches":
+        return _prepared_patches(x, json.loads(attributes["parameters"]))
+    if attributes.get("batch_entry"):
+        block, table = (tensor[1:] for tensor in tensors)
+        run = space_to_batch if op_type == "SpaceToBatch" else batch_to_space
+        return run(x, block.tolist(), _pairs(table))
     if op_type == "ExtractVolumePatches":
         padding = {"SAME": "SAME_VOLUME", "VALID": "VALID"}[attributes["padding"]]
         kernel, strides = attributes["ksizes"][1:-1], attributes["strides"][1:-1]
@@ -148,7 +158,7 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     if "block_size" in attributes:
         block = [attributes["block_size"]] * 2
         return run(x, block, _pairs(given[table_name] if table_name in given else tensors[0]))
-    if len(tensors) == 3 or begin in given:
+    if len(inputs) == 4 or begin in given:
         names = [n for n in ("block_shape", begin, end) if n not in given]
         given.update(zip(names, tensors, strict=True))
         block, begins, ends = (given[n].tolist() for n in ("block_shape", begin, end))
@@ -158,6 +168,17 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     names = [n for n in ("block_shape", table_name) if n not in given]
     given.update(zip(names, tensors, strict=True))
     return run(x, given["block_shape"].tolist(), _pairs(given[table_name]))
+
+
+def _prepared_patches(x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+    """Of the operators that this project writes for Python, where the rest is a JSON object."""
+    padding = {
+        "valid": "VALID_CLAMPED" if given["clamp_negative"] else "VALID",
+        "same_unclamped": "SAME_VOLUME",
+    }.get(given["auto_pad"], given["auto_pad"].upper())
+    sizes = (given[name] for name in ("kernel", "strides", "rates"))
+    first = given["layout"] == "channels_first"
+    return extract_patches(x, *sizes, padding, channels_first=first)
 
 
 def _pairs(table: np.ndarray) -> list[tuple[int, int]]:

@@ -1,7 +1,4 @@
-"""Run an unconverted model with onnx's reference evaluator and our own definitions of the operators.
-
-Not for the scan outputs of Loop, which the evaluator concatenates where ONNX stacks them.
-"""
+"""Run an unconverted model with onnx's reference evaluator and our own definitions of the operators."""
 
 from __future__ import annotations
 
@@ -16,8 +13,29 @@ from converting import convert
 from onnx import inliner
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_loop
 
 from onnx_spatial.dialects import DOMAINS
+
+#: The evaluator has QuantizeLinear and DequantizeLinear from here on; they were the same before.
+_QUANTISED_OPSET = 19
+
+
+class Loop(op_loop.Loop):
+    """The evaluator's concatenates what the turns give, where ONNX stacks it."""
+
+    op_domain = ""
+
+    def __init__(self, onnx_node: onnx.NodeProto, run_params: dict[str, Any]):
+        super().__init__(onnx_node, run_params)
+        body = self._run_body
+
+        def run_body(*args: Any, **kwargs: Any) -> list[Any]:
+            outputs = list(body(*args, **kwargs))
+            carried = len(outputs) - self.K
+            return [*outputs[:carried], *(np.expand_dims(o, 0) for o in outputs[carried:])]
+
+        self._run_body = run_body
 
 
 def _operator(op_type: str, domain: str) -> type[OpRun]:
@@ -33,13 +51,13 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     """All outputs of a model that holds spatial operators."""
     if model.functions:
         model = inliner.inline_local_functions(model)
-    model = _without_leftovers(model)
+    model = _imported(_without_leftovers(model))
     operators = [
         _operator(op_type, domain)
-        for op_type in sorted(structure.SPATIAL)
+        for op_type in sorted(structure.SPATIAL | {"ExtractPatches"})
         for domain in sorted(DOMAINS)
     ]
-    return ReferenceEvaluator(model, new_ops=operators).run(None, feeds)
+    return ReferenceEvaluator(model, new_ops=[*operators, Loop]).run(None, feeds)
 
 
 def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -53,6 +71,16 @@ def _without_leftovers(model: onnx.ModelProto) -> onnx.ModelProto:
             if all(o.domain != "com.microsoft" for o in copy.opset_import):
                 copy.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     return copy
+
+
+def _imported(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The evaluator wants every domain imported, and newer quantisation than many models have."""
+    there = {o.domain: o for o in model.opset_import}
+    for domain in DOMAINS - there.keys():
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    if "" in there and "QuantizeLinear" in structure.counts(model):
+        there[""].version = max(there[""].version, _QUANTISED_OPSET)
+    return model
 
 
 def agree(

@@ -122,7 +122,7 @@ def _check_unambiguous(node: NodeFacts) -> None:
         most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)
     elif "block_size" in attributes:
         most = 2 - len({"paddings", "crops"} & attributes)
-    elif node.op_type in ("SpaceToBatch", "BatchToSpace") and inputs == 4:
+    elif node.op_type in ("SpaceToBatch", "BatchToSpace") and len(node.inputs) == 4:
         most = 4 - len({"block_shape"} & attributes)
     else:
         most = 3 - len({"block_shape", "paddings", "crops"} & attributes)

@@ -117,6 +117,11 @@ class Vector:
     start: int = 0
     step: int = 1
 
+    @property
+    def rows(self) -> int:
+        """Rows of the input, of `step` elements each: those of the entries, and what is in front."""
+        return self.start // self.step + self.length
+
     def read(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> tuple[int, ...]:
         """The values, taken from the inputs of a run if they are not known before."""
         if self.values is not None:

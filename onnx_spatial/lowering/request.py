@@ -119,8 +119,8 @@ class Request:
         assert vector.input is not None
         value = self.inputs[vector.input]
         assert value is not None
-        if vector.step != 1:  # a [M, 2] table, read row by row
-            value = emit.op("Reshape", value, emit.ints([2 * vector.length], "flat"))
+        if vector.step != 1:  # a table of pairs, read row by row
+            value = emit.op("Reshape", value, emit.ints([vector.step * vector.rows], "flat"))
         if self.parameter_types[vector.input] != TensorProto.INT64:
             value = emit.op("Cast", value, to=int(TensorProto.INT64))
         places = range(vector.start, vector.start + vector.length * vector.step, vector.step)

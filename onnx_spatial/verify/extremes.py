@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import cut
@@ -34,6 +35,12 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
     "Concat": None,
     "Where": (1, 2),
 }
+#: Operators with bodies, and their inputs that say which runs, or how often.
+_DECIDES: dict[str, frozenset[int]] = {
+    "If": frozenset({0}),
+    "Loop": frozenset({0, 1}),
+    "Scan": frozenset(),
+}
 #: The sizes of a value say nothing of its numbers.
 _SIZES = frozenset({"Shape", "Size"})
 
@@ -47,19 +54,65 @@ def moved_inputs(program: Program) -> list[str]:
 
 def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
     reached = {name}
-    for node in walk.in_order(program.flat.graph):
+    return _follow(program, program.flat.graph, reached) and not reached.isdisjoint(outputs)
+
+
+def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool:
+    """Add what the reached values of a graph are moved to; whether nothing else reads them."""
+    for node in walk.in_order(graph):
         if reached.isdisjoint(cut.needs(node)) or node.op_type in _SIZES:
             continue
         places: tuple[int, ...] | None = (0,)
         if program.site_of(node) is None:
-            if node.domain not in ("", "ai.onnx") or node.op_type not in _MOVES:
+            if node.domain not in ("", "ai.onnx"):
+                return False
+            if node.op_type in _DECIDES:
+                if not _follow_bodies(program, node, reached):
+                    return False
+                continue
+            if node.op_type not in _MOVES:
                 return False
             places = _MOVES[node.op_type]
         read = {i for i, n in enumerate(node.input) if n in reached}
         if places is not None and not read <= set(places):
             return False
         reached.update(n for n in node.output if n)
-    return not reached.isdisjoint(outputs)
+    return True
+
+
+def _follow_bodies(program: Program, node: onnx.NodeProto, reached: set[str]) -> bool:
+    """The same for the bodies of If, Loop and Scan, and what comes out of them."""
+    read = {i for i, n in enumerate(node.input) if n in reached}
+    if read & _DECIDES[node.op_type]:
+        return False
+    given: set[str] = set()
+    for _, body in walk.subgraphs(node):
+        inside = {*reached, *(body.input[i].name for i in read)}
+        states = _states(node)
+        while True:  # what one turn gives is what the next one gets
+            before = len(inside)
+            if not _follow(program, body, inside):
+                return False
+            inside |= {body.input[to].name for of, to in states if body.output[of].name in inside}
+            if len(inside) == before:
+                break
+        goes_on = node.op_type == "Loop"
+        if goes_on and body.output[0].name in inside:
+            return False
+        results = zip(body.output[goes_on:], node.output, strict=False)
+        given.update(name for value, name in results if name and value.name in inside)
+    reached |= given
+    return True
+
+
+def _states(node: onnx.NodeProto) -> list[tuple[int, int]]:
+    """(output, input) of the body for each value that a turn hands on to the next."""
+    if node.op_type == "Loop":
+        return [(i - 1, i) for i in range(2, len(node.input))]
+    if node.op_type == "Scan":
+        (scanned,) = (a.i for a in node.attribute if a.name == "num_scan_inputs")
+        return [(i, i) for i in range(len(node.input) - scanned)]
+    return []
 
 
 def again(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:

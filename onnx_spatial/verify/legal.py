@@ -171,8 +171,7 @@ def _fill(
     if index not in parameters:
         fact = facts.inputs[index] or InputFacts()
         # OpenVINO's vectors hold a neutral entry for the batch; tables have a row for each axis.
-        table = (vector.length, vector.step)
-        shape = (vector.start + vector.length,) if vector.step == 1 else table
+        shape = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
         parameters[index] = np.full(shape, neutral, fact.dtype or "int64")
     flat = parameters[index].reshape(-1)
     flat[vector.start :: vector.step][: vector.length] = values

@@ -10,7 +10,7 @@ import running
 import sessions
 import structure
 from building import TF, one_node
-from definitions import extract_patches, space_to_batch
+from definitions import batch_to_space, extract_patches, space_to_batch
 from onnx import helper, parser
 
 import onnx_spatial
@@ -267,6 +267,21 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
         assert [s.dialect for s in again.inspection.sites] == ["prepared"]
 
 
+@pytest.mark.parametrize(("op_type", "inverse"), [("SpaceToBatch", False), ("BatchToSpace", True)])
+def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inverse):
+    x = image(*((12, 3, 4) if inverse else (2, 5, 7)))
+    block, table = np.array([1, 2, 3]), np.array([[0, 0], [1, 2], [0, 2]])
+    given = one_node(op_type, (x, block, table), domain=DOMAIN, run_time=(1, 2), batch_entry=1)
+    converted = onnx_spatial.convert(given, verify=False).model
+    run = batch_to_space if inverse else space_to_batch
+    expected = run(x, [2, 3], table[1:].tolist())
+    feeds = {"x": x, "p1": block, "p2": table}
+    for level in running.LEVELS:
+        (result,) = running.run(converted, feeds, level)
+        assert running.same_bits(result, expected)
+    assert onnx_spatial.verify(given, converted)
+
+
 def test_groups_are_merged_in_functions_and_branches_too():
     made = model("""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y)
         <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
@@ -306,6 +321,7 @@ def test_preparing_again_says_that_nothing_is_to_be_done():
     again = onnx_spatial.convert(prepared, mode="custom-op", strict=True)
     assert not again.changed
     assert [(s.action, s.strategy) for s in again.inspection.sites] == [("leave", None)]
+    assert not onnx_spatial.convert(prepared, mode="custom-op", strict=True).changed
 
 
 def test_conversion_proves_a_prepared_model_by_running_it():

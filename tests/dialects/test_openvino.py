@@ -53,6 +53,19 @@ def test_parameters_as_attributes(made):
     assert read(made).operator == SpaceToBatch((2, 2), ((1, 1), (0, 2)))
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        block("SpaceToBatch", None, [0, 1, 0], [0, 1, 2], block_shape=(1, 2, 2)),
+        block("SpaceToBatch", None, None, [0, 1, 2], block_shape=(1, 2, 2), pads_begin=(0, 1, 0)),
+        block("SpaceToBatch", [1, 2, 2], None, [0, 1, 2], pads_begin=(0, 1, 0)),
+    ],
+    ids=["block_shape", "block_shape and begins", "begins"],
+)
+def test_an_input_whose_parameter_is_an_attribute_is_left_out(made):
+    assert read(made).operator == SpaceToBatch((2, 2), ((1, 1), (0, 2)))
+
+
 def test_crops_as_attributes():
     made = block("BatchToSpace", block_shape=(1, 2, 1), crops_begin=(0, 1, 0), crops_end=(0, 0, 0))
     assert read(made).operator == BatchToSpace((2, 1), ((1, 0), (0, 0)))

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
+from onnx_spatial import convert
 from onnx_spatial.verify import verify
 from onnx_spatial.verify.extremes import moved_inputs
 from onnx_spatial.verify.program import Program
@@ -20,6 +21,53 @@ MOVES = """
 
 def test_inputs_that_are_only_moved() -> None:
     assert moved_inputs(Program(model(MOVES), ())) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("body", "moved"),
+    [
+        ("y = If(b) <then_branch = f () => (float[A,B] o) { o = Identity(x) }, "
+         "else_branch = h () => (float[C,D] p) { p = Transpose(x) }>", ["x"]),
+        ("y = If(b) <then_branch = f () => (float[A,B] o) { o = Identity(x) }, "
+         "else_branch = h () => (float[C,D] p) { p = Relu(x) }>", []),
+        ("y = Scan <num_scan_inputs = 1, body = f (float[3] r) => (float[3] o) "
+         "{ o = Identity(r) }> (x)", ["x"]),
+        ("s, y = Scan <num_scan_inputs = 1, body = f (float[3] a, float[3] r) => "
+         "(float[3] c, float[3] o) { o = Neg(a) c = Identity(r) }> (z, x)", []),
+        ("s, y = Scan <num_scan_inputs = 1, body = f (float[3] a, float[3] r) => "
+         "(float[3] c, float[3] o) { o = Identity(a) c = Identity(r) }> (z, x)", ["x", "z"]),
+        ("s, y = Loop(n, b, x) <body = f (int64 i, bool c, float[2,3] a) => "
+         "(bool d, float[2,3] e, float[2,3] o) { d = Identity(c) o = Identity(a) e = Identity(z2) }>",
+         ["x"]),
+        ("s, y = Loop(n, b, x) <body = f (int64 i, bool c, float[2,3] a) => "
+         "(bool d, float[2,3] e, float[2,3] o) { d = Identity(c) o = Relu(z2) e = Identity(a) }>",
+         []),
+    ],
+    ids=["both branches", "one branch", "scan", "hidden in a state", "states", "loop", "loop, other"],
+)  # fmt: skip
+def test_inputs_that_are_only_moved_in_bodies(body: str, moved: list[str]) -> None:
+    text = f"""
+        g (float[2,3] x, float[3] z, float[2,3] z2, int64 n, bool b) => (float[E,F] y)
+        {{ {body} }}
+    """
+    found = moved_inputs(Program(model(text), ()))
+    assert [name for name in found if name in ("x", "z")] == moved
+
+
+@pytest.mark.parametrize("through", ["int32", "double"])
+def test_numbers_that_are_lost_behind_a_scan_are_seen(through: str) -> None:
+    text = """
+        g (int64[T,N,4] x) => (int64[T,M,2] y) <int64[1] b = {2}, int64[1,2] p = {0, 0}> {
+            y = Scan <num_scan_inputs = 1, body = f (int64[N,4] r) => (int64[M,2] o) {
+                o = ai.onnx.converters.tensorflow.SpaceToBatchND (r, b, p) }> (x)
+        }
+    """
+    numbers = {"int32": 6, "double": 11}
+    cast = f"short = Cast<to = {numbers[through]}>(s) y = Cast<to = 7>(short)"
+    wrong = text.replace("y = Scan", "s = Scan").replace("}> (x)", "}> (x) " + cast)
+    right, broken = (convert(model(t), verify=False).model for t in (text, wrong))
+    assert verify(model(text), right)
+    assert verify(model(text), broken).status == "failed"
 
 
 def test_arithmetic_on_the_way_of_the_whole_is_seen() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.dialects.prepared import DOMAIN
 from onnx_spatial.verify.legal import corners, draw
 
 ND = "SpaceToBatchND", "BatchToSpaceND"
@@ -28,6 +30,13 @@ def openvino(op_type: str, shape: object, rank: int) -> NodeFacts:
     return NodeFacts(
         op_type, "", (InputFacts("float32", shape), *(InputFacts("uint8", (rank,)),) * 3)
     )
+
+
+def prepared(op_type: str, shape: object, rank: int) -> NodeFacts:
+    """Facts of a node of ours whose tables have an entry for the batch and come at run time."""
+    tables = (InputFacts("int64", (rank,)), InputFacts("int64", (rank, 2)))
+    inputs = (InputFacts("float32", shape), *tables)
+    return NodeFacts(op_type, DOMAIN, inputs, {"batch_entry": 1})
 
 
 def patches(shape: object, kernel: int, stride: int, rate: int, padding: str) -> NodeFacts:
@@ -60,6 +69,8 @@ NODES = {
     "one size twice": nd("SpaceToBatchND", ("N", "S", "S"), [2, 3], [[1, 0], [0, 0]]),
     "openvino": openvino("SpaceToBatch", (None,) * 4, 4),
     "openvino, inverse": openvino("BatchToSpace", None, 3),
+    "prepared": prepared("SpaceToBatch", (None,) * 4, 4),
+    "prepared, inverse": prepared("BatchToSpace", (None,) * 3, 3),
     "windows": patches((None, None, None, None), 3, 2, 2, "VALID"),
     "windows, padded": patches(("N", "H", "W", 5), 3, 4, 1, "SAME"),
     "windows, static": patches((1, 9, 8, 5), 3, 4, 1, "SAME"),
@@ -83,9 +94,7 @@ def test_draws(name: str) -> None:
             assert value.dtype == fact.dtype
         inputs = tuple(InputFacts.of(a) if a is not None else None for a in arrays[1:])
         data = InputFacts("float32", found.shape)
-        operator = read(NodeFacts(facts.op_type, "", (data, *inputs), facts.attributes)).bind(
-            arrays
-        )
+        operator = read(replace(facts, inputs=(data, *inputs))).bind(arrays)
         assert math.prod(operator.output_shape(found.shape)) > 0
         known = facts.inputs[0].shape
         if known is not None:
