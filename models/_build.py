@@ -179,29 +179,35 @@ def record(
         ("output", model.graph.output, outputs),
     ):
         for index, (value, array) in enumerate(zip(values, arrays, strict=True)):
-            tensor = numpy_helper.from_array(np.ascontiguousarray(array), value.name)
-            if tensor.data_type != value.type.tensor_type.elem_type:
-                raise SystemExit(f"{folder.name}: {value.name} is recorded in another type")
-            (data / f"{kind}_{index}.pb").write_bytes(tensor.SerializeToString(deterministic=True))
+            (data / f"{kind}_{index}.pb").write_bytes(recorded(value, array, folder.name))
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString(deterministic=True))
 
     print(f"{folder.name}: {path.stat().st_size} bytes, {found}, differs by at most {worst:.1e}")
 
 
+def recorded(value: onnx.ValueInfoProto, array: Array, name: str) -> bytes:
+    """The file that holds an input or output of the model called `name`."""
+    tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
+    if tensor.data_type != value.type.tensor_type.elem_type:
+        raise SystemExit(f"{name}: {value.name} is recorded in another type")
+    return tensor.SerializeToString(deterministic=True)
+
+
 def spatial_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """Every spatial node of the main graph, of the subgraphs and of the local functions."""
-    yield from (node for node in _all_nodes(model.graph.node) if _spatial_name(node))
+    yield from (node for node in all_nodes(model.graph.node) if _spatial_name(node))
     for function in model.functions:
-        yield from (node for node in _all_nodes(function.node) if _spatial_name(node))
+        yield from (node for node in all_nodes(function.node) if _spatial_name(node))
 
 
-def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those in their subgraphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(graph.node)
+                yield from all_nodes(graph.node)
 
 
 def _spatial_name(node: onnx.NodeProto) -> str | None:

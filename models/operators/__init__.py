@@ -1,0 +1,1 @@
+"""A grid of tiny models: every operator in every spelling, in every form that a model gives it."""

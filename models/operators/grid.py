@@ -1,0 +1,149 @@
+"""The grid: rows (operator and spelling), columns (forms), and what is in each cell.
+
+Pure Python, onnx and numpy: importable where neither TensorFlow nor OpenVINO is installed. Element
+types, opsets, domains and parameter types are dealt out to the cells in turn, so that each of them
+meets every operator somewhere.
+
+    from operators import grid
+    for cell in grid.CELLS:
+        grid.model(cell), grid.feeds(cell, rng)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+from operators.blocks import BlockRow
+from operators.cells import IR_VERSIONS, Cell
+from operators.columns import FORMS, STATIC
+from operators.feeding import feeds, recorded
+from operators.forms import model
+from operators.spellings import ROWS, Row
+from operators.values import TYPES
+from operators.windows import PatchRow
+
+_OPSETS = (17, 11, 13, 21, 15, 18, 12, 23, 19)
+#: Starts with the types of which runtimes have fewest kernels.
+_DEALT = (
+    "float32", "string", "float16", "bool", "int64", "uint16", "bfloat16",
+    "float64", "int16", "uint32", "int32", "uint64", "uint8", "int8",
+)  # fmt: skip
+#: What OpenVINO's CPU plugin moves without looking at it.
+_OPENVINO_TYPES = frozenset({"float32", "float16", "int8", "uint8", "int32"})
+
+RECORDERS = {
+    "T": "TensorFlow's eager kernel",
+    "I": "TensorFlow's eager kernel, which moves the elements' numbers: it has no kernel for their type",
+    "O": "OpenVINO's CPU plugin",
+}
+
+
+def recorder(cell: Cell) -> str:
+    """Who records the spatial nodes of a cell: a key of `RECORDERS`."""
+    spelled = cell.row.dialect == "openvino"
+    if spelled and cell.dtype in _OPENVINO_TYPES:
+        return "O"
+    return "I" if cell.dtype in ("bool", "string") else "T"
+
+
+def imported(cell: Cell) -> bool:
+    """Whether the model says that it uses the domain of the spatial nodes."""
+    return cell.imported or cell.domain in ("", "ai.onnx")
+
+
+def _cells() -> Iterator[Cell]:
+    waiting: dict[str, list[str]] = {row.operator: [] for row in ROWS}
+    opsets = cycle(_OPSETS)
+    stored = {row.operator: cycle(("uint8", "int8")) for row in ROWS}
+    for number, row in enumerate(ROWS):
+        domains, types = cycle(row.domains), cycle(row.types)
+        quantised = next(stored[row.operator])
+        for column, form in enumerate(FORMS):
+            if row.missing(form):
+                continue
+            if form == "quantised":
+                dtype = "float32"
+            elif form == "quantised_integers":
+                dtype = ""
+            else:
+                dtype = _dealt(waiting[row.operator], row, form)
+            allowed = _opsets(form, dtype or quantised, quantised)
+            opset = next(o for o in opsets if o in allowed)
+            axes = _axes(row, form, number + column)
+            tables = 3 if isinstance(row, BlockRow) and row.style == "axes" else 2
+            yield Cell(
+                row,
+                form,
+                dtype or quantised,
+                quantised,
+                axes,
+                tuple(islice(types, tables)),
+                opset,
+                IR_VERSIONS[opset],
+                next(domains),
+                imported=(number + 2 * column) % 7 != 0,
+            )
+            if column % 3 == 0:
+                next(types)  # else no two parameters of a node would ever have different types
+
+
+def _dealt(waiting: list[str], row: Row, form: str) -> str:
+    """The next element type that a cell can have; others wait for the next cell."""
+    while True:
+        for position, dtype in enumerate(waiting):
+            # Strings that the turns of a Loop give end the process in onnxruntime 1.23, and some of
+            # them are empty in 1.31 (microsoft/onnxruntime#29397).
+            if row.takes(dtype) and (dtype, form) != ("string", "subgraph_loop"):
+                return waiting.pop(position)
+        waiting += _DEALT
+
+
+def _opsets(form: str, dtype: str, stored: str) -> range:
+    """Versions of ONNX in which a cell can be said."""
+    if form == "quantised" and stored == "int8":
+        # From 21 on onnxruntime 1.31 refuses DequantizeLinear (int8) -> Reshape -> Gather, which is
+        # standard ONNX (microsoft/onnxruntime#25526).
+        return range(11, 21)
+    if dtype == "bfloat16":
+        return range(16 if form.startswith("subgraph") else 13, 24)
+    return range(13 if form == "function" else 11, 24)
+
+
+def _axes(row: Row, form: str, turn: int) -> int:
+    if form in STATIC:
+        return STATIC[form]
+    if isinstance(row, PatchRow):
+        return row.dims[turn % len(row.dims)]
+    return 2 if row.style == "size" else (2, 1, 2, 3)[turn % 4]
+
+
+CELLS = tuple(_cells())
+#: (row, form) -> why there is no such cell.
+MISSING = {
+    (row.name, form): reason for row in ROWS for form in FORMS if (reason := row.missing(form))
+}
+
+
+def get(name: str) -> Cell:
+    """A cell by its name, "row/form"."""
+    return _BY_NAME[name]
+
+
+_BY_NAME = {cell.name: cell for cell in CELLS}
+
+__all__ = [
+    "CELLS",
+    "FORMS",
+    "MISSING",
+    "RECORDERS",
+    "ROWS",
+    "TYPES",
+    "Cell",
+    "feeds",
+    "get",
+    "imported",
+    "model",
+    "recorded",
+    "recorder",
+]
