@@ -109,8 +109,9 @@ def behind(
 
 
 def attribute(node: onnx.NodeProto, name: str) -> Any:
-    """Value of an attribute; None if there is none."""
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
+    """Value of an attribute; None if there is none, or a caller of the function around it has it."""
+    found = (a for a in node.attribute if a.name == name and not a.ref_attr_name)
+    return next(map(helper.get_attribute_value, found), None)
 
 
 def set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:

@@ -16,7 +16,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -26,6 +26,7 @@ from random import Random
 if __name__ in ("__main__", "__mp_main__"):  # what pytest's `pythonpath` does
     _TESTS = Path(__file__).parents[1]
     sys.path[:0] = [str(_TESTS), str(_TESTS / "campaign"), str(_TESTS / "mutation")]
+    sys.path.append(str(_TESTS.parent / "models"))
 
 import judging
 import mutations
@@ -169,15 +170,22 @@ def flagged(subject: str, strategy: str | None, fuse: bool, seeds: range) -> lis
     return [(v.status, v.message) for v in verdicts]
 
 
-def forms() -> Iterator[tuple[str, str | None, bool]]:
-    """Every subject in every form that makes a model of its own."""
-    for subject in subjects.NAMES:
+def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[tuple[str, str | None, bool]]:
+    """Subjects in every form that makes a model of its own."""
+    for subject in names:
         seen = set()
         for strategy, fuse in FORMS:
             data = _right(subject, strategy, fuse).SerializeToString(deterministic=True)
             if data not in seen:
                 seen.add(data)
                 yield subject, strategy, fuse
+
+
+def cells(number: int, seed: int) -> Iterator[tuple[str, str | None, bool]]:
+    """So many cells of the zoo's grid, each in one form, drawn at random."""
+    rng = Random(f"cells {seed}")
+    for subject in rng.sample(subjects.CELLS, min(number, len(subjects.CELLS))):
+        yield rng.choice(list(forms([subject])))
 
 
 def table(found: list[Outcome]) -> str:
@@ -215,10 +223,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-j", type=int, default=2)
     parser.add_argument("--save", type=Path, help="write every outcome as JSON")
-    parser.add_argument("--only", nargs="*", default=[], help="subjects")
+    parser.add_argument("--only", nargs="*", default=[], help="subjects, or cells of the grid")
+    parser.add_argument("--cells", type=int, default=0, help="so many cells of the grid instead")
     options = parser.parse_args()
     started = time.monotonic()
-    made = [f for f in forms() if not options.only or f[0] in options.only]
+    if options.cells:
+        made = list(cells(options.cells, options.seed))
+    else:
+        made = list(forms(options.only or subjects.NAMES))
     context = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(options.j, mp_context=context) as pool:
         jobs = [pool.submit(run, *form, options.share, options.seed) for form in made]

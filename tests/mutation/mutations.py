@@ -6,6 +6,7 @@ from them. Whether a mutant behaves otherwise than the original is not known her
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -436,13 +437,17 @@ def channel_order(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutation
     for site in structure.nodes(original):
         if not site.op_type.startswith("Extract"):
             continue
-        first = attribute(site, "sizes") is not None  # OpenVINO's, channels first
-        positions = int(np.prod(attribute(site, "sizes") or attribute(site, "ksizes")))
-        axis = 1 if first else 4 if "Volume" in site.op_type else 3
+        found = _windows(site)
+        if found is None:
+            continue
+        kernel, first = found
+        positions, rank = int(np.prod(kernel)), len(kernel) + 3
+        axis = 1 if first else rank - 2
 
-        def order(source: str, target: str, k=positions, axis=axis) -> list[onnx.NodeProto]:
+        def order(
+            source: str, target: str, k=positions, axis=axis, rank=rank
+        ) -> list[onnx.NodeProto]:
             shape, lead, tail, split, wide, turned = (f"{source}_{w}" for w in "sltpwx")
-            rank = 5 if axis == 1 else axis + 2
             return [
                 helper.make_node("Shape", [source], [shape]),
                 helper.make_node("Shape", [source], [tail], start=axis + 1),
@@ -459,6 +464,17 @@ def channel_order(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutation
             yield from _behind_value(
                 model, site.output[0], order, f"{_label(site)}: channels in torch's order"
             )
+
+
+def _windows(site: onnx.NodeProto) -> tuple[list[int], bool] | None:
+    """(kernel, whether channels come first) of a patch operator; None if a caller has them."""
+    if (prepared := attribute(site, "parameters")) is not None:
+        given = json.loads(prepared)
+        return given["kernel"], given["layout"] == "channels_first"
+    if (sizes := attribute(site, "sizes")) is not None:
+        return sizes, True
+    ksizes = attribute(site, "ksizes")
+    return None if ksizes is None else (ksizes[1:-1], False)
 
 
 def batch_order(model: onnx.ModelProto, original: onnx.ModelProto) -> Mutations:
@@ -550,28 +566,21 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 #: Attributes that say what an operator does.
-_PARAMETERS = "rates ksizes sizes padding auto_pad block_shape paddings crops".split()
+_PARAMETERS = (
+    "rates ksizes sizes padding auto_pad block_shape paddings crops "
+    "pads_begin pads_end crops_begin crops_end parameters"
+).split()
 
 
 def misread(original: onnx.ModelProto) -> Mutations:
     """Originals with other parameters; what they are converted to is a wrong conversion."""
     for spot in spots(original):
         node = spot.node
-        if node.op_type not in structure.SPATIAL and len(node.input) != 3:
-            continue
-        if node.op_type not in (*structure.SPATIAL, "SpaceToDepth", "DepthToSpace"):
+        leftover = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) == 3
+        if not leftover and node.op_type not in (*structure.SPATIAL, "ExtractPatches"):
             continue
         name = _label(node)
-        for key in (
-            "rates",
-            "ksizes",
-            "sizes",
-            "padding",
-            "auto_pad",
-            "block_shape",
-            "paddings",
-            "crops",
-        ):
+        for key in _PARAMETERS:
             for wrong in _other_values(key, attribute(node, key)):
                 yield Mutation(
                     f"{name}: {key} {wrong}",
@@ -608,7 +617,12 @@ def misread(original: onnx.ModelProto) -> Mutations:
 
 
 def _other_values(key: str, old: object) -> Iterator[object]:
-    if isinstance(old, bytes):
+    if key == "parameters" and old is not None:
+        given = json.loads(old)
+        for field in ("kernel", "strides", "rates"):
+            for wrong in _other_values(field, given[field]):
+                yield json.dumps({**given, field: wrong})
+    elif isinstance(old, bytes):
         texts = {
             b"SAME": b"VALID",
             b"VALID": b"SAME",

@@ -1,4 +1,4 @@
-"""What is converted and then broken: the zoo, and small models of every element type.
+"""What is converted and then broken: the zoo with its grid, and small models of every element type.
 
 A subject knows which inputs are legal by itself: nothing here asks the package for sizes.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import onnx
 import sampling
+from operators import grid
 
 ZOO = Path(__file__).parents[2] / "models"
 
@@ -26,7 +27,7 @@ class Subject:
     """A model and what may be fed to it.
 
     Attributes:
-        name: folder of the zoo, or what the model is.
+        name: folder of the zoo, "row/form" of its grid, or what the model is.
         model: the original.
         feeds: draws legal inputs; sizes vary as far as the model lets them.
         arithmetic: whether outputs are behind floating-point arithmetic.
@@ -193,9 +194,14 @@ def get(name: str) -> Subject:
     """A subject by name."""
     if name in _MOVEMENT:
         return _moved(name)
+    if name in CELLS:
+        cell = grid.get(name)
+        return Subject(name, grid.model(cell), partial(grid.feeds, cell), arithmetic=False)
     model = onnx.load(str(ZOO / name / "model.onnx"))
     return Subject(name, model, _FEEDS[name], arithmetic=True)
 
 
 #: Names of all subjects; a model of the zoo that nothing is known of here is left out.
 NAMES = (*_FEEDS, *_MOVEMENT)
+#: Names of the cells of the zoo's grid, which are too many to be looked at in every form.
+CELLS = tuple(cell.name for cell in grid.CELLS)

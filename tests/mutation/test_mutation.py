@@ -1,7 +1,8 @@
 """`verify` notices every wrong version of a converted model, and none of the right ones.
 
 pytest tests/mutation               a sample: one mutant of each class for some models
-pytest -m slow tests/mutation       1,700 mutants of all models and forms, 2,000 runs of right ones
+pytest -m slow tests/mutation       1,700 mutants of all models and forms, 2,000 runs of right ones, and
+                                    some mutants of every cell of the grid
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import mutating
 import pytest
 import subjects
 from mutating import Outcome
+from operators import grid
 
 #: Small models that cover all classes between them.
 SAMPLE = (
@@ -21,6 +23,9 @@ SAMPLE = (
     ("s2b_float", "slices", False),
     ("patches_uint8", "gather", False),
     ("s2b_int64_dynamic_pads", None, True),
+    ("openvino_space_to_batch/computed", None, True),
+    ("tf_batch_to_space_nd/subgraph_loop", "transpose", False),
+    ("tf_extract_volume_patches_same/function", None, True),
 )
 
 
@@ -63,4 +68,15 @@ def test_no_right_conversion_is_flagged(subject: str) -> None:
     each = -(-110 // len(forms))
     verdicts = [v for form in forms for v in mutating.flagged(*form, range(1, 1 + each))]
     assert len(verdicts) >= 110
+    assert [v for v in verdicts if v[0] != "passed"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [row.name for row in grid.ROWS])
+def test_mutants_of_the_grid_are_noticed(row: str) -> None:
+    made = [form for form in mutating.cells(len(grid.CELLS), 0) if form[0].startswith(f"{row}/")]
+    found = [o for form in made for o in mutating.run(*form, share=1, seed=0)]
+    assert sum(bool(o.differs) for o in found) >= 20
+    assert not missed(found), "\n".join(missed(found))
+    verdicts = [v for form in made for v in mutating.flagged(*form, range(1, 4))]
     assert [v for v in verdicts if v[0] != "passed"] == []
