@@ -56,8 +56,22 @@ def _advice(result: Verification) -> str:
             "a node that is no spatial operator was changed: take the model as `onnx-spatial convert` "
             "wrote it, or look for the tool that edited it since"
         )
+    if difference.kind in ("model", "output") and difference.optimised and _right_as_it_is(result):
+        return (
+            "without optimisations nothing differs: onnxruntime's optimizer is at fault. See whether "
+            "another form passes (--prefer transpose, --prefer slices), or write it with --no-verify "
+            "and run it without optimisations (graph_optimization_level ORT_DISABLE_ALL; for a "
+            "quantised model the session option session.disable_quant_qdq = 1 may be enough)"
+        )
     return (
         "convert again with --no-fuse, and if that differs too with --prefer transpose; where one of "
         "them passes use it, and in any case report the first line above, with the folder that "
         "--reproducer DIR saves"
     )
+
+
+def _right_as_it_is(result: Verification) -> bool:
+    """Whether nothing differs without onnxruntime's optimisations, neither outputs nor sites."""
+    plain = [output for output in result.outputs if not output.optimised]
+    checks = [check for site in result.sites for check in site.checks if not check.optimised]
+    return bool(plain) and all(found.passed for found in (*plain, *checks))
