@@ -3,8 +3,10 @@
     original   x -> [Conv, weights w]  -> c          converted   x -> [Conv, weights w'] -> c
 
 A conversion leaves the rest of a model alone. Where it did not, the outputs of the whole say little: a
-wrong weight may change them by less than what rounding may do in a deep net. So what leads to the value
-of such a node is compared as a region is (`region`), by the magnitudes of what is summed there.
+wrong weight may change them by less than what rounding may do in a deep net, a branch may never be
+taken, and a limit that the original does not have may be beyond the usual numbers. So what leads to
+the value of such a node is compared as a region is (`region`), by the magnitudes of what is summed
+there, and on numbers that are seldom: thousands, thousandths, equal ones, NaNs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnx_spatial.graph import files, walk
+from onnx_spatial.verify.graphs import Graphs
 from onnx_spatial.verify.merged import Merged
 from onnx_spatial.verify.proof import Proof
 from onnx_spatial.verify.report import Check, Difference
@@ -23,8 +26,8 @@ from onnx_spatial.verify.rest import Comparison
 from onnx_spatial.verify.slices import Converted
 from onnx_spatial.verify.values import Array
 
-#: Nodes of the main graph that are compared so, and seconds that this may take: a model that another
-#: tool wrote anew differs everywhere.
+#: Nodes that are compared so, and seconds that this may take: a model that another tool wrote anew
+#: differs everywhere.
 MOST_NODES = 64
 SECONDS = 10.0
 
@@ -35,24 +38,41 @@ class Changed:
 
     Attributes:
         node: it, in the original.
+        place: where it stands.
+        proof: compares it in a run of the whole; None if nothing can.
         difference: the first comparison that failed, if one did.
+        gap: what is not known of it, and has to be.
     """
 
     node: onnx.NodeProto
+    place: walk.Place
+    proof: Proof | None = None
     difference: Difference | None = None
+    gap: str | None = None
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Take note of a comparison of what leads to its value."""
         if check.passed or self.difference is not None:
             return
-        message = (
-            f"{self.node.op_type} node {walk.label(self.node)!r} (main graph) is not the original's, "
-            f"and what it gives differs: {check.reason}"
-        )
-        place = walk.Place()
+        message = f"{self._is_another}, and what it gives differs: {check.reason}"
         self.difference = Difference(
-            "value", value, str(place), message, dict(inputs), value, place, check.optimised
+            "value",
+            value,
+            str(self.place),
+            message,
+            dict(inputs),
+            value,
+            self.place,
+            check.optimised,
         )
+
+    def leave(self, reason: str) -> None:
+        """Take note that it could not be compared."""
+        self.gap = f"{self._is_another}, and could not be compared: {reason}"
+
+    @property
+    def _is_another(self) -> str:
+        return f"{self.node.op_type} node {walk.label(self.node)!r} ({self.place}) is not the original's"
 
 
 def compare(
@@ -61,53 +81,62 @@ def compare(
     converted: Converted,
     merged: Merged,
     proven: Collection[int],
-) -> list[tuple[Changed, Proof]]:
-    """Compare the nodes of the main graph that are not the original's; each with what can compare it
-    in a run of the whole as well.
+    elsewhere: Collection[int] = (),
+) -> list[Changed]:
+    """Compare the nodes that are not the original's.
+
+    Those in branches and loops may take part in no run of the whole: what could not be compared of
+    these is a gap.
 
     Args:
         before, after: the two models.
         converted: the converted one by name.
         merged: compares regions.
         proven: nodes that something else was proven to stand for, by position in `walk.nodes`.
+        elsewhere: nodes of which somebody else says whether they were compared.
     """
-    found: list[tuple[Changed, Proof]] = []
+    found: list[Changed] = []
+    outputs = {v.name for v in before.proto.graph.output}
     deadline = time.monotonic() + SECONDS
-    nodes = (
-        node
-        for node in _changed(before, after, proven)
+    for index, node, place in _changed(before, after, converted, proven):
+        name, inner = node.output[0], bool(place.steps) and index not in elsewhere
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
-        if converted.computes(node.output[0]) and not merged.is_size(node.output[0])
-    )
-    for number, node in enumerate(nodes):
-        if number == MOST_NODES or time.monotonic() > deadline:
-            break
-        changed = Changed(node)
-        proof, compared = merged.compared(walk.Place(), node.output[0])
-        for each in compared:
-            changed.record(each.check, each.feeds, node.output[0])
-        if proof is not None:
-            found.append((changed, proof))
+        if merged.is_size(name, place) and not place.steps and name not in outputs:
+            continue
+        changed = Changed(node, place)
+        found.append(changed)
+        if len(found) > MOST_NODES or time.monotonic() > deadline:
+            if inner:
+                changed.leave("there are too many of them")
+            continue
+        outcome = merged.compared(place, name)
+        for each in outcome.compared:
+            changed.record(each.check, each.feeds, name)
+        changed.proof = outcome.proof
+        if outcome.reason is not None and (inner or outcome.doubtful):
+            changed.leave(outcome.reason)
     return found
 
 
 def _changed(
-    before: files.Source, after: files.Source, proven: Collection[int]
-) -> Iterator[onnx.NodeProto]:
-    """Nodes of the main graph whose message, or a constant that they read, is another one."""
+    before: files.Source, after: files.Source, converted: Converted, proven: Collection[int]
+) -> Iterator[tuple[int, onnx.NodeProto, walk.Place]]:
+    """Positions of the nodes whose message, or a constant that they read, is another one, with them."""
     same = Comparison(before.folder, after.folder or before.folder)
-    held = {node.output[0]: node for node in after.proto.graph.node if node.output}
-    stored, now = (
-        {t.name: t for t in source.proto.graph.initializer} for source in (before, after)
-    )
+    original = Graphs(before.proto)
     for index, (place, _, node) in enumerate(walk.nodes(before.proto)):
-        if place != walk.Place() or index in proven or not node.output or not node.output[0]:
+        if index in proven or not node.output or not node.output[0]:
             continue
-        found = held.get(node.output[0])
-        if found is None:
+        if not converted.computes(node.output[0], place):
             continue
-        constants = [n for n in node.input if n in stored]
-        if not same.nodes(node, found) or not all(
-            n in now and same.tensors(stored[n], now[n]) for n in constants
-        ):
-            yield node
+        found = converted.find(node.output[0], place)
+        if not isinstance(found, onnx.NodeProto) or not same.nodes(node, found):
+            yield index, node, place
+            continue
+        for name in node.input:
+            stored, now = original.find(name, place), converted.find(name, place)
+            if isinstance(stored, onnx.TensorProto) and not (
+                isinstance(now, onnx.TensorProto) and same.tensors(stored, now)
+            ):
+                yield index, node, place
+                break

@@ -137,12 +137,17 @@ def _verify(
     else:
         proven = {f.index for f in known}.union(*(s.replaced for s in sites))
         proven |= {s.finding.index for s in refused if s.result.checks}
-        others = changed.compare(before, after, model, merged, proven)
-        in_place = InPlace(sites, original, model, [*merged.left, *others])
+        elsewhere = {s.finding.index for s in refused}
+        others = changed.compare(before, after, model, merged, proven, elsewhere)
+        watched = [(other, other.proof) for other in others if other.proof is not None]
+        in_place = InPlace(sites, original, model, [*merged.left, *watched])
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
-        for other, _ in others:
+        whole.failures += interface.misdeclared(before.proto, after.proto, whole.outputs)
+        for other in others:
             if other.difference is not None:
                 whole.fail(other.difference.message, other.difference)
+            elif other.gap is not None:
+                whole.gaps.append(other.gap)
     _check_rules(known, whole)
     sites = sorted([*sites, *refused], key=lambda site: site.finding.index)
     result = _conclude(sites, whole)

@@ -16,11 +16,13 @@ from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify.values import (
     BOOL,
     Array,
+    Spread,
     constant_value,
     dtype_name,
     element_type_of,
     is_float,
     plain,
+    spread,
 )
 
 _BOTH = (True, False)
@@ -154,12 +156,14 @@ class Assignment:
         values: inputs whose values matter to a site, and overridden initializers.
         mode: how integer inputs are filled, see `values.INTEGER_MODES`.
         number: of the run; another run is filled otherwise.
+        spread: which numbers beyond the usual ones, if any.
     """
 
     sizes: Mapping[str, int]
     values: Mapping[str, Array] = field(default_factory=dict)
     mode: str = "wide"
     number: int = 0
+    spread: Spread | None = None
 
     def shape(self, wanted: GraphInput) -> tuple[int, ...]:
         """The shape of an input."""
@@ -170,6 +174,7 @@ class Assignment:
 def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
     """The arrays of one run, by input name; initializers keep their default unless assigned."""
     arrays: dict[str, Array] = {}
+    flags = 0
     for position, wanted in enumerate(inputs):
         if wanted.name in assignment.values:
             arrays[wanted.name] = assignment.values[wanted.name]
@@ -179,7 +184,11 @@ def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> di
             shape = assignment.shape(wanted)
             array = plain(wanted.element_type, shape, rng, assignment.mode)
             if wanted.element_type == BOOL and array.size == 1:
-                array[...] = _BOTH[assignment.number % 2]  # both ways of an If, not one by luck
+                # Both ways of an If, not one by luck; of two of them all four.
+                array[...] = _BOTH[(assignment.number >> flags) % 2]
+                flags += 1
+            if assignment.spread is not None:
+                array = spread(array, assignment.spread, rng)
             arrays[wanted.name] = array
     return arrays
 
@@ -188,6 +197,7 @@ def overrides(
     inputs: Sequence[GraphInput], skip: set[str], folder: str, seed: int
 ) -> dict[str, Array]:
     """Other values than the default for the float initializers that may be overridden."""
+    # Of whole numbers not every one is legal: see `whole_overrides`.
     found = {}
     for position, wanted in enumerate(inputs):
         if wanted.default is None or wanted.name in skip:
@@ -200,4 +210,20 @@ def overrides(
         scale = float(np.abs(default.astype(np.float64)).max()) or 1.0
         noise = plain(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
         found[wanted.name] = (default.astype(np.float64) + noise).astype(default.dtype)
+    return found
+
+
+def whole_overrides(
+    inputs: Sequence[GraphInput], skip: set[str], folder: str
+) -> dict[str, list[Array]]:
+    """Values worth trying for the integers and bools that may be overridden, by name."""
+    found = {}
+    for wanted in inputs:
+        if wanted.default is None or wanted.name in skip:
+            continue
+        default = constant_value(wanted.default, folder)
+        if default.dtype == np.bool_ and default.size:
+            found[wanted.name] = [np.asarray(~default)]
+        elif default.dtype.kind in "iu" and default.size:
+            found[wanted.name] = [np.asarray(v, default.dtype) for v in (default + 1, default - 1)]
     return found

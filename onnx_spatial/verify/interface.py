@@ -1,12 +1,14 @@
-"""What can be told apart without a run: names, order and element types of inputs and outputs."""
+"""How models are used: names, order and types of inputs and outputs, as they declare them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import onnx
 
 from onnx_spatial.graph import shapes
+from onnx_spatial.ops.shapes import Dim, show
+from onnx_spatial.verify.report import OutputResult
 
 
 def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[str]:
@@ -22,6 +24,28 @@ def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[s
         if value.name not in fed:
             found.append(f"initializer {value.name!r} can no longer be overridden")
     return found
+
+
+def misdeclared(
+    original: onnx.ModelProto, converted: onnx.ModelProto, outputs: Iterable[OutputResult]
+) -> list[str]:
+    """One line for each output whose declaration a run contradicts, where the original's fits."""
+    before, after = ({v.name: v.type for v in m.graph.output} for m in (original, converted))
+    found = {}
+    for output in outputs:
+        was, now = (shapes.dims(types.get(output.name)) for types in (before, after))
+        if now is not None and not _fits(now, output.shape) and _fits(was, output.shape):
+            declared = f"output {output.name!r} is declared as {show(now)}"
+            found.setdefault(output.name, f"{declared}, and gives {show(output.shape)}")
+    return list(found.values())
+
+
+def _fits(declared: Sequence[Dim] | None, shape: Sequence[int]) -> bool:
+    if declared is None:
+        return True
+    return len(declared) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
+    )
 
 
 def _compare(

@@ -26,6 +26,15 @@ _TRIES = 60
 #: How many sizes one axis gets, over as many draws.
 _SIZES = 14
 
+#: Draws for a node with blocks, and for one some of whose parameters come at run time.
+_USUAL_TURNS, _PARAMETER_TURNS = 3, 9
+
+#: Blocks that come at run time, after some usual draws: of even axes and of odd ones.
+_BLOCKS = ((1, 1), (4, 1), (2, 2), (3, 4), (5, 2))
+
+#: Pads and crops that come at run time are up to so many blocks, by the number of the draw.
+_BLOCKS_OF_PADDING = (1, 1, 0, 3)
+
 #: Cells of a blocked axis beyond the fewest possible, for neighbouring axes in turn.
 _CELLS = (1, 2, 3, 1, 2, 0)
 
@@ -34,18 +43,23 @@ _CELLS = (1, 2, 3, 1, 2, 0)
 class Draw:
     """Sizes of the data and values of the parameters that come at run time, by input number.
 
-    `elements` is the larger of what goes in and what comes out.
+    `elements` is the larger of what goes in and what comes out. An `unusual` draw tells only of a
+    lowering that runs at usual sizes; a `large` one is for one element type, as what it shows does not
+    depend on that.
     """
 
     shape: tuple[int, ...]
     parameters: dict[int, Array]
     elements: int = 0
+    unusual: bool = False
+    large: bool = False
 
 
-def corners(call: Call) -> int:
-    """How many draws meet all kinds of sizes that a node treats differently."""
+def turns(call: Call) -> int:
+    """How many draws meet all kinds of sizes and parameters that a node treats differently."""
     if isinstance(call, BlockCall):
-        return 3
+        vectors = (call.block, call.begins, call.ends)
+        return _USUAL_TURNS if all(v.values is not None for v in vectors) else _PARAMETER_TURNS
     if call.operator.auto_pad == "valid":
         return 8
     return max(8, min(_SIZES, 4 + max(call.operator.strides)))
@@ -109,12 +123,14 @@ def _blocks(
         if call.block.values is not None:
             b = call.block.values[axis]
         elif call.kind is BatchToSpace:
-            b = _divisor(dims[0], rng)
+            b = _divisor(dims[0], rng, number, axis)
         else:
             known = isinstance(size, int) and low is not None and high is not None
-            b = _divisor(size + low + high if known else None, rng)  # type: ignore[operator]
+            padded = size + low + high if known else None  # type: ignore[operator]
+            b = _divisor(padded, rng, number, axis)
         pair = _pads if call.kind is SpaceToBatch else _crops
-        low, high = pair(size if isinstance(size, int) else None, b, low, high, rng)
+        most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
+        low, high = pair(size if isinstance(size, int) else None, b, low, high, most, rng)
         block.append(b)
         begins.append(low)
         ends.append(high)
@@ -129,29 +145,41 @@ def _blocks(
     return _with_sizes(dims, parameters, operator, number + attempt)
 
 
-def _divisor(size: Dim, rng: np.random.Generator) -> int:
+def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
     """A block size that a known size does not exclude."""
     if not isinstance(size, int) or size == 0:
-        return int(rng.integers(2, 4))
+        if number < _USUAL_TURNS:
+            return int(rng.integers(2, 4))
+        return _BLOCKS[number % len(_BLOCKS)][axis % 2]
     return int(rng.choice([d for d in range(1, min(size, 8) + 1) if size % d == 0]))
 
 
 def _pads(
-    size: int | None, block: int, low: int | None, high: int | None, rng: np.random.Generator
+    size: int | None,
+    block: int,
+    low: int | None,
+    high: int | None,
+    most: int,
+    rng: np.random.Generator,
 ) -> tuple[int, int]:
     if low is None and high is not None and size is not None:
         return (-size - high) % block, high
     if low is None:
-        low = int(rng.integers(0, block + 1))
+        low = int(rng.integers(0, most + 1))
     if high is None and size is not None:
         return low, (-size - low) % block + block * int(rng.integers(0, 2))
-    return low, int(rng.integers(0, block + 1)) if high is None else high
+    return low, int(rng.integers(0, most + 1)) if high is None else high
 
 
 def _crops(
-    size: int | None, block: int, low: int | None, high: int | None, rng: np.random.Generator
+    size: int | None,
+    block: int,
+    low: int | None,
+    high: int | None,
+    most: int,
+    rng: np.random.Generator,
 ) -> tuple[int, int]:
-    room = block if size is None else min(block, max(0, (size * block - 1) // 2))
+    room = most if size is None else min(most, max(0, (size * block - 1) // 2))
     if low is None:
         low = int(rng.integers(0, room + 1))
     return low, int(rng.integers(0, room + 1)) if high is None else high

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from onnx_spatial.graph import files, walk
 from onnx_spatial.verify.proof import Compared, Proof
 from onnx_spatial.verify.region import Region, Regions
 from onnx_spatial.verify.sites import Site
+
+#: How reasons begin where a difference was seen of which it is not known whether it matters.
+_DIFFERS = "it differs"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a part of a model that was compared.
+
+    Attributes:
+        proof: can compare it in a run of the whole; None if nothing can.
+        compared: the comparisons on made-up data.
+        reason: why there are none.
+        doubtful: whether it was seen to differ, where it may not matter.
+    """
+
+    proof: Proof | None = None
+    compared: Sequence[Compared] = ()
+    reason: str | None = None
+    doubtful: bool = False
 
 
 class Merged:
@@ -38,6 +59,7 @@ class Merged:
         self._domains = domains
         self._seed = seed
         self._outcomes: dict[tuple[object, str], list[Compared] | str] = {}
+        self._unconfirmed: set[object] = set()
         self.left: list[tuple[Site, Proof]] = []
 
     def check(self, site: Site) -> None:
@@ -63,11 +85,11 @@ class Merged:
             site.record(each.check, each.feeds, value)
         site.replaced.update(*(r.replaced for r in regions))
 
-    def compared(self, place: walk.Place, output: str) -> tuple[Proof | None, Sequence[Compared]]:
+    def compared(self, place: walk.Place, output: str) -> Outcome:
         """Compare all that leads to a value from the nearest values that both models have.
 
-        The second are the comparisons on made-up data; the first can compare it in a run of the whole,
-        None if nothing can.
+        Unlike a site's, the nodes there are none that a conversion has to touch: they are compared on
+        numbers that are seldom as well.
 
         Args:
             place: graph that holds it.
@@ -75,31 +97,55 @@ class Merged:
         """
         region = self._regions.at(place, output)
         if isinstance(region, str):
-            return None, ()
-        outcome = self._outcome(region)
-        return self._proof(region), () if isinstance(outcome, str) else outcome
+            return Outcome(reason=region)
+        found = self._outcome(region)
+        if not isinstance(found, str) and not _differs(found):
+            found = self._spread(region, found)
+        if isinstance(found, str):
+            return Outcome(self._proof(region), (), found, found.startswith(_DIFFERS))
+        return Outcome(self._proof(region), found)
 
-    def is_size(self, name: str) -> bool:
-        """Whether a value of the main graph may be sizes or amounts by its type."""
-        return self._regions.is_size(name, walk.Place())
+    def is_size(self, name: str, place: walk.Place) -> bool:
+        """Whether a value may be sizes or amounts by its type."""
+        return self._regions.is_size(name, place)
 
     def _outcome(self, region: Region) -> list[Compared] | str:
         key = (region.place, region.output)
         if key not in self._outcomes:
             found = self._compared(region)
             if _differs(found) and not region.settled:
+                self._unconfirmed.add(key)
                 found = self._confirmed(region)
             self._outcomes[key] = found
         return self._outcomes[key]
+
+    def _spread(self, region: Region, usual: list[Compared]) -> list[Compared] | str:
+        """All comparisons, with those on numbers that are seldom."""
+        found = self._on_seldom(region)
+        differed = (region.place, region.output) in self._unconfirmed  # by its values, maybe
+        if not differed and (not _differs(found) or region.fed):
+            return [*usual, *found]
+        wider = self._regions.widened(region)
+        found = [] if isinstance(wider, str) else self._on_seldom(wider)
+        if isinstance(wider, Region) and (wider.fed if _differs(found) else differed):
+            return [*usual, *found]
+        return f"{_DIFFERS}, but on values that the model may never have there"
+
+    def _on_seldom(self, region: Region) -> list[Compared]:
+        proof = self._proof(region)
+        try:
+            return proof.spread()
+        finally:
+            proof.close()
 
     def _confirmed(self, region: Region) -> list[Compared] | str:
         """A difference at sizes that the whole model may never have there: seen from its inputs."""
         wider = self._regions.widened(region)
         found = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(found, str):
-            return f"it differs at sizes that the model may never have there, and {found}"
+            return f"{_DIFFERS} at sizes that the model may never have there, and {found}"
         if _differs(found) and isinstance(wider, Region) and not wider.settled:
-            return "it differs, but at sizes that the model may never have there"
+            return f"{_DIFFERS}, but at sizes that the model may never have there"
         return found
 
     def _compared(self, region: Region) -> list[Compared] | str:

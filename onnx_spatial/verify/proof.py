@@ -32,7 +32,7 @@ from onnx_spatial.verify.region import Region
 from onnx_spatial.verify.report import Check
 from onnx_spatial.verify.search import Search, Trial
 from onnx_spatial.verify.sessions import RunFailure, Session
-from onnx_spatial.verify.values import Array, element_type_of, is_float
+from onnx_spatial.verify.values import SPREADS, Array, element_type_of, is_float
 
 #: Seconds that looking for sizes may take, each time.
 _SECONDS = 2.0
@@ -83,9 +83,10 @@ class Proof:
     def isolated(self) -> list[Compared] | str:
         """Comparisons on made-up data; or why there are none."""
         try:
-            found = self._trials()
-            if isinstance(found, str):
-                return found
+            sizes = self._sizes
+            if isinstance(sizes, str):
+                return sizes
+            found = sizes[1]
             if self._reference.random:
                 return "what it was merged with is random"
             compared = [c for trial in found for c in self._compare(trial)]
@@ -96,6 +97,18 @@ class Proof:
         if len(found) > 1 and all(self._never_ran(c) for c in compared):
             return "it runs at none of the sizes that seem legal here"
         return compared
+
+    def spread(self) -> list[Compared]:
+        """Comparisons on numbers that are seldom, as far as the original takes them."""
+        try:
+            found = self._sizes
+            if isinstance(found, str) or self._reference.random:
+                return []
+            search, (first, *_) = found
+            trials = (search.again(first, {}, how) for how in SPREADS)
+            return [c for trial in trials if trial is not None for c in self._compare(trial)]
+        except (RunFailure, OperatorError, ModelFileError):
+            return []
 
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
         """A comparison of what a run of the whole converted model gave; or why there is none.
@@ -155,7 +168,8 @@ class Proof:
         epsilon = double.coarsest([self._source.proto, self._converted])
         return Reference(self._program, self.region.output, epsilon)
 
-    def _trials(self) -> list[Trial] | str:
+    @cached_property
+    def _sizes(self) -> tuple[Search, list[Trial]] | str:
         if unknown := [i.name for i in self._inputs if i.dims is None and i.default is None]:
             return f"the rank of {unknown[0]!r} is not known here"
         sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in self._inputs]
@@ -169,7 +183,8 @@ class Proof:
         if first is None:
             reason = f": {search.last_failure}" if search.last_failure is not None else ""
             return f"no sizes were found for what it was merged with{reason}"
-        return [first, *search.others(first), *search.larger(first, self._enough())]
+        found = [first, *search.others(first), *search.corners(first)]
+        return search, [*found, *search.larger(first, self._enough())]
 
     def _enough(self) -> int:
         """A size at which all taps of all windows meet data."""

@@ -48,6 +48,7 @@ class Region:
         replaced: nodes of the original that something else stands for, likewise.
         settled: whether every size of the inputs is known to be one that the whole model has there:
             all are fixed, or they are the inputs of the model.
+        fed: whether they are the inputs of the model, whose values may be any.
     """
 
     place: walk.Place
@@ -58,6 +59,7 @@ class Region:
     sites: frozenset[int]
     replaced: frozenset[int]
     settled: bool
+    fed: bool
 
     def original(self) -> onnx.ModelProto:
         """The part of the original as a model."""
@@ -216,8 +218,9 @@ class Regions:
         sites = frozenset(self._sites.intersection(positions))
         dims = [shapes.dims(known) for known in inputs.values()]
         fixed = all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
-        settled = fixed or all(self._is_input(n, place) for n in inputs)
-        return Region(place, output, before, after, inputs, sites, frozenset(replaced), settled)
+        fed = all(self._is_input(n, place) for n in inputs)
+        known = (inputs, sites, frozenset(replaced), fixed or fed, fed)
+        return Region(place, output, before, after, *known)
 
     def _type(self, name: str, place: walk.Place) -> onnx.TypeProto:
         known = self._types.find(name, place)

@@ -34,6 +34,7 @@ def differences(
         elif isinstance(graph, onnx.GraphProto):
             yield from _initializers(place, graph, after[place], same)
     yield from _lost(original.proto, after)
+    yield from _holders(original.proto, after, converted.proto)
     nodes = {
         (place, tuple(node.output)): node
         for place, _, node in walk.nodes(converted.proto)
@@ -82,9 +83,50 @@ class Comparison:
         if len(a.attribute) != len(b.attribute):
             return False
         pairs = zip(map(_tensors, a.attribute), map(_tensors, b.attribute), strict=True)
+        if [_interface(g) for _, g in walk.subgraphs(a)] != [
+            _interface(g) for _, g in walk.subgraphs(b)
+        ]:
+            return False
         return _without_parts(a) == _without_parts(b) and all(
             len(x) == len(y) and all(map(self.tensors, x, y)) for x, y in pairs
         )
+
+
+def _interface(graph: walk.GraphLike) -> tuple[list[str], list[str]]:
+    """Names of what goes into a graph and comes out, in order."""
+    ends = (graph.input, graph.output)
+    inputs, outputs = ([v if isinstance(v, str) else v.name for v in values] for values in ends)
+    return inputs, outputs
+
+
+def _opsets(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in holder.opset_import}
+
+
+def _opset_differs(
+    a: onnx.ModelProto | onnx.FunctionProto, b: onnx.ModelProto | onnx.FunctionProto
+) -> bool:
+    """Whether an opset is another version; one that was only of operators that are gone may be too."""
+    now = _opsets(b)
+    return any(now.get(domain, version) != version for domain, version in _opsets(a).items())
+
+
+def _holders(
+    original: onnx.ModelProto, after: dict[walk.Place, walk.GraphLike], converted: onnx.ModelProto
+) -> Iterator[str]:
+    """Opsets, and how functions are called."""
+    if _opset_differs(original, converted):
+        yield "its opset imports are not the original's"
+    for place, graph in walk.graphs(original):
+        now = after.get(place)
+        if isinstance(graph, onnx.FunctionProto) and isinstance(now, onnx.FunctionProto):
+            if _interface(graph) != _interface(now) or _opset_differs(graph, now):
+                yield f"{place} is called otherwise than the original's"
+            elif (list(graph.attribute), list(graph.attribute_proto)) != (
+                list(now.attribute),
+                list(now.attribute_proto),
+            ):
+                yield f"{place} has other attributes than the original's"
 
 
 def _initializers(
@@ -100,6 +142,11 @@ def _initializers(
             changed = not same.tensors(tensor, found[tensor.name])
         if changed:
             yield f"initializer {tensor.name!r} in {place} is not the original's"
+    sparse = {s.values.name: s for s in getattr(after, "sparse_initializer", ())}
+    for stored in graph.sparse_initializer:
+        name = stored.values.name
+        if name in read and sparse.get(name) != stored:
+            yield f"sparse initializer {name!r} in {place} is not the original's"
 
 
 def _tensors(attribute: onnx.AttributeProto) -> list[onnx.TensorProto]:

@@ -20,7 +20,7 @@ from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import Assignment, GraphInput, feeds
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure
-from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array
+from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array, Spread
 
 #: Bounds of one search: runs of the original, seconds, elements of one input.
 MAX_TRIES = 400
@@ -184,6 +184,28 @@ class Search:
             pass
         return found
 
+    def corners(self, trial: Trial) -> list[Trial]:
+        """The sizes of a trial with the smallest batch, and with all other dims alike."""
+        self._reset()
+        batch = [g for g in self._groups if self._candidates.is_batch(g)]
+        others = [g for g in self._groups if not self._candidates.is_batch(g)]
+        found: list[Trial] = []
+        for units in (*([g] for g in batch), *([others] if len(others) > 1 else [])):
+            old = trial.assignment.sizes
+            start = 1 if units[0] in batch else max(old[unit[0]] for unit in units)
+            near = range(start, start + _NEAR)
+            allowed = (s for s in near if all(self._candidates.allows(u, s) for u in units))
+            for size in itertools.islice(allowed, _TRIES_EACH):
+                sizes = {**old, **{symbol: size for unit in units for symbol in unit}}
+                try:
+                    other = self._try(replace(trial.assignment, sizes=sizes, number=3))
+                except (_Spent, RunFailure):
+                    return found
+                if other is not None:
+                    found.append(other)
+                    break
+        return found
+
     def larger(self, trial: Trial, size: int) -> list[Trial]:
         """The sizes of a trial with one dim after the other of at least `size`, but the batch."""
         self._reset()
@@ -202,13 +224,16 @@ class Search:
             pass
         return found
 
-    def again(self, trial: Trial, values: Mapping[str, Array]) -> Trial | None:
+    def again(
+        self, trial: Trial, values: Mapping[str, Array], spread: Spread | None = None
+    ) -> Trial | None:
         """The sizes of a trial with other data: other seeds, and other values where given."""
         self._reset()
         known = {**trial.assignment.values, **values}
         number = trial.assignment.number + 1
         try:
-            return self._try(replace(trial.assignment, values=known, number=number))
+            changed = replace(trial.assignment, values=known, number=number, spread=spread)
+            return self._try(changed)
         except (_Spent, RunFailure):
             return None
 
@@ -254,7 +279,7 @@ class Search:
         key = (
             tuple(sorted(assignment.sizes.items())),
             tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
-            (assignment.mode, assignment.number),
+            (assignment.mode, assignment.number, assignment.spread),
         )
         if key in self._tried or not self._is_small(assignment):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,14 @@ from onnx_spatial.errors import UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
 from onnx_spatial.verify.candidates import Candidates, rank_from_sites
-from onnx_spatial.verify.inputs import Assignment, GraphInput, check_given, fixed_sizes, overrides
+from onnx_spatial.verify.inputs import (
+    Assignment,
+    GraphInput,
+    check_given,
+    fixed_sizes,
+    overrides,
+    whole_overrides,
+)
 from onnx_spatial.verify.kernels import MAX_RANK
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.search import Search, Trial
@@ -112,13 +120,16 @@ def find(
         return Found([first])
     trials = [first, *search.others(first)]
     if is_small(program, first.feeds):
-        trials += search.varied(trials, MORE_SIZES)
+        trials += [*search.varied(trials, MORE_SIZES), *search.corners(first)]
     folder = str(original.folder or "")
     other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
     if other or (flags and len(trials) == 1):
         again = search.again(trials[-1], other)
         trials += [again] if again is not None else []
+    for name, values in whole_overrides(inputs, candidates.parameter_names(), folder).items():
+        runs = (search.again(first, {name: value}) for value in values)
+        trials += itertools.islice((r for r in runs if r is not None), 1)
     return Found(trials, search.forced)
 
 

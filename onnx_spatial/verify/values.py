@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -28,6 +28,16 @@ INTEGERS = frozenset(
 #: How integer inputs of a whole model are filled, in the order in which they are tried: a model
 #: that looks them up in a table, takes them for a size or for a class only runs with some.
 INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
+
+#: Numbers beyond those of `plain`: thousands (of integers all that there are), thousandths, whole
+#: numbers of which many are alike (of few integers, which may be sizes: others that are small), and
+#: some NaNs, infinities, -0.0, subnormals and the largest.
+Spread = Literal["large", "small", "ties", "specials"]
+SPREADS: tuple[Spread, ...] = ("large", "small", "ties", "specials")
+#: So few integers are more likely sizes, counts or steps than data.
+_FEW = 8
+#: Of so many numbers one is special; of few up to a half.
+_SPECIALS_ONE_IN = 16
 
 _FLOATS: dict[np.dtype[Any], tuple[int, int]] = {  # exponent bits, mantissa bits
     np.dtype(np.float16): (5, 10),
@@ -160,6 +170,44 @@ def plain(
     return values.astype(dtype).reshape(shape)
 
 
+def spread(array: Array, how: Spread, rng: np.random.Generator) -> Array:
+    """Numbers of a whole model's input as they are seldom: see `Spread`. Others stay as they are."""
+    if array.dtype in _FLOATS:
+        return _spread_reals(array, how, rng)
+    if array.dtype.kind in "iu" and array.dtype.itemsize <= 8:
+        return _spread_integers(array, how, rng)
+    return array
+
+
+def _spread_integers(array: Array, how: Spread, rng: np.random.Generator) -> Array:
+    if how == "ties":
+        return np.asarray(array % 3, array.dtype)
+    if how != "large":
+        return array
+    if array.size <= _FEW:
+        return np.asarray(array + 31, array.dtype)
+    bits = rng.integers(0, 256, array.nbytes, np.uint8).view(array.dtype).reshape(array.shape)
+    if array.dtype.kind == "i":
+        # The least number has no opposite, and a division of it by -1 ends the process.
+        bits[bits == np.iinfo(array.dtype).min] += 1
+    return bits
+
+
+def _spread_reals(array: Array, how: Spread, rng: np.random.Generator) -> Array:
+    if how == "ties":
+        return np.asarray(np.rint(array.astype(np.float32)), array.dtype)
+    if how == "specials":
+        result = np.array(array).reshape(-1)
+        special = _special_patterns(array.dtype)
+        count = max(min(len(special), result.size // 2), result.size // _SPECIALS_ONE_IN)
+        places = rng.permutation(result.size)[:count]
+        result.view(special.dtype)[places] = np.resize(rng.permutation(special), count)
+        return result.reshape(array.shape)
+    # Of float16 the sum of a few thousand must still be finite.
+    exponent = (3 if array.dtype == np.float16 else 13) * (1 if how == "large" else -1)
+    return np.asarray(array * np.array(2.0**exponent, array.dtype), array.dtype)
+
+
 def _strings(count: int, rng: np.random.Generator) -> Array:
     values = np.empty(count, object)
     values[:] = [f"{i} é" for i in rng.permutation(count)]
@@ -214,7 +262,7 @@ def _integers(dtype: np.dtype[Any], count: int, rng: np.random.Generator, mode: 
         values = _booleans(count, rng).astype(np.int64)
     elif mode == "few":
         values = rng.integers(0, 10, count)
-    elif count <= 8:  # more likely sizes, counts or steps than data
+    elif count <= _FEW:
         values = rng.permutation(np.arange(2, 2 + count))
     else:
         values = rng.permutation(np.arange(count)) - (count // 2 if mode == "wide" else 0)

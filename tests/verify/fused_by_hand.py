@@ -339,7 +339,7 @@ OUTSIDE = Case(
     """
     g (float[N,H,W,3] x) => (float[A,B,C,D] z, float[E,F,G,I] z2)
       <int64[2] two = {2, 3}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis2 = {2},
-       int64[1] axis3 = {3}, int64[1] end = {9999}, int64[1] four = {4}, int64[1] merged = {-1}>
+       int64[1] axis3 = {3}, int64[1] end = {2147483647}, int64[1] four = {4}, int64[1] merged = {-1}>
     {
         u = Neg(x)
         t1 = Transpose<perm = [0, 3, 1, 2]>(u)

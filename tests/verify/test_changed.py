@@ -45,3 +45,106 @@ def test_the_same_written_otherwise_is_right(body: str) -> None:
     text = NET.replace("SMALL", RIGHT).split("{ a")[0] + "{ " + body + " }"
     result = verify(after, model(text))
     assert result, result.message
+
+
+BODY = """
+    g (float[N,6] x) => (float[N,6] y)
+      <float zero = {0}, float two = {2}, float six = {6}, float[6] w = {1, 1, 1, 1, 1, 1}>
+    { BODY }
+"""
+WHOLE = """
+    g (int64[N,6] x) => (int64[N,6] y) <int64 one = {1}> { BODY }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (BODY, "y = Relu(x)", "y = Clip(x, zero, six)"),
+        (BODY, "y = Tanh(x)", "c = Min(x, two) y = Tanh(c)"),
+        (BODY, "y = Mul(x, two)", "n = IsNaN(x) c = Where(n, zero, x) y = Mul(c, two)"),
+        (BODY, "y = Reciprocal(x)", "c = Add(x, zero) y = Reciprocal(c)"),
+        (BODY, "y = Softmax(x)", "e = Exp(x) s = ReduceL1<axes = [1]>(e) y = Div(e, s)"),
+        (
+            BODY,
+            "m = Greater(x, zero) y = Where(m, two, six)",
+            "m = GreaterOrEqual(x, zero) y = Where(m, two, six)",
+        ),
+        (
+            BODY,
+            "y = LayerNormalization<epsilon = 0.00001>(x, w)",
+            "y = LayerNormalization<epsilon = 0.000011>(x, w)",
+        ),
+        (
+            WHOLE,
+            "y = Add(x, one)",
+            "c = Cast<to = 1>(x) o = Cast<to = 1>(one) s = Add(c, o) y = Cast<to = 7>(s)",
+        ),
+        (
+            WHOLE,
+            "y = ArgMax<axis = 1, select_last_index = 0>(x)",
+            "y = ArgMax<axis = 1, select_last_index = 1>(x)",
+        ),
+    ],
+)
+def test_numbers_that_are_seldom(text: str, before: str, after: str) -> None:
+    result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
+    assert result.status == "failed"
+    assert "is not the original's" in result.message
+
+
+BRANCHES = """
+    g (float[N,6] x) => (float[N,6] y)
+      <float far = {-10000}, float two = {2}, float three = {3}>
+    {
+        s = ReduceSum<keepdims = 0>(x)
+        usual = Greater(s, far)
+        y = If (usual) <
+            then_branch = then () => (float[N,6] a) { a = Mul(x, two) },
+            else_branch = els () => (float[N,6] b) { b = Mul(x, FACTOR) }
+        >
+    }
+"""
+
+
+def test_a_branch_that_no_run_takes() -> None:
+    before = model(BRANCHES.replace("FACTOR", "three"))
+    result = verify(before, model(BRANCHES.replace("FACTOR", "two")))
+    assert result.status == "failed"
+    assert "else_branch) is not the original's" in result.message
+    assert verify(before, model(BRANCHES.replace("x, FACTOR", "three, x")))
+
+
+TURNS = """
+    g (float[N,6] x, int64 trips) => (float[N,6] y)
+      <bool yes = {1}, int64 nine = {9}, float half = {0.5}>
+    {
+        y = Loop (trips, yes, x) <
+            body = turn (int64 i, bool go, float[N,6] a) => (bool go2, float[N,6] a2) {
+                go2 = Identity(go)
+                late = Greater(i, nine)
+                s = Mul(a, half)
+                n = Neg(s)
+                a2 = Where(late, LATE, s)
+            }
+        >
+    }
+"""
+
+
+def test_a_turn_that_no_run_comes_to() -> None:
+    """Not failed: nothing here knows whether there is such a turn."""
+    result = verify(model(TURNS.replace("LATE", "s")), model(TURNS.replace("LATE", "n")))
+    assert result.status == "unverified"
+    assert "body) is not the original's, and could not be compared" in result.message
+    assert not result.sites_only
+
+
+def test_a_default_that_became_a_constant() -> None:
+    text = """
+        g (float[N,6] x, int64[1] k) => (float[N,1] y) <int64[1] k = {2}, int64[1] copy = {2}>
+        { y = Gather<axis = 1>(x, WHICH) }
+    """
+    before = model(text.replace("WHICH", "k"))
+    assert verify(before, model(text.replace("WHICH", "copy"))).status == "failed"
+    assert verify(before, before)

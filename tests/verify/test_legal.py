@@ -10,7 +10,7 @@ import pytest
 
 from onnx_spatial.dialects import InputFacts, NodeFacts, read
 from onnx_spatial.dialects.prepared import DOMAIN
-from onnx_spatial.verify.legal import corners, draw
+from onnx_spatial.verify.legal import draw, turns
 
 ND = "SpaceToBatchND", "BatchToSpaceND"
 INT32 = "int32"
@@ -82,7 +82,7 @@ def test_draws(name: str) -> None:
     facts = NODES[name]
     call = read(facts)
     seen = []
-    for number in range(corners(call)):
+    for number in range(turns(call)):
         found = draw(facts, np.random.default_rng(number), number)
         assert found is not None
         arrays = [f.value if f is not None else None for f in facts.inputs]
@@ -112,7 +112,7 @@ def test_draws(name: str) -> None:
 
 def test_windows_meet_every_remainder() -> None:
     facts = NODES["windows, padded"]
-    draws = [draw(facts, np.random.default_rng(0), n) for n in range(corners(read(facts)))]
+    draws = [draw(facts, np.random.default_rng(0), n) for n in range(turns(read(facts)))]
     for axis in (1, 2):
         assert {d.shape[axis] % 4 for d in draws if d is not None} == {0, 1, 2, 3}
 

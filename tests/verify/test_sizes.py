@@ -22,9 +22,11 @@ def test_batch_is_a_multiple_of_the_blocks() -> None:
     assert result, result.message
     batch, *rest = dims(result)
     assert len(batch) >= 2
-    assert all(n % 6 == 0 and n // 6 >= 2 for n in batch)
+    assert all(n % 6 == 0 for n in batch)
+    assert sum(n // 6 >= 2 for n in batch) >= 2
     assert rest == [{4}, {3}, {3}]
-    assert all(c.shape[0] // 6 >= 2 for c in result.sites[0].checks)
+    images = [c.shape[0] // 6 for c in result.sites[0].checks]
+    assert {0, 1, 2, 3} <= set(images)
 
 
 BEFORE = """
@@ -40,7 +42,7 @@ g (float[N,H,W,2] x) => (float[A,B] y)
 # A space-to-batch of blocks 2, 2 for any size: offsets by strided slices, one behind the other.
 LOWERED = """
 g (float[N,H,W,2] x) => (float[A,B] y)
-  <int64[2] axes = {1, 2}, int64[2] two = {2, 2}, int64[2] big = {9000, 9000},
+  <int64[2] axes = {1, 2}, int64[2] two = {2, 2}, int64[2] big = {2147483647, 2147483647},
    int64[2] s00 = {0, 0}, int64[2] s01 = {0, 1}, int64[2] s10 = {1, 0}, int64[2] s11 = {1, 1},
    int64[6] split = {2, 2, -1, HALF, WHOLE, 2}, CONSTANTS>
 {
@@ -105,7 +107,7 @@ def test_reshape_forces_the_product_of_height_and_width() -> None:
     result = verify(*pair("int64[2] flat = {0, -1}" + row, text))
     assert result, result.message
     assert all(r.shapes["x"][1] * r.shapes["x"][2] == 600 for r in result.runs)
-    assert len(dims(result)[0]) == 2
+    assert len(dims(result)[0]) >= 2
 
 
 def test_matmul_forces_the_width() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -274,3 +276,21 @@ def test_a_merged_site_in_place(factor: str, passes: bool) -> None:
     assert site.how == ["isolated", "in place", *(["end to end"] if passes else [])]
     assert {c.passed for c in site.checks if c.how == "in place"} == {passes}
     assert site.passed is passes
+
+
+@pytest.mark.parametrize("dims", [[7, 7], ["P", "Q", "R", 99]])
+def test_output_declared_with_a_shape_that_it_does_not_have(dims: list[int | str]) -> None:
+    after = space_to_batch_lowered()
+    after.graph.output[0].type.CopyFrom(onnx.helper.make_tensor_type_proto(1, dims))
+    result = verify(space_to_batch(), after)
+    assert result.status == "failed"
+    assert re.search(r"output 'y' is declared as \[.*\], and gives \[\d+, ", result.message)
+
+
+def test_a_declaration_of_the_original_that_is_wrong_may_be_left_or_put_right() -> None:
+    before = space_to_batch()
+    before.graph.output[0].type.CopyFrom(onnx.helper.make_tensor_type_proto(1, [7, 7]))
+    as_it_was = space_to_batch_lowered()
+    as_it_was.graph.output[0].type.CopyFrom(before.graph.output[0].type)
+    assert verify(before, as_it_was)
+    assert verify(before, space_to_batch_lowered())
