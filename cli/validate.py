@@ -15,6 +15,7 @@ import click
 
 from onnx_spatial.cli import options, validation
 from onnx_spatial.conversion import MODES
+from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation import validate as run_validation
 from onnx_spatial.validation.changes import since
@@ -235,7 +236,7 @@ def _watching(output: options.Output, models: list[str]) -> Iterator[Watch]:
         def watch(number: int, result: ModelResult) -> None:
             nonlocal done
             done += 1
-            line = f"{done}/{len(models)} {result.model}: {result.status}"
+            line = one_line(f"{done}/{len(models)} {result.model}: {result.status}")
             if progress is not None:
                 progress(line)
             elif output.verbose and not output.quiet:

@@ -18,30 +18,74 @@ def since(models: Sequence[str], revision: str) -> list[str]:
     Raises:
         UsageError: git does not know the revision, or the models are in no repository.
     """
-    changed: dict[Path, set[Path]] = {}  # by top of the repository
-    return [model for model in models if _is_changed(model, revision, changed)]
+    repositories = _Repositories(revision)
+    return [model for model in models if _is_changed(Path(model), repositories)]
 
 
-def _is_changed(model: str, revision: str, known: dict[Path, set[Path]]) -> bool:
-    path = Path(model)
-    folder = path.parent.resolve()
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n")).resolve()
-    if top not in known:
-        known[top] = _changed(top, revision)
-    changed = known[top]
-    if folder / path.name in changed or path.resolve() in changed:
-        return True
-    if any(c == recorded.archive_of(folder / path.name) for c in changed):
+class _Repositories:
+    """What changed in the repositories that hold models, and in those that these are submodules of."""
+
+    def __init__(self, revision: str) -> None:
+        self._revision = revision
+        self._around: dict[Path, Path | None] = {}
+        self._changed: dict[Path, set[Path] | UsageError] = {}
+
+    def changed(self, folder: Path) -> set[Path]:
+        """Files, links and submodules that git sees changed, around a folder.
+
+        A revision need not mean the same in a submodule and around it: it is one that either knows.
+
+        Raises:
+            UsageError: the folder is in no repository, or none knows the revision.
+        """
+        top: Path | None = _top(folder, "--show-toplevel")
+        found, errors, understood = set[Path](), [], False
+        while top is not None:
+            if top not in self._changed:
+                try:
+                    self._changed[top] = _changed(top, self._revision)
+                except UsageError as error:
+                    self._changed[top] = error
+                self._around[top] = _top(top, "--show-superproject-working-tree")
+            seen = self._changed[top]
+            if isinstance(seen, UsageError):
+                errors.append(seen)
+            else:
+                found |= seen
+                understood = True
+            top = self._around[top]
+        if not understood:
+            raise errors[0]
+        return found
+
+
+def _top(folder: Path, which: str) -> Path | None:
+    name = _git(folder, "rev-parse", which).removesuffix("\n")
+    return Path(name).resolve() if name else None
+
+
+def _is_changed(model: Path, repositories: _Repositories) -> bool:
+    folder = model.parent.resolve()
+    path = folder / model.name
+    changed = repositories.changed(folder)
+    if _is_among(path, changed) or recorded.archive_of(path) in changed:
         return True
     if any(recorded.is_set(part) for c in changed for part in _parts_below(c, folder)[:1]):
-        return True
-    if not any(c.is_relative_to(folder) for c in changed):
-        return False  # external data lies there or below
+        return True  # one of its files, or one that was there
+    for data in recorded.find(path):
+        target = data.resolve()
+        if _is_among(data, changed) or any(c.is_relative_to(target) for c in changed):
+            return True
     try:
         locations = external.locations(files.read(path))
-    except SpatialError:  # it may be this that changed
-        return True
-    return any((folder / location).resolve() in changed for location in locations)
+    except SpatialError:  # it may be this that changed, where anything did
+        return any(c.is_relative_to(folder) for c in changed)
+    return any(_is_among(folder / location, changed) for location in locations)
+
+
+def _is_among(path: Path, changed: set[Path]) -> bool:
+    """Whether a file changed, a link to it, or a submodule that holds it."""
+    return any(not changed.isdisjoint((p, *p.parents)) for p in (path, path.resolve()))
 
 
 def _parts_below(path: Path, folder: Path) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from onnx_spatial.errors import UsageError
+from onnx_spatial.validation import recorded
 
 _SUFFIX = ".onnx"
 
@@ -30,13 +31,13 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     Raises:
         UsageError: a path does not exist, or there is no model at all behind it.
     """
-    found: dict[str, str] = {}
+    found: dict[tuple[str, ...], str] = {}
     for path in paths:
         models = list(_behind(path, exclude))
         if not models:
             raise UsageError(f"{path}: there is no model: no {_SUFFIX} file is there")
         for model in models:
-            found.setdefault(os.path.realpath(model), model)
+            found.setdefault(_identity(model), model)
     return list(found.values())
 
 
@@ -75,10 +76,29 @@ def _behind(path: str, exclude: Sequence[str]) -> Iterator[str]:
 
 def _in_folder(folder: str, exclude: Sequence[str]) -> Iterator[str]:
     found = []
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [f for f in folders if not f.startswith(".")]
         found += [str(Path(place) / n) for n in names if _is_model(n) and not n.startswith(".")]
     yield from sorted((f for f in found if not matches(f, exclude)), key=_order)
+
+
+def _identity(model: str) -> tuple[str, ...]:
+    """The same for paths to one model: a link beside other weights or recorded data is another."""
+    archive = recorded.archive_of(Path(model))
+    return (
+        os.path.realpath(Path(model).parent),
+        os.path.realpath(model),
+        os.path.realpath(archive) if archive.is_file() else "",
+    )
+
+
+def _refuse(error: OSError) -> None:
+    """What cannot be listed may hold models, which would pass unseen.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"{error.filename}: cannot be listed: {error.strerror or error}")
 
 
 def _is_model(name: str) -> bool:

@@ -114,7 +114,8 @@ def _look(job: Job, note: Stage) -> ModelResult:
         if found is not None and job.record_to is None:
             return found
     result = examine(job.model, options, note, job.record_to, job.reproduce_to)
-    if key is not None and job.cache is not None:
+    # Files that were replaced in between: it is not known which of them it is the result of.
+    if key is not None and job.cache is not None and key == cache.key_of(Path(job.model), options):
         cache.put(Path(job.cache), key, result)
     return result
 

@@ -251,3 +251,12 @@ def test_what_looks_closer_is_asked_for_again_in_the_command(folder, capsys):
     assert run(["validate", "bad.onnx", "--oracle", "openvino", "--reproducer", "found"]) == 1
     assert "validate bad.onnx --seed 0 --oracle openvino" in capsys.readouterr().out
     assert not (folder / "found").exists()
+
+
+def test_a_name_with_line_breaks_stays_in_its_line(folder, capsys):
+    """A line that begins with :: is a command to GitHub's runner."""
+    save(folder / "models" / "a\n::error::b.onnx", PLAIN)
+    assert run(["validate", "models", "-v"]) == 0
+    out, err = capsys.readouterr()
+    assert not re.search(r"^::", out + err, re.MULTILINE)
+    assert r"a\n::error::b.onnx: passed" in err

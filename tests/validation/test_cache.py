@@ -121,3 +121,16 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
     path = save(tmp_path / "m.onnx", PLAIN)
     assert look(path, tmp_path / "cache").status == "passed"
     assert (tmp_path / "cache").read_text() == "a file"
+
+
+def test_a_model_that_was_replaced_meanwhile_is_not_kept(tmp_path, monkeypatch):
+    """It is not known of which of the two files it is the result."""
+    path = save(tmp_path / "m.onnx", PLAIN)
+
+    def replacing(*arguments):
+        save(path, FOREIGN)
+        return ModelResult(str(path), "passed", "passed")
+
+    monkeypatch.setattr(job, "examine", replacing)
+    look(path, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()

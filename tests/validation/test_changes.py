@@ -113,3 +113,50 @@ def test_models_outside_a_repository_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(UsageError, match="not a git repository"):
         since([str(save(tmp_path / "a.onnx"))], "HEAD")
+
+
+def linked(repository: Path) -> None:
+    """A model whose weights and recorded data are links, committed."""
+    shared, folder = repository / "shared", repository / "linked"
+    shared.mkdir()
+    shutil.copytree(repository / "heavy", folder)
+    shutil.move(folder / "weights.bin", shared / "first.bin")
+    shutil.copy(shared / "first.bin", shared / "second.bin")
+    shutil.copytree(repository / "full" / "test_data_set_0", shared / "set")
+    shutil.copy(repository / "full" / "model.npz", shared / "model.npz")
+    (folder / "weights.bin").symlink_to("../shared/first.bin")
+    (folder / "test_data_set_0").symlink_to("../shared/set")
+    (folder / "model.npz").symlink_to("../shared/model.npz")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "links")
+
+
+@pytest.mark.parametrize("name", ["first.bin", "set/input_0.pb", "model.npz"])
+def test_what_a_link_leads_to(repository: Path, name: str) -> None:
+    linked(repository)
+    path = repository / "shared" / name
+    path.write_bytes(path.read_bytes() + b"1")
+    assert since(["linked/model.onnx", "other.onnx"], "HEAD") == ["linked/model.onnx"]
+
+
+def test_a_link_that_leads_elsewhere(repository: Path) -> None:
+    linked(repository)
+    (repository / "linked" / "weights.bin").unlink()
+    (repository / "linked" / "weights.bin").symlink_to("../shared/second.bin")
+    assert since(["linked/model.onnx", "other.onnx"], "HEAD") == ["linked/model.onnx"]
+
+
+def test_a_submodule_that_is_at_another_commit(repository: Path, tmp_path: Path) -> None:
+    """Its own HEAD has not changed: what the repository around it holds of it has."""
+    other = tmp_path / "other"
+    save(other / "model.onnx")
+    git(tmp_path, "init", "-q", "-b", "main", str(other))
+    git(other, "add", ".")
+    git(other, "commit", "-q", "-m", "first")
+    allowed = ("-c", "protocol.file.allow=always")
+    git(repository, *allowed, "submodule", "add", "-q", str(other), "inner")
+    git(repository, "commit", "-q", "-m", "submodule")
+    models = ["inner/model.onnx", "other.onnx"]
+    assert since(models, "HEAD") == []
+    git(repository / "inner", "commit", "-q", "--allow-empty", "-m", "second")
+    assert since(models, "HEAD") == ["inner/model.onnx"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,29 @@ def test_each_model_comes_once_in_the_order_of_the_paths(tree):
     found = names(find(["models/b.onnx", "models", "./models/a.onnx"]))
     assert found[0] == "models/b.onnx"
     assert len(found) == 5
+
+
+def test_a_link_beside_other_data_is_a_model_of_its_own(tree):
+    """As a store of large files makes them: equal models are links to one file."""
+    (tree / "models" / "deep" / "same.onnx").symlink_to("../b.onnx")
+    (tree / "models" / "z-link.onnx").symlink_to("b.onnx")
+    (tree / "models" / "z-link.npz").write_bytes(b"")
+    found = names(find(["models"]))
+    assert {"models/b.onnx", "models/deep/same.onnx", "models/z-link.onnx"} <= set(found)
+    assert len(found) == 7
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tree, monkeypatch):
+    scandir = os.scandir
+
+    def refusing(path):
+        if Path(path).name == "er":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(UsageError, match="er: cannot be listed: Permission denied"):
+        find(["models"])
 
 
 def test_links_to_folders_are_not_followed(tree):
