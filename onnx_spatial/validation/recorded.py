@@ -66,14 +66,15 @@ def archive_of(model: Path) -> Path:
 
 
 def find(model: Path) -> list[Path]:
-    """Recorded data of a model: sets by number, then the archive."""
+    """Recorded data of a model: sets by number, then the archive; also links that lead nowhere."""
     try:
-        folders = [p for p in model.parent.iterdir() if is_set(p.name) and p.is_dir()]
+        folders = [p for p in model.parent.iterdir() if is_set(p.name) and not p.is_file()]
     except OSError:  # a folder that may be entered and not listed
         folders = []
     sets = sorted(folders, key=lambda p: (int(p.name.removeprefix("test_data_set_")), p.name))
     archive = archive_of(model)
-    return [*sets, archive] if archive.is_file() and archive != model else sets
+    is_there = archive.is_file() or archive.is_symlink()
+    return [*sets, archive] if is_there and archive != model else sets
 
 
 def read(path: Path, model: onnx.ModelProto) -> DataSet:
@@ -83,6 +84,8 @@ def read(path: Path, model: onnx.ModelProto) -> DataSet:
         UsageError: it does not fit the model's inputs or outputs.
         ModelFileError: it cannot be read.
     """
+    if not path.exists():
+        raise ModelFileError(f"{path}: is a link that leads nowhere")
     found = _folder(path, model) if path.is_dir() else _archive(path, model)
     if found.dense:
         try:

@@ -193,3 +193,12 @@ def test_recorded_outputs_follow_the_definition():
     """The helper of these tests against a value worked out by hand."""
     y = space_to_batch(image())
     assert y[(1 * 3 + 1) * 2, 1, 1, 2] == image()[0, 2 * 1 + 1, 3 * 1 + 1, 2]
+
+
+@pytest.mark.parametrize("name", ["test_data_set_0", "m.npz"])
+def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path, name):
+    path = save(tmp_path / "m.onnx")
+    (tmp_path / name).symlink_to("nowhere")
+    assert recorded.find(path) == [tmp_path / name]
+    with pytest.raises(ModelFileError, match=f"{name}: is a link that leads nowhere"):
+        recorded.read(tmp_path / name, onnx.load(str(path)))
