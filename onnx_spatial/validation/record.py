@@ -17,8 +17,8 @@ from onnx_spatial.graph import output as writing
 from onnx_spatial.validation import recorded
 from onnx_spatial.validation.subject import Form, Subject
 from onnx_spatial.verify import trials
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.inputs import graph_inputs, named_dims
-from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.wrapping import undone
 

@@ -13,6 +13,7 @@ import onnx
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files
 from onnx_spatial.verify import exactness, extremes, randomness, trials
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.compare import OutputResult, compare
 from onnx_spatial.verify.exactness import Exactness
 from onnx_spatial.verify.in_place import InPlace
@@ -22,7 +23,6 @@ from onnx_spatial.verify.precise import Precise
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.report import Difference, Run
 from onnx_spatial.verify.same_padding import REFUSAL
-from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.trials import Found, Request
 from onnx_spatial.verify.values import Array, constant_value, dtype_name, same_bits

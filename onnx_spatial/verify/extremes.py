@@ -18,8 +18,8 @@ import onnx
 
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import cut
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.program import Program
-from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, element_type_of, patterns
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verify import double, trials
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.compare import OutputResult
 from onnx_spatial.verify.exactness import Exactness
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.reference import Expected, Reference
-from onnx_spatial.verify.search import Trial
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, dtype_name, is_float
 

@@ -24,13 +24,14 @@ from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files
 from onnx_spatial.verify import double, trials
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import GraphInput, graph_inputs, named_dims
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.reference import Expected, Reference
 from onnx_spatial.verify.region import Region
 from onnx_spatial.verify.report import Check
-from onnx_spatial.verify.search import Search, Trial
+from onnx_spatial.verify.search import Search
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.values import SPREADS, Array, element_type_of, is_float
 

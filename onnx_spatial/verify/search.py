@@ -8,26 +8,17 @@ run got says whether a size was a step in the right direction.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from onnx_spatial.ops.shapes import is_countable
+from onnx_spatial.verify.attempts import MAX_SECONDS, Attempts, Spent, Trial
 from onnx_spatial.verify.candidates import Candidates
-from onnx_spatial.verify.inputs import Assignment, GraphInput, feeds
+from onnx_spatial.verify.inputs import Assignment, GraphInput
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array, Spread
-
-#: Bounds of one search: runs of the original, seconds, elements of one input.
-MAX_TRIES = 400
-MAX_SECONDS = 8.0
-MAX_ELEMENTS = 2**20
-#: No data of more elements is made up, even where the model fixes the size.
-LARGEST_INPUT = 2**28
 
 #: How many likely combinations are tried before dims are varied one by one.
 _COMBINATIONS = 8
@@ -44,32 +35,8 @@ _TRIES_EACH = 4
 _WIDTHS = (8, 32, None)
 
 
-@dataclass
-class Trial:
-    """A run of the original that went through.
-
-    Attributes:
-        assignment: what it was made of.
-        feeds: what was fed.
-        outputs: what came out.
-        executed: which sites took part.
-        any_bits: whether NaNs, infinities and extremes were fed: then only the outputs that no
-            arithmetic leads to can be compared.
-    """
-
-    assignment: Assignment
-    feeds: dict[str, Array]
-    outputs: dict[str, Any]
-    executed: set[int]
-    any_bits: bool = False
-
-
 #: Sizes for each group of symbols, a way to fill integers, how many combinations.
 _Round = tuple[list[list[int]], str, int | None]
-
-
-class _Spent(Exception):
-    """The bounds of the search are reached, or nothing is to be found within them."""
 
 
 class Search:
@@ -84,7 +51,6 @@ class Search:
         seconds: how long each of the methods may look.
 
     Attributes:
-        last_failure: why the most promising sizes were refused.
         forced: symbols of which only one size was found, with that size.
     """
 
@@ -98,24 +64,22 @@ class Search:
         progress: Callable[[str], None],
         seconds: float = MAX_SECONDS,
     ) -> None:
-        self._program = program
-        self._inputs = inputs
         self._fixed = dict(fixed)
         self._candidates = candidates
         self._seed = seed
-        self._progress = progress
-        self._seconds = seconds
         self._groups = [
             group for g in candidates.groups() if (group := [s for s in g if s not in fixed])
         ]
         self._sizes = [candidates.sizes(group) for group in self._groups]
         integers = any(i.default is None and i.element_type in INTEGERS for i in inputs)
         self._modes = INTEGER_MODES if integers else INTEGER_MODES[:1]
-        self._tried: set[object] = set()
-        self._best: tuple[int, Assignment | None] = (-1, None)
-        self._tries, self._deadline = 0, 0.0
-        self.last_failure: RunFailure | None = None
+        self._attempts = Attempts(program, inputs, seed, progress, seconds, bool(self._groups))
         self.forced: dict[str, int] = {}
+
+    @property
+    def last_failure(self) -> RunFailure | None:
+        """Why the most promising sizes were refused."""
+        return self._attempts.last_failure
 
     def first(self) -> Trial | None:
         """The first run that goes through, or None.
@@ -123,10 +87,10 @@ class Search:
         Raises:
             RunFailure: the model cannot be run whatever the sizes.
         """
-        self._reset()
+        self._attempts.begin()
         try:
             return self._likely() or self._climb() or self._try_pairs()
-        except _Spent:
+        except Spent:
             return None
 
     def _likely(self) -> Trial | None:
@@ -138,7 +102,7 @@ class Search:
             for start in self._starts(override=False):
                 proposals = self._proposals(replace(start, mode=mode), lists)
                 for proposal in itertools.islice(proposals, count):
-                    if trial := self._try(proposal):
+                    if trial := self._attempts.run(proposal):
                         return trial
         return None
 
@@ -146,10 +110,10 @@ class Search:
         """More runs, so that every symbol that can has another size than in the first."""
         if not self._groups and not self._candidates.parameter_names():
             return []
-        self._reset()
+        self._attempts.begin()
         try:
             return self._others(first)
-        except (_Spent, RunFailure):
+        except (Spent, RunFailure):
             sizes = first.assignment.sizes
             self.forced = {s: sizes[s] for group in self._groups for s in group}
             return []
@@ -158,7 +122,7 @@ class Search:
         """More runs of sizes a little above those of the trials, odd and even in any combination."""
         if not self._groups or not trials:
             return []
-        self._reset()
+        self._attempts.begin()
         rng = np.random.default_rng([self._seed, len(self._groups)])
         found: list[Trial] = []
         try:
@@ -178,15 +142,15 @@ class Search:
                     if allowed:
                         sizes.update(dict.fromkeys(unit, int(rng.choice(allowed))))
                 number = len(trials) + len(found)
-                if trial := self._try(replace(start, sizes=sizes, number=number)):
+                if trial := self._attempts.run(replace(start, sizes=sizes, number=number)):
                     found.append(trial)
-        except (_Spent, RunFailure):
+        except (Spent, RunFailure):
             pass
         return found
 
     def corners(self, trial: Trial) -> list[Trial]:
         """The sizes of a trial with the smallest batch, and with all other dims alike."""
-        self._reset()
+        self._attempts.begin()
         batch = [g for g in self._groups if self._candidates.is_batch(g)]
         others = [g for g in self._groups if not self._candidates.is_batch(g)]
         found: list[Trial] = []
@@ -198,8 +162,8 @@ class Search:
             for size in itertools.islice(allowed, _TRIES_EACH):
                 sizes = {**old, **{symbol: size for unit in units for symbol in unit}}
                 try:
-                    other = self._try(replace(trial.assignment, sizes=sizes, number=3))
-                except (_Spent, RunFailure):
+                    other = self._attempts.run(replace(trial.assignment, sizes=sizes, number=3))
+                except (Spent, RunFailure):
                     return found
                 if other is not None:
                     found.append(other)
@@ -208,7 +172,7 @@ class Search:
 
     def larger(self, trial: Trial, size: int) -> list[Trial]:
         """The sizes of a trial with one dim after the other of at least `size`, but the batch."""
-        self._reset()
+        self._attempts.begin()
         found = []
         try:
             for unit in self._groups:
@@ -217,10 +181,12 @@ class Search:
                 allowed = (s for s in range(size, 2 * size) if self._candidates.allows(unit, s))
                 for chosen in itertools.islice(allowed, _OTHERS):
                     sizes = {**trial.assignment.sizes, **dict.fromkeys(unit, chosen)}
-                    if other := self._try(replace(trial.assignment, sizes=sizes, number=2)):
+                    if other := self._attempts.run(
+                        replace(trial.assignment, sizes=sizes, number=2)
+                    ):
                         found.append(other)
                         break
-        except (_Spent, RunFailure):
+        except (Spent, RunFailure):
             pass
         return found
 
@@ -228,18 +194,14 @@ class Search:
         self, trial: Trial, values: Mapping[str, Array], spread: Spread | None = None
     ) -> Trial | None:
         """The sizes of a trial with other data: other seeds, and other values where given."""
-        self._reset()
+        self._attempts.begin()
         known = {**trial.assignment.values, **values}
         number = trial.assignment.number + 1
         try:
             changed = replace(trial.assignment, values=known, number=number, spread=spread)
-            return self._try(changed)
-        except (_Spent, RunFailure):
+            return self._attempts.run(changed)
+        except (Spent, RunFailure):
             return None
-
-    def _reset(self) -> None:
-        self._tries, self._deadline = 0, time.monotonic() + self._seconds
-        self._tried.clear()
 
     def _starts(self, *, override: bool) -> Iterator[Assignment]:
         """Run-time parameters with the sizes that go with them; nothing where there are none."""
@@ -275,64 +237,19 @@ class Search:
     def _with(self, start: Assignment, sizes: Mapping[str, int]) -> Assignment:
         return replace(start, sizes={**sizes, **start.sizes})
 
-    def _try(self, assignment: Assignment) -> Trial | None:
-        key = (
-            tuple(sorted(assignment.sizes.items())),
-            tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
-            (assignment.mode, assignment.number, assignment.spread),
-        )
-        if key in self._tried or not self._is_small(assignment):
-            return None
-        if self._tries >= MAX_TRIES or time.monotonic() > self._deadline:
-            raise _Spent
-        self._tried.add(key)
-        self._tries += 1
-        if self._tries % 10 == 0:
-            self._progress(f"looking for legal input sizes, try {self._tries}")
-        arrays = feeds(self._inputs, assignment, self._seed)
-        try:
-            outputs = self._program.run(arrays)
-            return Trial(assignment, arrays, outputs, self._program.executed)
-        except RunFailure as failure:
-            if failure.stage == "load":
-                raise
-            if failure.progress > self._best[0]:
-                self._best = (failure.progress, assignment)
-                self.last_failure = failure
-            if failure.hopeless:
-                raise _Spent from None
-            return None
-
-    def _is_small(self, assignment: Assignment) -> bool:
-        for wanted in self._inputs:
-            if wanted.default is None and wanted.name not in assignment.values:
-                symbols = [d for d in wanted.dims or () if isinstance(d, str)]
-                if any(symbol not in assignment.sizes for symbol in symbols):
-                    return False  # there is no legal size at all for one of them
-                size = float(np.prod([float(d) for d in assignment.shape(wanted)]))
-                known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
-                if size > MAX_ELEMENTS and not known and self._groups:
-                    return False
-                if size > LARGEST_INPUT or not is_countable(assignment.shape(wanted)):
-                    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
-                    reason = f"input {wanted.name!r} has {how_many}, too many to make up"
-                    self.last_failure = self.last_failure or RunFailure(reason, "run")
-                    return False
-        return True
-
     def _climb(self) -> Trial | None:
         """Change one thing at a time, and keep it if the run gets further."""
         for width in _WIDTHS:
             moved = True
-            while moved and self._best[1] is not None:
+            while moved and self._attempts.furthest is not None:
                 moved = False
                 for change in self._changes():
-                    reached, current = self._best
+                    reached, current = self._attempts.reached, self._attempts.furthest
                     assert current is not None
                     for assignment in itertools.islice(change(current), width):
-                        if trial := self._try(assignment):
+                        if trial := self._attempts.run(assignment):
                             return trial
-                        if self._best[0] > reached:
+                        if self._attempts.reached > reached:
                             moved = True
                             break
         return None
@@ -352,7 +269,7 @@ class Search:
 
     def _try_pairs(self) -> Trial | None:
         """Two dims of which the model forces the product."""
-        current = self._best[1]
+        current = self._attempts.furthest
         spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
         if current is None or len(spatial) != 2:
             return None
@@ -363,7 +280,7 @@ class Search:
             if all(map(self._candidates.allows, spatial, sizes))
         )
         for sizes in itertools.islice(fitting, _PAIRS):
-            if trial := self._try(self._paired(current, spatial, sizes)):
+            if trial := self._attempts.run(self._paired(current, spatial, sizes)):
                 return trial
         return None
 
@@ -381,7 +298,7 @@ class Search:
         for start in self._starts(override=True):
             for proposal in self._proposals(replace(start, mode=old.mode), lists):
                 new = all(proposal.sizes.get(s, old.sizes[s]) != old.sizes[s] for s in symbols)
-                if new and (trial := self._try(proposal)):
+                if new and (trial := self._attempts.run(proposal)):
                     return [trial]
         return self._one_by_one(first)
 
@@ -397,7 +314,7 @@ class Search:
                 found.append(changed)
                 varied.update((s, changed.assignment.sizes[s]) for s in unit)
         if len(found) > 1:
-            joint = self._try(replace(old, sizes={**old.sizes, **varied}))
+            joint = self._attempts.run(replace(old, sizes={**old.sizes, **varied}))
             found = [joint] if joint is not None else found
         swapped = self._swapped(old) if len(self.forced) > 1 else None
         if swapped is not None:
@@ -413,7 +330,7 @@ class Search:
         doubled = [s for s in (2 * size, size + 32) if self._candidates.allows(unit, s)]
         for size in (*likely, *doubled):
             changed = {**old.sizes, **dict.fromkeys(unit, size)}
-            if trial := self._try(replace(old, sizes=changed)):
+            if trial := self._attempts.run(replace(old, sizes=changed)):
                 return trial
         return None
 
@@ -427,7 +344,7 @@ class Search:
         sizes = (old.sizes[spatial[1][0]], old.sizes[spatial[0][0]])
         if sizes[0] == sizes[1]:
             return None
-        return self._try(self._paired(old, spatial, sizes))
+        return self._attempts.run(self._paired(old, spatial, sizes))
 
 
 def _unlike(sizes: Sequence[int], old: int) -> list[int]:

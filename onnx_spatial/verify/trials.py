@@ -13,6 +13,7 @@ import onnx
 from onnx_spatial.errors import UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
+from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.candidates import Candidates, rank_from_sites
 from onnx_spatial.verify.inputs import (
     Assignment,
@@ -24,7 +25,7 @@ from onnx_spatial.verify.inputs import (
 )
 from onnx_spatial.verify.kernels import MAX_RANK
 from onnx_spatial.verify.program import Program
-from onnx_spatial.verify.search import Search, Trial
+from onnx_spatial.verify.search import Search
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import BOOL, Array
 

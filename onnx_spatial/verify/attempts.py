@@ -1,0 +1,142 @@
+"""Runs of the original on made-up data, within bounds, and how far those got that did not go through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_spatial.ops.shapes import is_countable
+from onnx_spatial.verify.inputs import Assignment, GraphInput, feeds
+from onnx_spatial.verify.program import Program
+from onnx_spatial.verify.sessions import RunFailure
+from onnx_spatial.verify.values import Array
+
+#: Bounds of one search: runs of the original, seconds, elements of one input.
+MAX_TRIES = 400
+MAX_SECONDS = 8.0
+MAX_ELEMENTS = 2**20
+#: No data of more elements is made up, even where the model fixes the size.
+LARGEST_INPUT = 2**28
+
+
+@dataclass
+class Trial:
+    """A run of the original that went through.
+
+    Attributes:
+        assignment: what it was made of.
+        feeds: what was fed.
+        outputs: what came out.
+        executed: which sites took part.
+        any_bits: whether NaNs, infinities and extremes were fed: then only the outputs that no
+            arithmetic leads to can be compared.
+    """
+
+    assignment: Assignment
+    feeds: dict[str, Array]
+    outputs: dict[str, Any]
+    executed: set[int]
+    any_bits: bool = False
+
+
+class Spent(Exception):
+    """The bounds are reached, or nothing is to be found within them."""
+
+
+class Attempts:
+    """Runs the original on one assignment after the other, on none twice.
+
+    Args:
+        program: the original.
+        inputs: its inputs.
+        seed: of the data.
+        progress: is told how many there were.
+        seconds: that one method of looking may take.
+        resizable: whether there are sizes to choose.
+
+    Attributes:
+        reached: how far the run got that got furthest.
+        furthest: what it was made of.
+        last_failure: why it did not go through.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[GraphInput],
+        seed: int,
+        progress: Callable[[str], None],
+        seconds: float,
+        resizable: bool,
+    ) -> None:
+        self._program = program
+        self._inputs = inputs
+        self._seed = seed
+        self._progress = progress
+        self._seconds = seconds
+        self._resizable = resizable
+        self._tried: set[object] = set()
+        self._tries, self._deadline = 0, 0.0
+        self.reached = -1
+        self.furthest: Assignment | None = None
+        self.last_failure: RunFailure | None = None
+
+    def begin(self) -> None:
+        """Another method of looking begins, with bounds of its own."""
+        self._tries, self._deadline = 0, time.monotonic() + self._seconds
+        self._tried.clear()
+
+    def run(self, assignment: Assignment) -> Trial | None:
+        """The run, if it goes through.
+
+        Raises:
+            Spent: it is not to be tried any more.
+            RunFailure: the model does not load.
+        """
+        key = (
+            tuple(sorted(assignment.sizes.items())),
+            tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
+            (assignment.mode, assignment.number, assignment.spread),
+        )
+        if key in self._tried or not self._is_small(assignment):
+            return None
+        if self._tries >= MAX_TRIES or time.monotonic() > self._deadline:
+            raise Spent
+        self._tried.add(key)
+        self._tries += 1
+        if self._tries % 10 == 0:
+            self._progress(f"looking for legal input sizes, try {self._tries}")
+        arrays = feeds(self._inputs, assignment, self._seed)
+        try:
+            outputs = self._program.run(arrays)
+            return Trial(assignment, arrays, outputs, self._program.executed)
+        except RunFailure as failure:
+            if failure.stage == "load":
+                raise
+            if failure.progress > self.reached:
+                self.reached, self.furthest = failure.progress, assignment
+                self.last_failure = failure
+            if failure.hopeless:
+                raise Spent from None
+            return None
+
+    def _is_small(self, assignment: Assignment) -> bool:
+        for wanted in self._inputs:
+            if wanted.default is None and wanted.name not in assignment.values:
+                symbols = [d for d in wanted.dims or () if isinstance(d, str)]
+                if any(symbol not in assignment.sizes for symbol in symbols):
+                    return False  # there is no legal size at all for one of them
+                size = float(np.prod([float(d) for d in assignment.shape(wanted)]))
+                known = wanted.dims is not None and all(isinstance(d, int) for d in wanted.dims)
+                if size > MAX_ELEMENTS and not known and self._resizable:
+                    return False
+                if size > LARGEST_INPUT or not is_countable(assignment.shape(wanted)):
+                    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
+                    reason = f"input {wanted.name!r} has {how_many}, too many to make up"
+                    self.last_failure = self.last_failure or RunFailure(reason, "run")
+                    return False
+        return True
