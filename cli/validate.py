@@ -24,6 +24,8 @@ from onnx_spatial.validation.engine import Watch
 from onnx_spatial.validation.executors import dask
 from onnx_spatial.validation.report import check_target, github, junit, sarif, write
 
+#: A folder that is there, or can be made.
+_FOLDER = click.Path(file_okay=False)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -62,7 +64,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 )
 @click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G.")
 @click.option("--fail-fast", is_flag=True, help="Start no further model after one failed.")
-@click.option("--cache", metavar="DIR", help="Keep results in DIR, and go on with those there.")
+@click.option(
+    "--cache",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Keep results in DIR, and go on with those there.",
+)
 @click.option("--rtol", type=click.FloatRange(0, 1, max_open=True), metavar="R", help=(
     "Allowed difference from recorded outputs, relative to the largest value "
     "(default: 1e-4 for float32)."
@@ -73,14 +80,14 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 @click.option(
     "--write-test-data",
     "record_to",
-    type=click.Path(),
+    type=_FOLDER,
     metavar="DIR",
     help="Write models that passed to DIR, converted, each with a test_data_set_0.",
 )
 @click.option(
     "--reproducer",
     "reproduce_to",
-    type=click.Path(),
+    type=_FOLDER,
     metavar="DIR",
     help="Where a conversion gives something else, save small models, data and a script there.",
 )
@@ -88,7 +95,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     "--executor", type=click.Choice(("local", "dask")), default="local", help="Where models run."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster.")
-@click.option("--no-fuse", is_flag=True, help="Leave the Transposes around the operators alone.")
+@click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
 @options.oracle_option
 @options.prefer_option
 @options.model_options

@@ -17,7 +17,8 @@ def make_probe(node: onnx.NodeProto, number: int) -> None:
 
 def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
     """The attribute that holds the number of a probe."""
-    return next(a for a in node.attribute if a.name == shapes.NUMBER)
+    found: onnx.AttributeProto = next(a for a in node.attribute if a.name == shapes.NUMBER)
+    return found
 
 
 def import_probes(model: onnx.ModelProto) -> None:

@@ -24,12 +24,16 @@ from onnx_spatial.graph.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
 
+#: What protobuf says of data, good or not, where its memory runs out.
+_NO_MEMORY = "Arena alloc failed"
+
 
 def read(model: Model) -> Source:
     """Parse a model given as path, bytes, ModelProto or onnx_ir.Model; nothing given is changed.
 
     Raises:
         ModelFileError: there is no such file, it is no ONNX model, or external data is missing.
+        MemoryError: there is too little memory to parse it.
     """
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
@@ -109,6 +113,8 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
     except (DecodeError, RuntimeError) as error:
         if pointers.is_pointer(data):
             raise ModelFileError(f"{name}: {pointers.REASON}") from None
+        if _NO_MEMORY in str(error):
+            raise MemoryError from None
         detail = str(error).strip()
         raise ModelFileError(
             f"{name}: is not an ONNX model, or was cut off: protobuf cannot parse its "

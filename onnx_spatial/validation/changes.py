@@ -110,6 +110,8 @@ def _git(folder: Path, *arguments: str, what: str | None = None) -> str:
         raise UsageError(f"what changed is found by git, which does not run: {error}") from None
     if done.returncode:
         detail = os.fsdecode(done.stderr).strip().splitlines()
-        reason = f"git knows no revision {what!r}" if what else "git says: " + "".join(detail[:1])
+        reason = "git says: " + "".join(detail[:1])
+        if what is not None:
+            reason = f"git knows no revision {what!r}"
         raise UsageError(f"{folder}: {reason}")
     return os.fsdecode(done.stdout)

@@ -35,7 +35,8 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     for path in paths:
         models = list(_behind(path, exclude))
         if not models:
-            raise UsageError(f"{path}: there is no model: no {_SUFFIX} file is there")
+            left = " that --exclude does not leave out" if exclude else ""
+            raise UsageError(f"{path}: there is no model: no {_SUFFIX} file is there{left}")
         for model in models:
             found.setdefault(_identity(model), model)
     return list(found.values())
@@ -55,7 +56,8 @@ def shard(models: Sequence[T], number: int, of: int) -> list[T]:
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a path, or its last part, is what one of the globs stands for; `*` also spans folders."""
     names = (Path(path).as_posix(), Path(path).name)
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns for name in names)
+    globs = [Path(pattern).as_posix() for pattern in patterns]  # ./a is a, as in the path
+    return any(fnmatch.fnmatch(name, pattern) for pattern in globs for name in names)
 
 
 def _behind(path: str, exclude: Sequence[str]) -> Iterator[str]:

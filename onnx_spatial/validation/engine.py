@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
@@ -63,8 +64,12 @@ def validate(
     oracles.check_installed(options.oracles)
     if jobs < 1:
         raise UsageError(f"jobs must be 1 or more, not {jobs}")
-    if (timeout is not None and timeout <= 0) or (memory is not None and memory <= 0):
-        raise UsageError("timeout and memory must be above 0")
+    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise UsageError(
+            f"timeout must be above 0 and at most {threading.TIMEOUT_MAX:.0f} seconds, not {timeout:g}"
+        )
+    if memory is not None and memory <= 0:
+        raise UsageError(f"memory must be above 0, not {memory}")
     started = time.monotonic()
     targets = _targets(models) if record_to or reproduce_to else {}
     folder = str(Path.cwd())
@@ -75,11 +80,9 @@ def validate(
             options.to_dict(),
             timeout,
             memory,
-            None if cache_folder is None else str(Path(cache_folder).absolute()),
-            *(
-                str((Path(place) / targets[model]).absolute()) if place else None
-                for place in (record_to, reproduce_to)
-            ),
+            cache=_folder(cache_folder),
+            record_to=_folder(record_to, targets.get(model)),
+            reproduce_to=_folder(reproduce_to, targets.get(model)),
         )
         for model in models
     ]
@@ -92,6 +95,11 @@ def validate(
         report.models = run.results()
     report.seconds = round(time.monotonic() - started, 3)
     return report
+
+
+def _folder(place: str | None, below: str | None = None) -> str | None:
+    """A folder wherever the process of a model works; None for none."""
+    return str(Path(place, below or "").absolute()) if place else None
 
 
 def _targets(models: Sequence[str]) -> dict[str, str]:

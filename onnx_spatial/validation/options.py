@@ -51,8 +51,10 @@ class Options:
             raise UsageError(f"modes must be some of {', '.join(MODES)}, not {self.modes}")
         if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
             raise UsageError(f"strategy must be one of {', '.join(STRATEGY_NAMES)}")
-        if self.seed < 0 or (self.rtol is not None and not 0 <= self.rtol < 1):
-            raise UsageError("seed must be 0 or more, and rtol at least 0 and below 1")
+        if self.seed < 0:
+            raise UsageError(f"seed must be 0 or more, not {self.seed}")
+        if self.rtol is not None and not 0 <= self.rtol < 1:
+            raise UsageError(f"rtol must be at least 0 and below 1, not {self.rtol}")
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes by name, ready for JSON."""

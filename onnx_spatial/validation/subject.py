@@ -19,7 +19,9 @@ from onnx_spatial.verify.trials import GIVE_DATA
 #: Is called with what is being done now: the source of entries, and a line of text.
 Stage = Callable[[str, str], None]
 
-_OUT_OF_MEMORY = re.compile(r"Failed to allocate memory|bad_alloc|more memory than there is")
+_OUT_OF_MEMORY = re.compile(
+    r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|more memory than there is"
+)
 
 #: Instead of `GIVE_DATA`: here data is what is recorded beside the model.
 _RECORD_DATA = "record data that it runs on, as test_data_set_0/input_0.pb beside it"

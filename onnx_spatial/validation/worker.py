@@ -23,6 +23,8 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy.random  # noqa: F401  numpy loads it late, which would be in each fork anew
+
 from onnx_spatial.custom_ops import available
 from onnx_spatial.validation import job
 

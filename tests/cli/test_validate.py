@@ -129,6 +129,10 @@ def test_verbose_says_how_far_it_is_and_what_was_proven(folder, capsys):
         (["a.onnx", "--executor", "dask", "--scheduler", "x", "-j", "2"], "--jobs is for this"),
         (["a.onnx", "--static", "N"], "--static wants"),
         (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
+        (["a.onnx", "--timeout", "nan"], "timeout must be above 0"),
+        (["a.onnx", "--cache", "a.onnx"], "'a.onnx' is a file"),
+        (["a.onnx", "--write-test-data", "a.onnx"], "'a.onnx' is a file"),
+        (["a.onnx", "--reproducer", "a.onnx"], "'a.onnx' is a file"),
         ([], "PATH"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 import pytest
+from google.protobuf.message import DecodeError
 from onnx import helper, parser
 
 from onnx_spatial.errors import ModelFileError, UsageError
@@ -47,6 +48,18 @@ def test_what_is_no_model_is_refused(tmp_path, data, reason):
             files.read(given)
         assert "\n" not in str(caught.value)
     assert str(target) in _message(target)
+
+
+def test_memory_that_runs_out_is_no_damage_of_the_file(path, monkeypatch):
+    class Full:
+        def ParseFromString(self, data):
+            raise DecodeError(
+                "Error parsing message with type 'onnx.ModelProto': Arena alloc failed"
+            )
+
+    monkeypatch.setattr(onnx, "ModelProto", Full)
+    with pytest.raises(MemoryError):
+        files.read(path)
 
 
 def test_an_object_without_a_graph_is_refused():

@@ -5,6 +5,7 @@ The table is in models/broken/breaking, and for a reader in models/broken/README
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ from onnx_spatial.validation.result import KINDS
 
 BROKEN = ZOO / "broken"
 
+#: Whether the processor ends a process that divides the least integer by -1.
+TRAPS = platform.machine().lower() in ("x86_64", "amd64", "i686")
+
 #: Kinds that no model has by itself, see models/broken/README.md.
 OF_NO_MODEL = {"difference", "lost", "not-run", "xpassed"}
 
@@ -36,13 +40,13 @@ def unsaid(result: ModelResult) -> list[str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals and limits are POSIX's")
 def test_every_broken_model_fails_as_the_table_says():
-    report = validate(
-        find([str(BROKEN)]), Options(strict=True), jobs=2, timeout=10, memory=2 * 2**30
-    )
+    models = find([str(BROKEN)], exclude=[] if TRAPS else ["*/crash/*"])
+    report = validate(models, Options(strict=True), jobs=2, timeout=10, memory=2 * 2**30)
     found = {name_of(m): (m.status, m.kind, unsaid(m)) for m in report.models}
-    assert found == {name: (case.status, case.kind, []) for name, case in CASES.items()}
+    expected = {name: (case.status, case.kind, []) for name, case in CASES.items()}
+    assert found == {n: e for n, e in expected.items() if TRAPS or n != "crash"}
     assert not report.passed
-    assert len(report.failed()) == len(CASES)
+    assert len(report.failed()) == len(found)
 
 
 def test_every_kind_that_a_model_can_have_is_in_the_table():
@@ -85,6 +89,7 @@ def test_convert_says_what_is_wrong_in_one_line_and_leaves_no_file(name, tmp_pat
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.alone])
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.skipif(not TRAPS, reason="only x86 ends the process")
 def test_convert_leaves_no_file_where_it_does_not_survive(name, tmp_path):
     command = [sys.executable, "-m", "onnx_spatial.cli", "convert", str(BROKEN / name / MODEL)]
     done = subprocess.run([*command, "-o", "out.onnx"], cwd=tmp_path, capture_output=True)

@@ -86,6 +86,12 @@ def test_recorded_data_that_is_gone_is_a_change(repository):
     assert since(MODELS, "HEAD") == ["full/model.onnx"]
 
 
+@pytest.mark.parametrize("gone", ["test_data_set_0", "model.npz"])
+def test_a_whole_set_that_is_gone_is_a_change(repository, gone):
+    git(repository, "rm", "-rq", f"full/{gone}")
+    assert since(MODELS, "HEAD") == ["full/model.onnx"]
+
+
 def test_new_and_untracked_models_count(repository):
     save(repository / "new model é.onnx")
     assert since([*MODELS, "new model é.onnx"], "HEAD") == ["new model é.onnx"]
@@ -105,7 +111,7 @@ def test_a_model_that_cannot_be_read_counts_when_something_beside_it_changed(rep
 
 @pytest.mark.parametrize("revision", ["nowhere", "--help", ""])
 def test_an_unknown_revision_is_an_error(repository, revision):
-    with pytest.raises(UsageError, match="revision"):
+    with pytest.raises(UsageError, match=r"(knows|is) no revision"):
         since(MODELS, revision)
 
 
@@ -118,7 +124,7 @@ def test_models_outside_a_repository_are_an_error(tmp_path, monkeypatch):
 def linked(repository: Path) -> None:
     """A model whose weights and recorded data are links, committed."""
     shared, folder = repository / "shared", repository / "linked"
-    shared.mkdir()
+    shared.mkdir(exist_ok=True)
     shutil.copytree(repository / "heavy", folder)
     shutil.move(folder / "weights.bin", shared / "first.bin")
     shutil.copy(shared / "first.bin", shared / "second.bin")
@@ -139,10 +145,15 @@ def test_what_a_link_leads_to(repository: Path, name: str) -> None:
     assert since(["linked/model.onnx", "other.onnx"], "HEAD") == ["linked/model.onnx"]
 
 
-def test_a_link_that_leads_elsewhere(repository: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("weights.bin", "second.bin"), ("test_data_set_0", "other"), ("model.npz", "other.npz")],
+)
+def test_a_link_that_leads_elsewhere(repository: Path, name: str, target: str) -> None:
+    (repository / "shared" / "other").mkdir(parents=True)
     linked(repository)
-    (repository / "linked" / "weights.bin").unlink()
-    (repository / "linked" / "weights.bin").symlink_to("../shared/second.bin")
+    (repository / "linked" / name).unlink()
+    (repository / "linked" / name).symlink_to(f"../shared/{target}")
     assert since(["linked/model.onnx", "other.onnx"], "HEAD") == ["linked/model.onnx"]
 
 

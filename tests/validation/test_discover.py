@@ -95,7 +95,13 @@ def test_links_to_folders_are_not_followed(tree):
 
 def test_what_is_excluded_is_left_out_of_folders_and_globs_only(tree):
     assert names(find(["models"], ["a*", "models/deep/*"])) == ["models/b.onnx"]
+    assert names(find(["./models"], ["a*", "./models/deep/*"])) == ["models/b.onnx"]
     assert names(find(["models/a.onnx"], ["a*"])) == ["models/a.onnx"]
+
+
+def test_a_folder_of_which_all_is_excluded_is_an_error_that_says_so(tree):
+    with pytest.raises(UsageError, match=r"models: .* that --exclude does not leave out"):
+        find(["models"], ["*"])
 
 
 @pytest.mark.parametrize(

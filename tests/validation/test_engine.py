@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
 import sys
 from concurrent.futures import CancelledError, Executor, Future
@@ -231,14 +232,31 @@ def test_nothing_to_look_at_is_no_failure():
     assert (report.passed, report.message) == (True, "0 models: nothing to do")
 
 
-@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"timeout": 0}, {"memory": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"jobs": 0},
+        {"timeout": 0},
+        {"timeout": math.nan},
+        {"timeout": math.inf},
+        {"memory": -1},
+    ],
+)
 def test_numbers_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError):
         validate([], **wrong)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"modes": ()}, {"modes": ("x",)}, {"strategy": "x"}, {"seed": -1}, {"rtol": 1.0}]
+    "wrong",
+    [
+        {"modes": ()},
+        {"modes": ("x",)},
+        {"strategy": "x"},
+        {"seed": -1},
+        {"rtol": 1.0},
+        {"rtol": math.nan},
+    ],
 )
 def test_options_out_of_range_are_refused(wrong):
     with pytest.raises(UsageError):
@@ -257,11 +275,13 @@ def test_options_survive_json_and_become_a_command_line():
         static=(("N", 2),),
         shapes=(("x", (1, 2)),),
         seed=3,
+        oracles=("openvino",),
         strict=True,
         rtol=0.5,
     )
     assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert options.command(["m x.onnx", "-y"]) == (
         "onnx-spatial validate 'm x.onnx' ./-y --seed 3 --mode lower --mode function --no-fuse "
-        "--max-rank 5 --prefer slices --rtol 0.5 --domain 'a b' --static N=2 --shape x=1,2 --strict"
+        "--max-rank 5 --prefer slices --rtol 0.5 --oracle openvino --domain 'a b' --static N=2 "
+        "--shape x=1,2 --strict"
     )

@@ -29,6 +29,7 @@ from validating import (
 
 from onnx_spatial.validation import ModelResult, Options, conversions
 from onnx_spatial.validation.model import examine
+from onnx_spatial.verify import verify
 
 #: Both oracles are known to be right about it.
 BACK_TO_SPACE = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
@@ -129,6 +130,20 @@ def test_other_runtimes_have_their_say(tmp_path, oracle):
     told = [c for c in site["checks"] if c["how"] == oracle]
     assert told
     assert all(c["passed"] for c in told)
+
+
+def test_a_proof_is_asked_for_as_the_options_say(tmp_path, monkeypatch):
+    asked = {}
+
+    def proving(original, converted, **how):
+        asked.update(how)
+        return verify(original, converted)
+
+    monkeypatch.setattr(conversions, "verify", proving)
+    wanted = {"oracles": ("openvino",), "seed": 3, "domains": ("a.b",)}
+    look(save(tmp_path / "m.onnx"), **wanted, shapes=(("x", (2, 4, 6, 3)), ("other", (1,))))
+    assert {name: asked[name] for name in wanted} == wanted
+    assert asked["shapes"] == {"x": (2, 4, 6, 3)}
 
 
 @pytest.mark.parametrize("text", [PLAIN, S2B])
