@@ -42,7 +42,8 @@ def corners(facts: NodeFacts, usual: Draw) -> Iterator[Draw]:
     except OperatorError:  # each axis is legal by itself, and not all of them together
         return
     yield from _legal(usual, operator, least)
-    middle = [axis for axes in groups for axis in axes if 0 < axis < len(least) - 1]
+    inner = [axes for axes in groups if axes[0] > 0 and axes[-1] < len(least) - 1]
+    middle = [axis for axes in inner for axis in axes]
     if len(middle) > 1:
         start = max(2, *(least[axis] for axis in middle))
         square = _first(operator, len(least), middle, start, start + _WIDTH)

@@ -72,6 +72,6 @@ def _advice(result: Verification) -> str:
 
 def _right_as_it_is(result: Verification) -> bool:
     """Whether nothing differs without onnxruntime's optimisations, neither outputs nor sites."""
-    plain = [output for output in result.outputs if not output.optimised]
-    checks = [check for site in result.sites for check in site.checks if not check.optimised]
-    return bool(plain) and all(found.passed for found in (*plain, *checks))
+    plain = [output.passed for output in result.outputs if not output.optimised]
+    checks = (check for site in result.sites for check in site.checks if not check.optimised)
+    return bool(plain) and all(plain) and all(check.passed for check in checks)

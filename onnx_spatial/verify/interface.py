@@ -8,7 +8,7 @@ import onnx
 
 from onnx_spatial.graph import shapes
 from onnx_spatial.ops.shapes import Dim, show
-from onnx_spatial.verify.report import OutputResult
+from onnx_spatial.verify.compare import OutputResult
 
 
 def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[str]:
@@ -31,7 +31,7 @@ def misdeclared(
 ) -> list[str]:
     """One line for each output whose declaration a run contradicts, where the original's fits."""
     before, after = ({v.name: v.type for v in m.graph.output} for m in (original, converted))
-    found = {}
+    found: dict[str, str] = {}
     for output in outputs:
         was, now = (shapes.dims(types.get(output.name)) for types in (before, after))
         if now is not None and not _fits(now, output.shape) and _fits(was, output.shape):

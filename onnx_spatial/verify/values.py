@@ -30,14 +30,16 @@ INTEGERS = frozenset(
 INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
 
 #: Numbers beyond those of `plain`: thousands (of integers all that there are), thousandths, whole
-#: numbers of which many are alike (of few integers, which may be sizes: others that are small), and
-#: some NaNs, infinities, -0.0, subnormals and the largest.
-Spread = Literal["large", "small", "ties", "specials"]
-SPREADS: tuple[Spread, ...] = ("large", "small", "ties", "specials")
+#: numbers of which many are alike (of few integers, which may be sizes: others that are small),
+#: mostly zeros, and some NaNs, infinities, -0.0, subnormals and the largest.
+Spread = Literal["large", "small", "ties", "sparse", "specials"]
+SPREADS: tuple[Spread, ...] = ("large", "small", "ties", "sparse", "specials")
 #: So few integers are more likely sizes, counts or steps than data.
 _FEW = 8
 #: Of so many numbers one is special; of few up to a half.
 _SPECIALS_ONE_IN = 16
+#: Of so many one is no zero where most are: a small weight counts for something in a short sum.
+_SPARSE_ONE_IN = 16
 
 _FLOATS: dict[np.dtype[Any], tuple[int, int]] = {  # exponent bits, mantissa bits
     np.dtype(np.float16): (5, 10),
@@ -196,6 +198,8 @@ def _spread_integers(array: Array, how: Spread, rng: np.random.Generator) -> Arr
 def _spread_reals(array: Array, how: Spread, rng: np.random.Generator) -> Array:
     if how == "ties":
         return np.asarray(np.rint(array.astype(np.float32)), array.dtype)
+    if how == "sparse":
+        return np.asarray(array * (rng.random(array.shape) < 1 / _SPARSE_ONE_IN), array.dtype)
     if how == "specials":
         result = np.array(array).reshape(-1)
         special = _special_patterns(array.dtype)

@@ -344,6 +344,9 @@ def interface(model: onnx.ModelProto) -> Mutations:
 
         def rename_input(g: onnx.GraphProto, n=number, name=value.name) -> None:
             g.input[n].name = f"{name}_0"
+            for tensor in g.initializer:  # its default, if it has one
+                if tensor.name == name:
+                    tensor.name = f"{name}_0"
             insert(g, 0, [helper.make_node("Identity", [f"{name}_0"], [name])])
 
         yield Mutation(f"input {value.name!r} renamed", lambda m=rename_input: copied(m))

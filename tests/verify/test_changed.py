@@ -6,7 +6,7 @@ import onnx
 import pytest
 from hand_lowered import model
 
-from onnx_spatial.verify import verify
+from onnx_spatial.verify import changed, verify
 
 #: A wrong weight of `small` changes y by less than its tolerance.
 NET = """
@@ -52,6 +52,16 @@ BODY = """
       <float zero = {0}, float two = {2}, float six = {6}, float[6] w = {1, 1, 1, 1, 1, 1}>
     { BODY }
 """
+#: Of the type of sizes: so few integers, and an output of the model or of a branch.
+SIZES = """
+    g (int64[3] x, bool flag) => (int64[3] y) <int64 one = {1}, int64 thirty = {30}> { BODY }
+"""
+BRANCH = """
+    y = If (flag) <
+        then_branch = then () => (int64[3] p) { BODY },
+        else_branch = els () => (int64[3] q) { q = Neg(x) }
+    >
+"""
 WHOLE = """
     g (int64[N,6] x) => (int64[N,6] y) <int64 one = {1}> { BODY }
 """
@@ -75,6 +85,12 @@ WHOLE = """
             "y = LayerNormalization<epsilon = 0.00001>(x, w)",
             "y = LayerNormalization<epsilon = 0.000011>(x, w)",
         ),
+        (SIZES, "y = Add(x, one)", "c = Min(x, thirty) y = Add(c, one)"),
+        (
+            SIZES.replace("BODY", BRANCH),
+            "p = Add(x, one)",
+            "c = Min(x, thirty) p = Add(c, one)",
+        ),
         (
             WHOLE,
             "y = Add(x, one)",
@@ -91,6 +107,18 @@ def test_numbers_that_are_seldom(text: str, before: str, after: str) -> None:
     result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
     assert result.status == "failed"
     assert "is not the original's" in result.message
+
+
+def test_a_limit_that_what_is_in_front_keeps_out_of_reach() -> None:
+    """Not failed, and not passed: that it is out of reach is seen, and not known."""
+    text = """
+        g (float[N,6] x) => (float[N,6] y) <float half = {0.5}, float hundred = {100}>
+        { a = Sigmoid(x) BODY }
+    """
+    before, after = "y = Mul(a, half)", "b = Min(a, hundred) y = Mul(b, half)"
+    result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
+    assert result.status == "unverified"
+    assert "it differs, but on values that the model may never have there" in result.message
 
 
 BRANCHES = """
@@ -113,6 +141,19 @@ def test_a_branch_that_no_run_takes() -> None:
     assert result.status == "failed"
     assert "else_branch) is not the original's" in result.message
     assert verify(before, model(BRANCHES.replace("x, FACTOR", "three, x")))
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_NODES", 0), ("SECONDS", -1.0)])
+def test_what_there_is_no_room_or_time_for(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: float
+) -> None:
+    """In a branch it is unverified; of the main graph the end tells."""
+    monkeypatch.setattr(changed, bound, value)
+    branches = (model(BRANCHES.replace("FACTOR", factor)) for factor in ("three", "two"))
+    result = verify(*branches)
+    assert result.status == "unverified"
+    assert "could not be compared: there are too many of them" in result.message
+    assert verify(net(), net(RIGHT.replace("0.01", "0.0101")))
 
 
 TURNS = """

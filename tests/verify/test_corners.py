@@ -91,6 +91,20 @@ def test_what_is_known_stays_and_what_is_open_becomes_unusual() -> None:
     longest = [max(d.shape) for d in found if d.large]
     assert len(longest) == 3
     assert min(longest) > 2_000
+    assert max(d.elements for d in found) < 300_000
+
+
+@pytest.mark.parametrize("dims", [("N", "S", "S", 5), ("S", "S", "W", 5), ("N", "H", "S", "S")])
+def test_dims_of_one_name_stay_alike(dims: tuple[str | int, ...]) -> None:
+    parameters = [np.array([2, 2], np.int32), np.zeros((2, 2), np.int32)]
+    data = InputFacts("float32", dims)
+    facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
+    usual = draw(facts, np.random.default_rng(0), 0)
+    assert usual is not None
+    found = list(corners(facts, usual))
+    assert len(found) > 2
+    first = dims.index("S")
+    assert all(d.shape[first] == d.shape[dims.index("S", first + 1)] for d in found)
 
 
 def test_nothing_is_unusual_where_all_is_known() -> None:

@@ -26,6 +26,21 @@ def test_inputs_that_are_only_moved() -> None:
 @pytest.mark.parametrize(
     ("body", "moved"),
     [
+        ("y = Gather(z, i)", ["z"]),
+        ("s = Shape(x) y = Reshape(z, s)", ["z"]),
+        ("s = Shape(x) t = Transpose(x) y = Reshape(t, s)", ["x"]),
+        ("y = loc.Identity(x)", []),
+    ],
+    ids=["places", "sizes lead to no output", "sizes", "of somebody else"],
+)
+def test_what_an_input_is_read_for(body: str, moved: list[str]) -> None:
+    text = f"g (float[2,3] x, float[6] z, int64[6] i) => (float[E,F] y) {{ {body} }}"
+    assert moved_inputs(Program(model(text), ())) == moved
+
+
+@pytest.mark.parametrize(
+    ("body", "moved"),
+    [
         ("y = If(b) <then_branch = f () => (float[A,B] o) { o = Identity(x) }, "
          "else_branch = h () => (float[C,D] p) { p = Transpose(x) }>", ["x"]),
         ("y = If(b) <then_branch = f () => (float[A,B] o) { o = Identity(x) }, "
@@ -42,8 +57,11 @@ def test_inputs_that_are_only_moved() -> None:
         ("s, y = Loop(n, b, x) <body = f (int64 i, bool c, float[2,3] a) => "
          "(bool d, float[2,3] e, float[2,3] o) { d = Identity(c) o = Relu(z2) e = Identity(a) }>",
          []),
+        ("y = Loop(n, b, x) <body = f (int64 i, bool c, bool[2,3] a) => "
+         "(bool d, bool[2,3] e) { d = Identity(a) e = Identity(a) }>", []),
     ],
-    ids=["both branches", "one branch", "scan", "hidden in a state", "states", "loop", "loop, other"],
+    ids=["both branches", "one branch", "scan", "hidden in a state", "states", "loop", "loop, other",
+         "it says whether a loop goes on"],
 )  # fmt: skip
 def test_inputs_that_are_only_moved_in_bodies(body: str, moved: list[str]) -> None:
     text = f"""

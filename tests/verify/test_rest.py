@@ -19,7 +19,8 @@ NET = """
     {
         a = loc.Strange(x)
         b = tf.SpaceToBatchND(a, block, none)
-        c = Neg(b)
+        two = Constant<value = float {2}>()
+        c = Mul(b, two)
         y = If (flag) <
             then_branch = then () => (float[A,B,C,D] p) { p = Abs(b) q = Exp(b) },
             else_branch = els () => (float[A,B,C,D] r) { r = Neg(b) }
@@ -83,6 +84,39 @@ def function_of_another_opset(made: onnx.ModelProto) -> None:
     made.functions[0].opset_import[0].version = 12
 
 
+def function_has_a_default_more(made: onnx.ModelProto) -> None:
+    made.functions[0].attribute_proto.append(onnx.helper.make_attribute("k", 1))
+
+
+def function_is_gone(made: onnx.ModelProto) -> None:
+    del made.functions[:]
+
+
+def another_constant(made: onnx.ModelProto) -> None:
+    (node,) = (n for n in made.graph.node if n.output[0] == "two")
+    node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.float32(3)))
+
+
+def turns(made: onnx.ModelProto) -> onnx.TensorProto:
+    (tensor,) = (t for t in made.graph.initializer if t.name == "three")
+    return tensor
+
+
+def another_number_of_turns(made: onnx.ModelProto) -> None:
+    turns(made).CopyFrom(onnx.numpy_helper.from_array(np.int64(4), "three"))
+
+
+def another_number_of_turns_by_a_node(made: onnx.ModelProto) -> None:
+    made.graph.initializer.remove(turns(made))
+    four = onnx.numpy_helper.from_array(np.int64(4))
+    made.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["three"], value=four))
+
+
+def model_of_another_opset(made: onnx.ModelProto) -> None:
+    (standard,) = (o for o in made.opset_import if o.domain in ("", "ai.onnx"))
+    standard.version = 16
+
+
 def another_sparse_weight(made: onnx.ModelProto) -> None:
     stored(made, 3.0)
 
@@ -103,6 +137,12 @@ def test_what_is_right_has_its_operators_proven() -> None:
         function_gives_another,
         function_takes_in_another_order,
         function_of_another_opset,
+        function_has_a_default_more,
+        function_is_gone,
+        another_constant,
+        another_number_of_turns,
+        another_number_of_turns_by_a_node,
+        model_of_another_opset,
         another_sparse_weight,
     ],
 )
