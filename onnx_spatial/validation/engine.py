@@ -147,6 +147,9 @@ class _Run:
         return [self._done[number] for number in range(len(self._work))]
 
     def _submit(self, number: int) -> None:
+        if self._stopped:
+            self._finish(number, self._skipped(number))
+            return
         self._attempts[number] = self._attempts.get(number, 0) + 1
         try:
             future = self._executor.submit(executors.run, self._work[number].to_dict())
@@ -154,15 +157,29 @@ class _Run:
             self._finish(number, self._lost(number, error))
             return
         self._running[future] = number
+        if self._fail_fast:
+            future.add_done_callback(self._stop_behind)
+            if self._stopped:  # in another thread, which did not know of this one yet
+                future.cancel()
+
+    def _stop_behind(self, future: Future[dict[str, Any]]) -> None:
+        """Stop at a failure; called where the model was looked at, before the next one is taken."""
+        if future.cancelled() or future.exception() is not None:
+            return
+        if self._judged(ModelResult.from_dict(future.result())).fails(self._options):
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        for future in list(self._running):
+            future.cancel()
 
     def _take(self, number: int, future: Future[dict[str, Any]]) -> None:
-        model = self._work[number].model
         try:
             result = ModelResult.from_dict(future.result())
         except CancelledError as error:
             if self._stopped:
-                message = "not looked at: another one failed (--fail-fast)"
-                result = ModelResult.without(model, "skipped", "not-run", message)
+                result = self._skipped(number)
             elif self._attempts[number] < _ATTEMPTS:
                 return self._submit(number)
             else:
@@ -178,13 +195,19 @@ class _Run:
         message = f"the engine lost it {self._attempts[number]} times: {detail}"
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
-    def _finish(self, number: int, result: ModelResult) -> None:
+    def _skipped(self, number: int) -> ModelResult:
+        message = "not looked at: another one failed (--fail-fast)"
+        return ModelResult.without(self._work[number].model, "skipped", "not-run", message)
+
+    def _judged(self, result: ModelResult) -> ModelResult:
         if discover.matches(result.model, self._expect_failure):
-            result = result.expected_to_fail(self._options)
+            return result.expected_to_fail(self._options)
+        return result
+
+    def _finish(self, number: int, result: ModelResult) -> None:
+        result = self._judged(result)
         self._done[number] = result
         if self._watch is not None:
             self._watch(number, result)
-        if self._fail_fast and not self._stopped and result.fails(self._options):
-            self._stopped = True
-            for future in self._running:
-                future.cancel()
+        if self._fail_fast and result.fails(self._options):
+            self._stop()

@@ -119,8 +119,7 @@ class TestFailuresThatAreExpected:
         models = [str(folder / f"{name}.onnx") for name in names]
         globs = ["*/broken/*", "*/more/*"]
         report = validate(models, fail_fast=True, expect_failure=globs)
-        assert [m.status for m in report.models][:2] == ["xfailed", "failed"]
-        assert [m.status for m in report.models][-1] == "skipped"
+        assert [m.status for m in report.models] == ["xfailed", "failed", *["skipped"] * 20]
 
 
 def test_an_oracle_that_is_not_installed_is_said_before_anything_is_done(monkeypatch, tmp_path):
@@ -196,10 +195,8 @@ def test_fail_fast_starts_nothing_behind_the_first_failure(tmp_path):
     for number, text in enumerate([PLAIN, REFUSED, *[PLAIN] * 6]):
         save(tmp_path / f"{number}.onnx", text)
     report = validate(find([str(tmp_path)]), jobs=1, fail_fast=True)
-    statuses = [m.status for m in report.models]
-    assert statuses[:2] == ["passed", "failed"]
-    assert statuses[-1] == "skipped"  # the next one may run already
-    assert {m.kind for m in report.models[3:]} == {"not-run"}
+    assert [m.status for m in report.models] == ["passed", "failed", *["skipped"] * 6]
+    assert {m.kind for m in report.models[2:]} == {"not-run"}
     assert report.exit_code == 1
 
 
