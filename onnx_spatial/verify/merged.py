@@ -10,8 +10,9 @@ from onnx_spatial.verify.proof import Compared, Proof
 from onnx_spatial.verify.region import Region, Regions
 from onnx_spatial.verify.sites import Site
 
-#: How reasons begin where a difference was seen of which it is not known whether it matters.
-_DIFFERS = "it differs"
+
+class _Doubt(str):
+    """A reason to know nothing: a difference was seen of which it is not known whether it matters."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Merged:
         if not isinstance(found, str) and not _differs(found):
             found = self._spread(region, found)
         if isinstance(found, str):
-            return Outcome(self._proof(region), (), found, found.startswith(_DIFFERS))
+            return Outcome(self._proof(region), (), found, isinstance(found, _Doubt))
         return Outcome(self._proof(region), found)
 
     def is_size(self, name: str, place: walk.Place) -> bool:
@@ -129,7 +130,7 @@ class Merged:
         found = [] if isinstance(wider, str) else self._on_seldom(wider)
         if isinstance(wider, Region) and (wider.fed if _differs(found) else differed):
             return [*usual, *found]
-        return f"{_DIFFERS}, but on values that the model may never have there"
+        return _Doubt("it differs, but on values that the model may never have there")
 
     def _on_seldom(self, region: Region) -> list[Compared]:
         proof = self._proof(region)
@@ -143,9 +144,9 @@ class Merged:
         wider = self._regions.widened(region)
         found = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(found, str):
-            return f"{_DIFFERS} at sizes that the model may never have there, and {found}"
+            return _Doubt(f"it differs at sizes that the model may never have there, and {found}")
         if _differs(found) and isinstance(wider, Region) and not wider.settled:
-            return f"{_DIFFERS}, but at sizes that the model may never have there"
+            return _Doubt("it differs, but at sizes that the model may never have there")
         return found
 
     def _compared(self, region: Region) -> list[Compared] | str:
