@@ -19,7 +19,7 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation import validate as run_validation
 from onnx_spatial.validation.changes import since
-from onnx_spatial.validation.discover import find, shard
+from onnx_spatial.validation.discover import find, matches, shard
 from onnx_spatial.validation.engine import Watch
 from onnx_spatial.validation.executors import dask
 from onnx_spatial.validation.report import check_target, github, junit, sarif, write
@@ -171,7 +171,7 @@ def validate(
     place = _place(executor, scheduler)
     for name in filter(None, (report, junit_xml, sarif_file)):
         check_target(Path(name))
-    models, notes = _models(paths, exclude, changed_since, part)
+    models, notes = _models(paths, exclude, expect_failure, changed_since, part)
     with _watching(output, models) as watch:
         found = run_validation(
             models,
@@ -199,10 +199,19 @@ def validate(
 
 
 def _models(
-    paths: tuple[str, ...], exclude: tuple[str, ...], revision: str | None, part: str | None
+    paths: tuple[str, ...],
+    exclude: tuple[str, ...],
+    expect_failure: tuple[str, ...],
+    revision: str | None,
+    part: str | None,
 ) -> tuple[list[str], list[str]]:
     """(the models to look at, what is to say of those that are not)."""
-    models, notes = find(paths, exclude), []
+    models = find(paths, exclude)
+    notes = [
+        f"--expect-failure {glob}: no model is called so"
+        for glob in expect_failure
+        if not any(matches(model, [glob]) for model in models)
+    ]
     if revision is not None:
         of, models = len(models), since(models, revision)
         notes.append(f"{len(models)} of {of} models changed since {revision}")

@@ -240,9 +240,12 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, c
     assert re.search(r"^XFAILED +bad one\.onnx ", out, re.MULTILINE)
     assert "run it again" not in out
     assert out.splitlines()[-1].startswith("PASSED  2 models: 1 passed, 1 xfailed")
+    assert "no model is called so" not in out
     assert run(["validate", ".", "--expect-failure", "*"]) == 1
     out = capsys.readouterr().out
     assert "expectation: it was expected to fail (--expect-failure), and does not" in out
+    assert run(["validate", ".", "--expect-failure", "bad*", "--expect-failure", "worse*"]) == 0
+    assert "--expect-failure worse*: no model is called so" in capsys.readouterr().out
     assert (
         "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
         in out
