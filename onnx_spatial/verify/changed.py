@@ -75,6 +75,19 @@ class Changed:
         return f"{self.node.op_type} node {walk.label(self.node)!r} ({self.place}) is not the original's"
 
 
+@dataclass(frozen=True)
+class Found:
+    """The nodes that are not the original's.
+
+    Attributes:
+        nodes: those that were compared, or should have been.
+        sizes: whether there are some that compute sizes: these are right if all runs are.
+    """
+
+    nodes: list[Changed]
+    sizes: bool
+
+
 def compare(
     before: files.Source,
     after: files.Source,
@@ -82,7 +95,7 @@ def compare(
     merged: Merged,
     proven: Collection[int],
     elsewhere: Collection[int] = (),
-) -> list[Changed]:
+) -> Found:
     """Compare the nodes that are not the original's.
 
     Those in branches and loops may take part in no run of the whole: what could not be compared of
@@ -95,13 +108,14 @@ def compare(
         proven: nodes that something else was proven to stand for, by position in `walk.nodes`.
         elsewhere: nodes of which somebody else says whether they were compared.
     """
-    found: list[Changed] = []
+    found, sizes = list[Changed](), False
     outputs = {v.name for v in before.proto.graph.output}
     deadline = time.monotonic() + SECONDS
     for index, node, place in _changed(before, after, converted, proven):
         name, inner = node.output[0], bool(place.steps) and index not in elsewhere
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
         if merged.is_size(name, place) and not place.steps and name not in outputs:
+            sizes = True
             continue
         changed = Changed(node, place)
         found.append(changed)
@@ -115,7 +129,7 @@ def compare(
         changed.proof = outcome.proof
         if outcome.reason is not None and (inner or outcome.doubtful):
             changed.leave(outcome.reason)
-    return found
+    return Found(found, sizes)
 
 
 def _changed(

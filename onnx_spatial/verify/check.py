@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -25,7 +26,7 @@ from onnx_spatial.verify.report import Status, Verification
 from onnx_spatial.verify.sites import Site, check_isolated
 from onnx_spatial.verify.slices import Converted
 from onnx_spatial.verify.stretch import Original
-from onnx_spatial.verify.trials import Request
+from onnx_spatial.verify.trials import MANY_SIZES, Request
 from onnx_spatial.verify.values import Array
 from onnx_spatial.wrapping import undone
 
@@ -139,11 +140,13 @@ def _verify(
         proven |= {s.finding.index for s in refused if s.result.checks}
         elsewhere = {s.finding.index for s in refused}
         others = changed.compare(before, after, model, merged, proven, elsewhere)
-        watched = [(other, other.proof) for other in others if other.proof is not None]
+        watched = [(other, other.proof) for other in others.nodes if other.proof is not None]
+        if others.sizes:  # what mixes up two sizes is right wherever a stride makes them alike
+            request = replace(request, more_sizes=MANY_SIZES)
         in_place = InPlace(sites, original, model, [*merged.left, *watched])
         whole = end_to_end.run(before, after, inputs, known, in_place, request)
         whole.failures += interface.misdeclared(before.proto, after.proto, whole.outputs)
-        for other in others:
+        for other in others.nodes:
             if other.difference is not None:
                 whole.fail(other.difference.message, other.difference)
             elif other.gap is not None:

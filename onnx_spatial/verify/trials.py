@@ -30,7 +30,8 @@ from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import BOOL, Array
 
 #: Runs of further sizes that a small model gets: what is right at two sizes may be wrong at a third.
-MORE_SIZES = 4
+#: Many, where another tool computes sizes otherwise.
+MORE_SIZES, MANY_SIZES = 4, 24
 #: What helps where made-up data does not, on the command lines of `verify` and `convert`.
 GIVE_DATA = "give data with --inputs"
 #: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
@@ -46,6 +47,7 @@ class Request:
     shapes: Mapping[str, Sequence[int]]
     seed: int
     progress: Callable[[str], None]
+    more_sizes: int = MORE_SIZES
 
 
 @dataclass
@@ -121,7 +123,7 @@ def find(
         return Found([first])
     trials = [first, *search.others(first)]
     if is_small(program, first.feeds):
-        trials += [*search.varied(trials, MORE_SIZES), *search.corners(first)]
+        trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
     folder = str(original.folder or "")
     other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)

@@ -34,7 +34,7 @@ def missed(found: list[Outcome]) -> list[str]:
     return [
         f"{o.kind}: {o.subject}: {o.what}\n  {o.why}\n  {o.message}"
         for o in found
-        if o.differs and o.status != "failed"
+        if o.differs and o.status == "passed"
     ]
 
 

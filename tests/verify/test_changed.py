@@ -204,3 +204,21 @@ def test_a_default_that_became_a_constant() -> None:
     before = model(text.replace("WHICH", "k"))
     assert verify(before, model(text.replace("WHICH", "copy"))).status == "failed"
     assert verify(before, before)
+
+
+def test_sizes_that_are_mixed_up_and_mostly_alike() -> None:
+    """Right wherever both leave the same remainder."""
+    text = """
+        g (float[N,H,W] x) => (float[N,A,W] y)
+          <int64[1] at = {AXIS}, int64[1] five = {5}, int64[3] zero = {0, 0, 0}, int64[1] no = {0}>
+        {
+            s = Shape(x) size = Gather<axis = 0>(s, at) over = Mod(size, five)
+            far = Div(over, four) pads = Concat<axis = 0>(zero, no, far, no)
+            y = Pad(x, pads)
+        }
+    """.replace("int64[1] no", "int64[1] four = {4}, int64[1] no")
+    before, after = (model(text.replace("AXIS", axis)) for axis in "12")
+    assert verify(before, before)
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert len(result.runs) > len(verify(before, before).runs)
