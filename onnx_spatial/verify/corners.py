@@ -4,7 +4,8 @@
     least      1 x 2 x 2 x 1       a Squeeze takes away too much, a batch of one has no order
     alike      2 x 4 x 4 x 3       a permutation found by comparing sizes
     long       1 x 65538 x 2 x 1   a Slice that ends at 1000, sizes that went through 16 bits
-    no images  0 x 2 x 2 x 1       sizes that are divided by each other
+    no images  0 x 2 x 2 x 1       sizes that are divided by each other; from opset 14 on, before
+                                   which a Reshape cannot say all that it takes
 
 Dims that are known stay as they are.
 """
@@ -24,11 +25,13 @@ from onnx_spatial.verify.legal import Draw, fits
 LONG = 2**16 + 1
 #: Elements that may go in, or come out, for the sake of a long axis.
 MOST_ELEMENTS = 2**18
+#: The opset in which Reshape got allowzero.
+_ALLOWZERO = 14
 #: Sizes that are tried from some number upwards: a block divides one of them.
 _WIDTH = 256
 
 
-def corners(facts: NodeFacts, usual: Draw) -> Iterator[Draw]:
+def corners(facts: NodeFacts, usual: Draw, opset: int) -> Iterator[Draw]:
     """Draws with the parameters of a usual one and other sizes; a long one is `large`."""
     known = [fact.value if fact is not None else None for fact in facts.inputs]
     arrays = [usual.parameters.get(i, value) for i, value in enumerate(known)]
@@ -55,7 +58,7 @@ def corners(facts: NodeFacts, usual: Draw) -> Iterator[Draw]:
         if start > usual.shape[axes[0]]:
             for draw in _legal(usual, operator, _with(least, axes, size)):
                 yield replace(draw, large=True)
-    if groups and groups[0] == [0]:
+    if groups and groups[0] == [0] and opset >= _ALLOWZERO:
         yield from _legal(usual, operator, _with(least, [0], 0))
 
 

@@ -213,7 +213,7 @@ def _legal_draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[legal.D
         first = first or draw
         yield draw
     if first is not None:
-        yield from corners(facts, first)
+        yield from corners(facts, first, stretch.head.opset or 0)
 
 
 def _ignored_parameters(finding: Finding, draws: Sequence[legal.Draw], part: Slice) -> list[str]:

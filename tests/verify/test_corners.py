@@ -81,7 +81,7 @@ def test_what_is_known_stays_and_what_is_open_becomes_unusual() -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
     usual = draw(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    found = list(corners(facts, usual))
+    found = list(corners(facts, usual, 17))
     operator = read(facts).bind([None, *parameters])
     assert all(d.unusual and d.shape[3] == 5 and operator.output_shape(d.shape) for d in found)
     shapes = [d.shape for d in found]
@@ -101,7 +101,7 @@ def test_dims_of_one_name_stay_alike(dims: tuple[str | int, ...]) -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
     usual = draw(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    found = list(corners(facts, usual))
+    found = list(corners(facts, usual, 17))
     assert len(found) > 2
     first = dims.index("S")
     assert all(d.shape[first] == d.shape[dims.index("S", first + 1)] for d in found)
@@ -114,4 +114,15 @@ def test_nothing_is_unusual_where_all_is_known() -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, InputFacts.of(block), InputFacts.of(zeros)))
     usual = draw(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    assert list(corners(facts, usual)) == []
+    assert list(corners(facts, usual, 17)) == []
+
+
+@pytest.mark.parametrize("opset", [11, 13, 14])
+def test_no_empty_batch_is_asked_of_an_opset_that_cannot_reshape_one(opset: int) -> None:
+    before = model(RUN_TIME.replace("OPERATOR", "SpaceToBatchND"))
+    before.opset_import[0].version = opset
+    assert before.opset_import[0].domain == ""
+    result = verify(before, convert(before, verify=False).model)
+    assert result, result.message
+    (site,) = result.sites
+    assert any(0 in c.shape for c in site.checks) is (opset >= 14)
