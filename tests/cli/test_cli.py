@@ -515,9 +515,16 @@ def test_signals_end_the_program_cleanly(name, save, tmp_path):
     )
     command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
+    number = getattr(signal, name)
+    # Whoever runs the tests may be deaf to it, as below nohup, and that is inherited.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen(command, **pipes)
+    finally:
+        signal.signal(number, before)
+    with process:
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(getattr(signal, name))
+        process.send_signal(number)
         assert process.communicate(timeout=60)[1].strip() == "error: interrupted"
         assert process.returncode == 130
     assert os.listdir(tmp_path) == ["model.onnx"]
