@@ -39,7 +39,8 @@ def corners(facts: NodeFacts, usual: Draw, opset: int) -> Iterator[Draw]:
     groups = _groups(facts, len(usual.shape))
     least = list(usual.shape)
     for axes in groups:
-        _set(least, axes, _first(operator, len(least), axes, 1, usual.shape[axes[0]] + 1))
+        stop = min(usual.shape[axes[0]], _WIDTH) + 1
+        _set(least, axes, _first(operator, len(least), axes, 1, stop))
     try:
         elements = _elements(operator, least)
     except OperatorError:  # each axis is legal by itself, and not all of them together

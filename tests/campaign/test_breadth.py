@@ -30,7 +30,10 @@ def try_out(corner: Corner) -> int:
     """Convert a corner with every strategy, run what comes out; the number of different models."""
     model = corner.model()
     if corner.dtype == "bfloat16" and corner.opset < 13:
-        needs = f"the model's opset is {corner.opset}; bfloat16 needs 13 or newer"
+        needs = (
+            f"the model's opset is {corner.opset}; bfloat16 needs 13 or newer "
+            "(raise it with onnx.version_converter)"
+        )
         assert {site.reason for site in plan(model).refused()} == {needs}
         return 0
     seen: set[bytes] = set()

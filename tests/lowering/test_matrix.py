@@ -53,7 +53,8 @@ def test_every_element_type_at_every_opset(operator, opset, symbolic):
         form = Form(tuple(shape), frozenset(), opset, running.ir_version_of(opset), None)
         model = form.model(made)
         if dtype == "bfloat16" and opset < 13:
-            assert refusal(model) == f"the model's opset is {opset}; bfloat16 needs 13 or newer"
+            wanted = f"the model's opset is {opset}; bfloat16 needs 13 or newer"
+            assert str(refusal(model)).startswith(wanted)
             continue
         sampling.check(made, form, convert(model))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +13,7 @@ from onnx_spatial import convert
 from onnx_spatial.dialects import InputFacts, NodeFacts, read
 from onnx_spatial.verify import verify
 from onnx_spatial.verify.corners import corners
-from onnx_spatial.verify.legal import draw
+from onnx_spatial.verify.legal import Draw, draw
 
 BEFORE = """
     g (float[N,H,W,C] x) => (float[P,Q,R,S] y)
@@ -126,3 +128,13 @@ def test_no_empty_batch_is_asked_of_an_opset_that_cannot_reshape_one(opset: int)
     assert result, result.message
     (site,) = result.sites
     assert any(0 in c.shape for c in site.checks) is (opset >= 14)
+
+
+def test_a_block_of_a_thousand_million_takes_no_search() -> None:
+    data = InputFacts("float32", ("N", "H", 5))
+    block, pads = np.array([10**9], np.int64), np.zeros((1, 2), np.int64)
+    facts = NodeFacts("SpaceToBatchND", "", (data, InputFacts.of(block), InputFacts.of(pads)))
+    usual = Draw((2, 10**9, 5), {}, 10**10)
+    started = time.monotonic()
+    assert all(d.shape[1] == 10**9 for d in corners(facts, usual, 17))
+    assert time.monotonic() - started < 5  # to try each size would take an hour
