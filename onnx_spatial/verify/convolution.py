@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -18,8 +18,10 @@ import onnx
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.verify.values import Array
 
-#: Products of one Conv; more would take longer than some seconds.
-MAX_PRODUCTS = 2**33
+#: Products of one Conv, a second's worth; of larger ones a sample of the output channels is computed.
+MAX_PRODUCTS = 2**31
+#: Elements of its output: 1 GiB.
+MAX_ELEMENTS = 2**27
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Convolution:
             pads = ((0, 0),) * rank
         elif mode in ("SAME_UPPER", "SAME_LOWER"):
             pads = tuple(
-                _same(size, (k - 1) * d + 1, s, upper=mode == "SAME_UPPER")
+                same_pads(size, (k - 1) * d + 1, s, upper=mode == "SAME_UPPER")
                 for size, k, d, s in zip(data, kernel, dilations, strides, strict=True)
             )
         else:
@@ -77,7 +79,7 @@ class Convolution:
         return cls(strides, dilations, pads, given["group"].i if "group" in given else 1)
 
     def __call__(self, x: Array, w: Array, b: Array | None = None) -> Array:
-        """Convolve.
+        """Convolve. A large one is computed for some output channels; the others are NaN.
 
         Args:
             x: [N, C, D1..].
@@ -90,6 +92,33 @@ class Convolution:
         group, channels, outputs = self.group, x.shape[1], w.shape[0]
         if group < 1 or channels != w.shape[1] * group or outputs % group:
             raise OperatorError(f"Conv: weights {list(w.shape)} and {channels} channels do not fit")
+        sizes = [
+            (size + low + high - (k - 1) * d - 1) // s + 1
+            for size, (low, high), k, d, s in zip(
+                x.shape[2:], self.pads, w.shape[2:], self.dilations, self.strides, strict=True
+            )
+        ]
+        if min(sizes, default=1) < 1:
+            raise OperatorError(f"Conv: the kernel {list(w.shape[2:])} does not fit the data")
+        products = x.shape[0] * math.prod(sizes) * w.size
+        if products <= MAX_PRODUCTS:
+            return self._all(x, w, b, sizes)
+        # Whole groups, or channels where there is one group only.
+        parts = group if group > 1 else outputs
+        count = parts * MAX_PRODUCTS // products
+        if count < 1 or x.shape[0] * outputs * math.prod(sizes) > MAX_ELEMENTS:
+            raise OperatorError("Conv: it is too large to be computed for a comparison")
+        chosen = np.unique(np.linspace(0, parts - 1, count).astype(np.int64))
+        maps = (chosen[:, None] * (outputs // parts) + np.arange(outputs // parts)).ravel()
+        if group > 1:
+            x = x[:, (chosen[:, None] * w.shape[1] + np.arange(w.shape[1])).ravel()]
+        some = replace(self, group=len(chosen) if group > 1 else 1)
+        y = np.full((x.shape[0], outputs, *sizes), np.nan, x.dtype)
+        y[:, maps] = some._all(x, w[maps], None if b is None else b[maps], sizes)
+        return y
+
+    def _all(self, x: Array, w: Array, b: Array | None, sizes: Sequence[int]) -> Array:
+        group, outputs = self.group, w.shape[0]
         # numpy's pad takes no negative amounts: those are cropped first.
         crops = [
             slice(max(0, -lo), max(0, size + min(0, hi)))
@@ -99,16 +128,6 @@ class Convolution:
             x[(slice(None), slice(None), *crops)],
             [(0, 0), (0, 0), *((max(0, lo), max(0, hi)) for lo, hi in self.pads)],
         )
-        sizes = [
-            (size - (k - 1) * d - 1) // s + 1
-            for size, k, d, s in zip(
-                padded.shape[2:], w.shape[2:], self.dilations, self.strides, strict=True
-            )
-        ]
-        if min(sizes, default=1) < 1:
-            raise OperatorError(f"Conv: the kernel {list(w.shape[2:])} does not fit the data")
-        if x.shape[0] * math.prod(sizes) * w.size > MAX_PRODUCTS:
-            raise OperatorError("Conv: it is too large to be computed for a comparison")
         y = np.zeros((x.shape[0], group, outputs // group, math.prod(sizes)), x.dtype)
         grouped = w.reshape(group, outputs // group, w.shape[1], *w.shape[2:])
         for tap in itertools.product(*map(range, w.shape[2:])):
@@ -140,7 +159,8 @@ def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     return Convolution.of(node, x.shape[2:], w.shape[2:])(x, w, rest[0] if rest else None)
 
 
-def _same(size: int, extent: int, stride: int, *, upper: bool) -> tuple[int, int]:
+def same_pads(size: int, extent: int, stride: int, *, upper: bool) -> tuple[int, int]:
+    """Return the padding (begin, end) of auto_pad SAME along one axis."""
     total = max(0, (-(-size // stride) - 1) * stride + extent - size)
     low, high = total // 2, total - total // 2
     return (low, high) if upper else (high, low)

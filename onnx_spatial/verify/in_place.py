@@ -7,6 +7,7 @@ site was merged with: `region`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -16,7 +17,7 @@ from onnx_spatial.graph import walk
 from onnx_spatial.verify.bitwise import bitwise
 from onnx_spatial.verify.compare import compare
 from onnx_spatial.verify.exactness import Exactness
-from onnx_spatial.verify.proof import Proof
+from onnx_spatial.verify.proof import Compared, Proof
 from onnx_spatial.verify.report import Check
 from onnx_spatial.verify.sites import Site
 from onnx_spatial.verify.slices import Converted
@@ -51,6 +52,41 @@ class InPlace:
             for stretches in original.stretches(site.finding, converted.computes)
         ]
 
+    def parts(self, size_of: Callable[[int], int], most: int) -> list[InPlace]:
+        """Return the same in parts of which each reads off few bytes in one run.
+
+        Args:
+            size_of: bytes of a site's data, by its position in `walk.nodes`.
+            most: bytes of one part, if it holds more than one site or region.
+        """
+        parts: list[InPlace] = []
+        left = 0
+        for stretch in self._stretches:
+            size = 2 * size_of(stretch[1].head.index)
+            if size > left:
+                parts.append(self._empty())
+                left = most
+            parts[-1]._stretches.append(stretch)
+            left -= size
+        regions: dict[tuple[walk.Place, str], list[tuple[Recorder, Proof]]] = {}
+        for merged in self._merged:
+            regions.setdefault((merged[1].region.place, merged[1].region.output), []).append(merged)
+        for group in regions.values():
+            region = group[0][1].region
+            largest = max(map(size_of, region.sites), default=0)
+            size = (len(region.inputs) + 1) * largest
+            if size > left or not parts:
+                parts.append(self._empty())
+                left = most
+            parts[-1]._merged += group
+            left -= size
+        return parts or [self]
+
+    def _empty(self) -> InPlace:
+        part = copy.copy(self)
+        part._stretches, part._merged = [], []
+        return part
+
     def wanted(self) -> list[str]:
         """Names of the values to read off, each computed by a node of the main graph."""
         names = [n for _, s in self._stretches for n in (s.source, *s.head.node.input[1:], s.sink)]
@@ -79,15 +115,21 @@ class InPlace:
                 arrays.append(value)
             if not missing and arrays[0] is not None:
                 _compare_in_place(site, stretch, arrays, values[stretch.sink])
+        outcomes: dict[tuple[walk.Place, str], Compared | str] = {}  # several sites may share one
         for recorder, proof in self._merged:
-            found = {n: values.get(n) for n in proof.region.inputs}
-            found.update((n, other(n)) for n, value in found.items() if value is None)
-            feeds = {n: a for n, a in found.items() if a is not None}
-            if proof.region.output not in values or len(feeds) < len(found):
-                continue
-            compared = proof.in_place(feeds, values[proof.region.output])
+            region = proof.region
+            key = (region.place, region.output)
+            if key not in outcomes:
+                found = {n: values.get(n) for n in region.inputs}
+                found.update((n, other(n)) for n, value in found.items() if value is None)
+                feeds = {n: a for n, a in found.items() if a is not None}
+                if region.output not in values or len(feeds) < len(found):
+                    outcomes[key] = "its values are not all at hand"
+                else:
+                    outcomes[key] = proof.in_place(feeds, values[region.output])
+            compared = outcomes[key]
             if not isinstance(compared, str):
-                recorder.record(compared.check, compared.feeds, proof.region.output)
+                recorder.record(compared.check, compared.feeds, region.output)
 
 
 def _compare_in_place(

@@ -24,7 +24,7 @@ from onnx_spatial.verify.reference import Expected, Reference
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, dtype_name, is_float
 
-#: Seconds that double precision may take, in all; a run that was begun is not cut short.
+#: Seconds that double precision may take, in all.
 SECONDS = 20.0
 #: How many outputs are computed so.
 MOST_OUTPUTS = 8
@@ -84,6 +84,11 @@ class Precise:
             return found
         return judge(found, known, actual)
 
+    def has_magnitudes(self, run: int, name: str) -> bool:
+        """Whether each element of an output was judged by the magnitudes that make it up."""
+        known = self._known.get((run, name))
+        return known is not None and known.expected.has_magnitudes
+
     def close(self) -> None:
         """Let go of the sessions."""
         for reference in self._references.values():
@@ -112,7 +117,7 @@ class Precise:
     def _reference(self, name: str) -> Reference:
         if name not in self._references:
             epsilon = double.coarsest([self._program.flat])
-            self._references[name] = Reference(self._program, name, epsilon)
+            self._references[name] = Reference(self._program, name, epsilon, self._left)
         return self._references[name]
 
     def _stop(self, reason: str) -> None:

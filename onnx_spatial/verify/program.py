@@ -21,13 +21,11 @@ import onnx.defs
 
 from onnx_spatial.graph import functions, shapes, walk
 from onnx_spatial.verify.cut import Imports
+from onnx_spatial.verify.numpy_kernels import Kernel
 from onnx_spatial.verify.same_padding import may_be_refused
 from onnx_spatial.verify.sessions import RunFailure, first_line
 from onnx_spatial.verify.steps import GraphProgram
 from onnx_spatial.verify.values import Array, element_type_of
-
-#: A node in numpy.
-Kernel = Callable[[onnx.NodeProto, Sequence[Array | None]], Array]
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,11 @@ class Program:
         folder: where its external data lies.
         kernels: what else runs in numpy: from operator type of the default domain to a function of
             the node and its inputs, None for those that are left out.
+        optimise: whether onnxruntime may optimise what lies between them.
 
     Attributes:
+        optimise: as given.
+        deadline: time (`time.monotonic`) after which no further step of a run is begun.
         flat: the model with its functions inlined.
         imports: its opsets and functions.
         folder: as given.
@@ -70,7 +71,11 @@ class Program:
         sites: Collection[int],
         folder: Path | None = None,
         kernels: Mapping[str, Kernel] | None = None,
+        *,
+        optimise: bool = False,
     ) -> None:
+        self.optimise = optimise
+        self.deadline = math.inf
         self.executed: set[int] = set()
         self.met: dict[int, Met] = {}
         self._closing: list[Callable[[], None]] = []
@@ -132,6 +137,11 @@ class Program:
         if not self._inlined:
             return None
         return next((a.i for a in node.attribute if a.name == shapes.NUMBER), None)
+
+    def positions(self) -> list[int]:
+        """Positions of the sites in the order of `walk.nodes` over `flat`."""
+        nodes = enumerate(walk.nodes(self.flat))
+        return [index for index, (_, _, node) in nodes if self.site_of(node) is not None]
 
     def kernel_of(self, node: onnx.NodeProto) -> Kernel | None:
         """What runs a node that is none of ours in numpy; None if onnxruntime does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,15 @@ from onnx_spatial.verify.values import element_type_of
 if TYPE_CHECKING:
     from onnx_spatial.verify.program import Program
 
+
+#: Operators that onnx's reference evaluator runs in Python loops over elements, and how many elements
+#: they may take: some seconds' worth.
+_LOOPING = frozenset(
+    "AveragePool Col2Im Conv ConvInteger ConvTranspose DeformConv GridSample GRU LpPool LRN LSTM "
+    "MaxPool MaxRoiPool MaxUnpool NonMaxSuppression QLinearConv Resize RNN RoiAlign STFT "
+    "TfIdfVectorizer Upsample".split()
+)
+_MOST_LOOPED = 2**14
 
 #: Parts of a program that may have more than one thread each.
 _MANY_PARTS = 16
@@ -78,7 +87,12 @@ class Segment(Step):
         try:
             # Each session has threads of its own: a thousand of them would be too many.
             threads = 1 if self.program.parts > _MANY_PARTS else THREADS
-            return Session(model.SerializeToString(), folder=self.program.folder, threads=threads)
+            return Session(
+                model.SerializeToString(),
+                optimise=self.program.optimise,
+                folder=self.program.folder,
+                threads=threads,
+            )
         except RunFailure as failure:
             failure.progress += self._position(failure.node)
             if failure.lacks_kernel:
@@ -119,6 +133,9 @@ class _Reference:
         if folder:
             onnx.load_external_data_for_model(model, folder)
         self._evaluator = ReferenceEvaluator(model)
+        for node in self._evaluator.rt_nodes_:
+            if node.onnx_node.op_type in _LOOPING:
+                node.run = _limited(node.onnx_node, node.run)
 
     def run(self, feeds: Mapping[str, Any], outputs: Iterable[str]) -> dict[str, Any]:
         names = list(outputs)
@@ -126,10 +143,24 @@ class _Reference:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 return dict(zip(names, self._evaluator.run(names, dict(feeds)), strict=True))
+        except RunFailure:
+            raise
         except NotImplementedError as error:
             raise RunFailure(first_line(error), "load") from None
         except Exception as error:  # whatever numpy says to such data
             raise RunFailure(first_line(error), "run") from None
+
+
+def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, for inputs that Python loops can go through in seconds."""
+
+    def limited(*inputs: Any, **attributes: Any) -> Any:
+        if sum(int(np.size(value)) for value in inputs) > _MOST_LOOPED:
+            reason = "onnxruntime has no kernel for it, and its inputs are too large for any other"
+            raise RunFailure(f"{node.op_type} node {walk.label(node)!r}: {reason}", "run")
+        return run(*inputs, **attributes)
+
+    return limited
 
 
 def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:

@@ -142,6 +142,8 @@ class Session:
         # Those that are timed spin as any user's do, but only while they run.
         entry = "force_spinning_stop" if spin else "intra_op.allow_spinning"
         options.add_session_config_entry(f"session.{entry}", "1" if spin else "0")
+        # An arena keeps the most that was ever needed, and every session has its own.
+        options.enable_cpu_mem_arena = spin
         if not optimise:  # prepacked weights are copies: the session that users see has them
             options.add_session_config_entry("session.disable_prepacking", "1")
         if folder is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import control, cut, same_padding
 from onnx_spatial.verify.kernels import run_node
+from onnx_spatial.verify.numpy_kernels import Kernel
 from onnx_spatial.verify.same_padding import Padding
 from onnx_spatial.verify.scope import Scope, Stored, is_dense_constant
 from onnx_spatial.verify.segment import Segment, Step
 from onnx_spatial.verify.sessions import RunFailure
 
 if TYPE_CHECKING:
-    from onnx_spatial.verify.program import Kernel, Program
+    from onnx_spatial.verify.program import Program
 
 
 @dataclass
@@ -120,12 +122,16 @@ class GraphProgram:
         scope = Scope(self.stored, self._folder, dict(feeds), outer)
         done = 0
         for step in self._steps:
+            if time.monotonic() > self._program.deadline:
+                raise RunFailure("it takes too long", "load")
             try:
                 step.run(scope)
             except RunFailure as failure:
                 failure.progress += done
                 raise
             done += len(step.nodes)
+            for name in self._last_read.get(id(step), ()):
+                scope.values.pop(name, None)
         return {v.name: scope.value(v.name) for v in self.graph.output}
 
     def _plan(self, nodes: list[onnx.NodeProto]) -> list[Step]:
@@ -198,6 +204,11 @@ class GraphProgram:
         for number, step in enumerate(self._steps):
             for name in set().union(*map(cut.needs, step.nodes)):
                 readers.setdefault(name, set()).add(number)
+        # What no later step reads is let go of: the values of a large model are many.
+        self._last_read: dict[int, list[str]] = {}
+        for name, numbers in readers.items():
+            if -1 not in numbers:
+                self._last_read.setdefault(id(self._steps[max(numbers)]), []).append(name)
         for number, step in enumerate(self._steps):
             if isinstance(step, Segment):
                 produced = (name for node in step.nodes for name in node.output if name)
