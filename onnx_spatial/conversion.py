@@ -172,7 +172,8 @@ def convert(
         domains: operator domains to accept beside the ones that converters are known to use.
         inputs: data to verify with, by input name, instead of made-up data.
         shapes: sizes of inputs to verify with, by input name.
-        strict: also fail if the whole model could not be run end to end, or if operators are left.
+        strict: also fail if it cannot be decided whether the two are equal, if the whole model could
+            not be run end to end, or if operators are left.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         tune: measure the lowerings of every operator on this machine, with the model's own sizes
             (`inputs`, `shapes` and `seed` say which, where the model leaves them open), and take the
@@ -191,7 +192,8 @@ def convert(
         UsageError: the call makes no sense (unknown mode, output equals input, ...).
         ModelFileError: the model cannot be read or the result not written.
         ConversionError: an operator breaks its rules or cannot be converted.
-        VerificationError: original and result differ, or could not be compared.
+        VerificationError: original and result differ. What could not be decided is written all the
+            same, with `verification.status` "unverified"; with `strict` it raises too.
     """
     if mode not in MODES:
         raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -233,7 +235,8 @@ def convert(
             save_reproducer=save_reproducer,
             progress=progress,
         )
-        check(source.name, verification, strict=strict)
+        if strict or verification.status == "failed" or verification.rest:
+            check(source.name, verification, strict=strict)
     conversion = Conversion(result, inspection, verification, changed, plan.touched)
     if target is not None:
         _write(conversion, target, frozen=bool(static), in_place=in_place)

@@ -160,6 +160,7 @@ def _verify(
         found = list(rest.differences(before, after, proven))
         if found:
             result.sites_only = False
+            result.rest = found
             result.problems += found
             result.message += f"; and the rest of the model differs: {found[0]}"
     if result.status == "failed":
@@ -190,6 +191,7 @@ def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
     gaps = [
         *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
         *whole.gaps,
+        *whole.undecided,
         *(
             f"{r.op_type} node {r.node!r} ({r.graph}): {r.reason or 'not compared'}"
             for r in unproven
@@ -244,6 +246,8 @@ def _message(
         text += ", equal in every bit"
     elif errors:
         text += f", at most {max(errors):.1e} of the largest value apart"
+        if any(o.accepted is not None for o in whole.outputs):
+            text += ", no more than rounding moves the original"
     if whole.forced:
         sizes = ", ".join(f"{n} = {s}" for n, s in whole.forced.items())
         text += f"; only one size found for {sizes}"

@@ -62,6 +62,7 @@ class OutputResult:
         reference: "original", or "float64" where the original was computed in double precision too.
         max_ulps, allowed_ulps: with that reference, the largest error and what is allowed, in units in
             the last place of the sum of the magnitudes that make up an element; otherwise None.
+        accepted: why a difference beyond the tolerance is right, if it is.
         own_relative_error: with that reference, the largest error of the original itself.
     """
 
@@ -86,6 +87,7 @@ class OutputResult:
     max_ulps: float | None = None
     allowed_ulps: float | None = None
     own_relative_error: float | None = None
+    accepted: Literal["optimised original", "rounding"] | None = None
 
     def with_figures(self, found: Figures) -> OutputResult:
         """The same with the figures of all elements."""

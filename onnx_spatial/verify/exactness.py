@@ -65,12 +65,12 @@ _NOTHING = Exactness()
 
 def of_outputs(program: Program) -> dict[str, Exactness]:
     """What had a part in each output of the original."""
-    marks = _Marks(program, _types(program))
+    marks = _Marks(program, element_types(program))
     known = marks.graph(program.flat.graph, {})
     return {v.name: known.get(v.name, _NOTHING) for v in program.flat.graph.output}
 
 
-def _types(program: Program) -> Mapping[str, int]:
+def element_types(program: Program) -> Mapping[str, int]:
     """Element types by value name, as far as onnx can infer them with our operators as probes."""
     model = skeleton(program.flat)
     # All at once: the walk follows graphs in attributes, which probes lose.

@@ -81,6 +81,12 @@ def magnitudes(
     result.graph.node.extend(made)
     one = onnx.numpy_helper.from_array(np.ones((), np.float64), writer.one)
     result.graph.initializer.append(one)
+    # Initializers that may be fed are data: what they hold is made positive like what is fed.
+    fed = {v.name for v in model.graph.input}
+    for tensor in result.graph.initializer:
+        if tensor.name in fed and tensor.data_type == double.DOUBLE:
+            positive = np.abs(onnx.numpy_helper.to_array(tensor))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(positive, tensor.name))
     targets = list(result.graph.node)
     wanted = {id(t) for copy, t in zip(made, targets, strict=True) if id(copy) in kept}
     return result, [i for i, (_, _, n) in enumerate(walk.nodes(result)) if id(n) in wanted]

@@ -194,7 +194,10 @@ class Verification:
         reproducer: script that shows the first difference, where one was asked for and saved.
         unsteady: sizes that were left out, as the original gives something else there in every run.
         sites_only: unverified because of what else is in the model (an operator that nothing here
-            can run, random numbers); every site was proven on its own.
+            can run, random numbers, more rounding than can be told from a mistake); every site was
+            proven on its own.
+        rest: where nothing was run end to end, the parts of the original that the converted model
+            lacks or holds otherwise.
     """
 
     status: Status
@@ -210,6 +213,7 @@ class Verification:
     advice: str | None = None
     reproducer: Path | None = None
     unsteady: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.status == "passed"
@@ -222,7 +226,7 @@ class Verification:
         outputs: name, run, optimised, dtype, shape, elements, equal_bits, max_abs_error,
             max_relative_error, tolerance, mismatches, passed, reason, mean_relative_error,
             p50_relative_error, p99_relative_error, max_steps, reference, max_ulps, allowed_ulps,
-            own_relative_error.
+            own_relative_error, accepted.
         sites: node, graph, op_type, domain, exact, how, passed, reason, checks (how, optimised,
             dtype, shape, elements, mismatches, passed, reason, exact, max_ulps, max_relative_error,
             allowed_ulps, skipped).
