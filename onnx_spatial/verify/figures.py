@@ -7,6 +7,7 @@ representable values between         how many numbers of the type lie between tw
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,24 +38,37 @@ class Figures:
     max_steps: float | None = None
 
 
-def errors(expected: Array, actual: Array) -> tuple[npt.NDArray[np.float64], float]:
+#: Elements that are compared at a time: double precision takes eight bytes for each of several arrays.
+_AT_A_TIME = 2**20
+
+Errors = npt.NDArray[np.floating[Any]]
+
+
+def errors(expected: Array, actual: Array) -> tuple[Errors, float]:
     """(error of each element, infinite where NaN or infinity differ; largest finite value).
 
-    Both have the same shape and a type of numbers.
+    Both have the same shape and a type of numbers. Errors of types of up to 32 bits are float32.
     """
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):
-        a, b = expected.astype(wide), actual.astype(wide)
-        finite = np.isfinite(a) & np.isfinite(b)
-        same = (np.isnan(a) & np.isnan(b)) | (a == b)
-        found = np.where(finite, np.abs(a - b), np.where(same, 0.0, np.inf))
-        values = np.abs(a[np.isfinite(a)])
-    return found, float(values.max()) if values.size else 0.0
+    short = is_float(expected.dtype) and expected.dtype.itemsize <= 4
+    found: Errors = np.empty(expected.size, np.float32 if short else np.float64)
+    limit = np.finfo(found.dtype).max
+    largest = 0.0
+    before, after = expected.reshape(-1), actual.reshape(-1)
+    for start in range(0, expected.size, _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        with np.errstate(all="ignore"):
+            a, b = before[part].astype(wide), after[part].astype(wide)
+            finite = np.isfinite(a) & np.isfinite(b)
+            same = (np.isnan(a) & np.isnan(b)) | (a == b)
+            apart = np.minimum(np.abs(a - b), limit)
+            found[part] = np.where(finite, apart, np.where(same, 0.0, np.inf))
+            values = np.abs(a[np.isfinite(a)])
+        largest = max(largest, float(values.max()) if values.size else 0.0)
+    return found.reshape(expected.shape), largest
 
 
-def figures(
-    expected: Array, actual: Array, found: npt.NDArray[np.float64], largest: float
-) -> Figures:
+def figures(expected: Array, actual: Array, found: Errors, largest: float) -> Figures:
     """The figures of two arrays of one shape and type of numbers; `errors` gives the rest."""
     steps = max_steps(expected, actual)
     if not found.size:
@@ -71,8 +85,13 @@ def max_steps(expected: Array, actual: Array) -> float | None:
     """How many numbers of their type two elements are apart at most; None for no real types."""
     if not is_float(expected.dtype) or expected.dtype.itemsize > 8:
         return None
-    if not expected.size:
-        return 0.0
+    before, after = expected.reshape(-1), actual.reshape(-1)
+    starts = range(0, expected.size, _AT_A_TIME)
+    parts = (slice(start, start + _AT_A_TIME) for start in starts)
+    return max((_steps(before[part], after[part]) for part in parts), default=0.0)
+
+
+def _steps(expected: Array, actual: Array) -> float:
     first, second = _ranks(expected), _ranks(actual)
     with np.errstate(all="ignore"):
         a, b = expected.astype(np.float64), actual.astype(np.float64)
