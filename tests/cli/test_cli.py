@@ -17,6 +17,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 from rich.console import Console
+from signals import heard
 
 import onnx_spatial
 from onnx_spatial.cli import render
@@ -516,12 +517,8 @@ def test_signals_end_the_program_cleanly(name, save, tmp_path):
     command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     number = getattr(signal, name)
-    # Whoever runs the tests may be deaf to it, as below nohup, and that is inherited.
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
+    with heard():
         process = subprocess.Popen(command, **pipes)
-    finally:
-        signal.signal(number, before)
     with process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
