@@ -34,6 +34,8 @@ _ENVIRONMENT = {
 #: How often a model is started anew whose process could not even be watched.
 _ATTEMPTS = 2
 _LOG_CHARACTERS = 4000
+#: Seconds that a process which is asked to end may take for it.
+_PATIENCE = 10.0
 #: Kills that are not ours come from the system, which does it when memory runs out.
 _KILLED = getattr(signal, "SIGKILL", None)
 
@@ -70,13 +72,21 @@ class Lane:
                     return _conclude(job, folder, ended)
         raise AssertionError("the last attempt returns")
 
-    def close(self) -> None:
-        """End what is running, and the lane."""
+    def hang_up(self) -> None:
+        """Have what is running end, and do not wait for it."""
         with self._guard:
             self._closed = True
-            self._end()
+            if self._process is not None and self._process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()
 
-    def _end(self) -> None:
+    def close(self, patience: float = _PATIENCE) -> None:
+        """End what is running, and the lane; `patience`: seconds until it is killed."""
+        with self._guard:
+            self._closed = True
+            self._end(patience)
+
+    def _end(self, patience: float = _PATIENCE) -> None:
         """End the process, and with it those that it forked: its stdin ends."""
         process, self._process = self._process, None
         if process is None:
@@ -88,10 +98,12 @@ class Lane:
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
+            process.wait(patience)
+        except BaseException as error:
             _kill_group(process)
             process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise  # Ctrl-C while it ends
         if process.stdout is not None:
             process.stdout.close()
 
