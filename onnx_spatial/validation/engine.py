@@ -15,6 +15,7 @@ from typing import Any
 
 from onnx_spatial.errors import UsageError, one_line
 from onnx_spatial.validation import cache, discover, executors
+from onnx_spatial.validation import memory as least_memory
 from onnx_spatial.validation.job import Job
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report
@@ -71,7 +72,8 @@ def validate(
         watch: see `Watch`.
 
     Raises:
-        UsageError: a number is out of range, or an oracle or the executor cannot be had.
+        UsageError: a number is out of range, `memory` is less than any model takes, or an oracle or
+            the executor cannot be had.
         Interrupted: the run was interrupted; whatever ran here has ended.
     """
     options = options or Options()
@@ -84,6 +86,9 @@ def validate(
         )
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be above 0, not {memory}")
+    if memory is not None and models and executor is None:
+        with executors.LANES.one() as lane:
+            least_memory.check(memory, options, lane)
     began, started = datetime.now(UTC), time.monotonic()
     targets = _targets(models) if record_to or reproduce_to else {}
     folder = str(Path.cwd())

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ class Lane:
         Raises:
             Closed: `close` was called by another thread.
         """
+        found = self._look(job)
+        if job.memory is None or found.kind != "crash":
+            return found
+        # Libraries end in many ways where memory runs out: more of it tells that from other reasons.
+        more = replace(job, memory=2 * job.memory, cache=None, record_to=None, reproduce_to=None)
+        if self._look(more).message == found.message:
+            return found
+        message = "it takes more memory than it may have: with twice as much it gets further"
+        entry = replace(found.entries[0], message=message, kind="memory")
+        return replace(found, message=f"failed: {message}", kind="memory", entries=[entry])
+
+    def _look(self, job: Job) -> ModelResult:
         for attempt in range(1, _ATTEMPTS + 1):
             with tempfile.TemporaryDirectory(prefix="onnx-spatial-") as name:
                 folder = Path(name)

@@ -225,6 +225,20 @@ def test_a_timeout_is_in_the_command_that_reproduces_it():
     assert report.reproduce(wrong) == "onnx-spatial validate b.onnx --seed 0"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="such a limit is Linux's")
+@pytest.mark.parametrize("more", [[], ["--max-rank", "1", "--strict", "-j", "2"]])
+def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
+    folder, capsys, more
+):
+    save(folder / "a.onnx")
+    assert run(["validate", "a.onnx", "--memory", "4M", *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M\n", err)
+    assert least is not None
+    assert run(["validate", "a.onnx", "--memory", least[1]]) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("500M", 500 << 20), ("4g", 4 << 30), ("1.5GiB", 3 << 29), ("4096", 4096)]
 )
