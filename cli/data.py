@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tempfile
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from onnx_spatial.cli.options import Output
 from onnx_spatial.graph import files
 from onnx_spatial.plan import freeze
+from onnx_spatial.timing.cache import own_folder
 from onnx_spatial.validation import recorded
 from onnx_spatial.verify import Verification
 
@@ -43,11 +45,24 @@ def inputs(model: str, given: str | None) -> Arrays | None:
     return recorded.inputs(Path(given), files.read(model).proto)
 
 
+#: Differences whose inputs are kept; older ones go.
+_KEPT = 10
+
+
 def keep(output: Output, verification: object) -> None:
-    """Save the inputs of the first difference where the user can look at them."""
+    """Save the inputs of the first difference where the user can look at them: among our caches."""
     if not isinstance(verification, Verification) or verification.first_difference is None:
         return
-    handle, name = tempfile.mkstemp(prefix="onnx-spatial-difference-", suffix=".npz")
+    folder = own_folder()
+    if folder is None:
+        return
+    folder /= "differences"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _forget(folder)
+        handle, name = tempfile.mkstemp(".npz", "difference-", folder)
+    except OSError:  # read-only
+        return
     os.close(handle)
     arrays = {
         # numpy has no bfloat16 on disk: its bits are kept.
@@ -62,3 +77,14 @@ def keep(output: Output, verification: object) -> None:
         return
     if not output.quiet:
         output.err.print(f"the inputs of the first difference are kept in {name}", soft_wrap=True)
+
+
+def _forget(folder: Path) -> None:
+    """Make room for one more."""
+    ages = {}
+    for path in folder.glob("difference-*.npz"):
+        with contextlib.suppress(OSError):  # another process does the same
+            ages[path] = path.stat().st_mtime_ns
+    for path in sorted(ages, key=ages.__getitem__)[: 1 - _KEPT]:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,6 +31,11 @@ EPILOG = (
 )
 
 
+#: `timeout` and some shells send a signal to a process and to its group: within these seconds it is one.
+_ONE = 0.25
+_interrupted = -_ONE
+
+
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(onnx_spatial.__version__, prog_name="onnx-spatial")
 def commands() -> None:
@@ -46,10 +52,11 @@ commands.add_command(bench)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit the process."""
     try:
-        _on_signals(_interrupt, signal.SIG_DFL)  # end like Ctrl-C does: no files stay behind
+        # All end like Ctrl-C does: no files stay behind.
+        _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)
         limit_memory()
         code = run(arguments)
-        _on_signals(signal.SIG_IGN, _interrupt, signal.default_int_handler)  # it is over
+        _on_signals(signal.SIG_IGN, _interrupt)  # it is over
     except KeyboardInterrupt:  # just before or after
         code = 130
     sys.exit(code)
@@ -66,7 +73,11 @@ def _on_signals(
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    """Raise KeyboardInterrupt, and once more for whoever asks again."""
+    global _interrupted
+    before, _interrupted = _interrupted, time.monotonic()
+    if _interrupted - before > _ONE:
+        raise KeyboardInterrupt
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

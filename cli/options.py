@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 import click
 from rich.console import Console
@@ -57,6 +57,11 @@ class Output:
         """Progress and errors."""
         return _console(sys.stderr)
 
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody watches: progress is shown in a line that is written over."""
+        return _is_terminal(sys.stderr)
+
     def document(self, document: dict[str, object]) -> None:
         """The one JSON document of a run with --json."""
         json.dump(document, sys.stdout, indent=2, allow_nan=True)
@@ -78,19 +83,24 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], None] | None]:
         """A line that says what is going on; only on a terminal."""
-        console = self.err
-        if self.quiet or not console.is_terminal:
+        if self.quiet or not self.interactive:
             yield None
             return
-        with console.status("reading") as status:
+        with self.err.status("reading") as status:
             yield lambda text: status.update(text)
 
 
-def _console(file: Any) -> Console:
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(file=file, highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
-    return console
+def _console(file: TextIO) -> Console:
+    width = None if _is_terminal(file) else _PIPE_WIDTH
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
+
+
+def _is_terminal(file: TextIO) -> bool:
+    """Whether a line can be written over; what has FORCE_COLOR only is a terminal to rich, too."""
+    try:
+        return file.isatty()
+    except ValueError:  # it was closed
+        return False
 
 
 def output_options(command: F) -> F:

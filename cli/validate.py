@@ -16,7 +16,7 @@ import click
 from onnx_spatial.cli import options, validation
 from onnx_spatial.conversion import MODES
 from onnx_spatial.errors import one_line
-from onnx_spatial.validation import ModelResult, Options, Report
+from onnx_spatial.validation import Interrupted, ModelResult, Options, Report
 from onnx_spatial.validation import validate as run_validation
 from onnx_spatial.validation.changes import since
 from onnx_spatial.validation.discover import find, matches, shard
@@ -150,7 +150,8 @@ def validate(
     (test_data_set_N beside it, or an .npz of its name), in a process of its own. A model without
     spatial operators has to run, and to give what is recorded.
 
-    Exit code 1 if a model failed, 2 if a path does not exist or holds no model.
+    Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if it was
+    interrupted: by then the reports have what was done.
     """
     output = options.start(context, as_json, quiet, verbose)
     wanted = Options(
@@ -172,21 +173,27 @@ def validate(
     for name in filter(None, (report, junit_xml, sarif_file)):
         check_target(Path(name))
     models, notes = _models(paths, exclude, expect_failure, changed_since, part)
-    with _watching(output, models) as watch:
-        found = run_validation(
-            models,
-            wanted,
-            jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
-            timeout=timeout or None,
-            memory=_bytes(memory),
-            fail_fast=fail_fast,
-            cache_folder=cache,
-            record_to=record_to,
-            reproduce_to=reproduce_to,
-            expect_failure=expect_failure,
-            executor=place,
-            watch=watch,
-        )
+    rows = None
+    if models and not (output.interactive or quiet or as_json):
+        rows = validation.Rows(output.out, models)
+    try:
+        with _watching(output, models, rows) as watch:
+            found = run_validation(
+                models,
+                wanted,
+                jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
+                timeout=timeout or None,
+                memory=_bytes(memory),
+                fail_fast=fail_fast,
+                cache_folder=cache,
+                record_to=record_to,
+                reproduce_to=reproduce_to,
+                expect_failure=expect_failure,
+                executor=place,
+                watch=watch,
+            )
+    except Interrupted as end:  # what is done by now is not lost
+        found = end.report
     found.notes += notes
     _write(found, report, junit_xml, sarif_file)
     if github.wanted(os.environ):
@@ -194,7 +201,7 @@ def validate(
             output.err.print(line, soft_wrap=True)
     if as_json:
         output.document(found.to_dict())
-    validation.show(output, found)
+    validation.show(output, found, rows)
     return found.exit_code
 
 
@@ -244,7 +251,9 @@ def _bytes(size: str | None) -> int | None:
 
 
 @contextmanager
-def _watching(output: options.Output, models: list[str]) -> Iterator[Watch]:
+def _watching(
+    output: options.Output, models: list[str], rows: validation.Rows | None
+) -> Iterator[Watch]:
     """Says how far it got: in one line on a terminal, with -v in a line for each model elsewhere."""
     with output.progress() as progress:
         done = 0
@@ -252,6 +261,8 @@ def _watching(output: options.Output, models: list[str]) -> Iterator[Watch]:
         def watch(number: int, result: ModelResult) -> None:
             nonlocal done
             done += 1
+            if rows is not None:
+                rows.add(number, result)
             line = one_line(f"{done}/{len(models)} {result.model}: {result.status}")
             if progress is not None:
                 progress(line)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,31 +20,76 @@ _STYLES = {
     "xfailed": "green",
     "unverified": "bold yellow",
     "skipped": "dim",
+    "interrupted": "bold yellow",
 }
+#: Columns of figures, with room for what they have in a log.
+_FIGURES = {"operators": 9, "recorded sets": 13, "memory": 8, "time": 7}
 #: Problems of one model that are shown without -v.
 _SHOWN = 5
 #: Failed models that one command line names.
 _NAMED = 20
 
 
-def show(output: Output, report: Report) -> None:
-    """Everything, as far as the run's options want it."""
+class Rows:
+    """The table for a log: the row of a model as soon as it and those before it are done.
+
+    Args:
+        console: to print to.
+        models: paths, as the results have them.
+    """
+
+    def __init__(self, console: Console, models: Sequence[str]) -> None:
+        self._console = console
+        names = max(cell_len(one_line(model)) for model in models)
+        self._widths = (max(map(len, _STYLES)), names, *_FIGURES.values())
+        self._done: dict[int, ModelResult] = {}
+        self._printed = 0
+
+    def add(self, number: int, model: ModelResult) -> None:
+        """The result of the model that has this place in the list."""
+        self._done[number] = model
+        while (found := self._done.pop(self._printed, None)) is not None:
+            if not self._printed:
+                self._print(Text("result"), "model", *_FIGURES, style="bold")
+            self._print(_status(found), one_line(found.model), *_figures(found))
+            self._printed += 1
+
+    def finish(self, report: Report) -> None:
+        """Print what was not printed, as a run that was interrupted leaves it."""
+        for number in range(self._printed, len(report.models)):
+            self.add(number, report.models[number])
+
+    def _print(self, status: Text, *others: str, style: str = "") -> None:
+        cells = [status, *map(Text, others)]
+        for place, (cell, width) in enumerate(zip(cells, self._widths, strict=True)):
+            cell.align("left" if place < 2 else "right", max(width, cell.cell_len))
+        self._console.print(Text("  ").join(cells), style=style, soft_wrap=True)
+
+
+def show(output: Output, report: Report, rows: Rows | None) -> None:
+    """Everything, as far as the run's options want it; `rows`: the table, where it has begun."""
     if output.quiet:
         for model in report.failed():
             output.err.print(f"error: {one_line(model.model)}: {model.message}", soft_wrap=True)
-        return
-    if output.json:
+    elif output.json:
         _verdict(output.err, report)
-        return
-    console = output.out
-    if report.models:
+    else:
+        _everything(output.out, report, rows, verbose=output.verbose)
+    if report.interrupted:
+        output.err.print("error: interrupted")
+
+
+def _everything(console: Console, report: Report, rows: Rows | None, *, verbose: bool) -> None:
+    if rows is not None:
+        rows.finish(report)
+    elif report.models:
         table = _table(report)
         if render.fits(console, table):
             console.print(table)
         else:
             _list(console, report)
     for model in report.models:
-        _problems(console, report, model, verbose=output.verbose)
+        _problems(console, report, model, verbose=verbose)
     again = report.failed()
     if 1 < len(again) <= _NAMED:
         command = report.command(again)
@@ -53,9 +101,10 @@ def show(output: Output, report: Report) -> None:
 
 
 def _verdict(console: Console, report: Report) -> None:
-    word = "passed" if report.passed else "failed"
     time = f" in {render.duration(report.seconds * 1e6)}" if report.models else ""
-    line = Text(word.upper(), _STYLES[word]).append(f"  {report.message}{time}", "default")
+    line = Text(report.status.upper(), _STYLES[report.status]).append(
+        f"  {report.message}{time}", "default"
+    )
     console.print(line, soft_wrap=True)
 
 
@@ -63,7 +112,7 @@ def _table(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("result", "model"):
         table.add_column(name, no_wrap=True)
-    for name in ("operators", "recorded sets", "memory", "time"):
+    for name in _FIGURES:
         table.add_column(name, justify="right", no_wrap=True)
     for model in report.models:
         table.add_row(_status(model), one_line(model.model), *_figures(model))
@@ -86,6 +135,8 @@ def _figures(model: ModelResult) -> tuple[str, str, str, str]:
     sets = len({line["set"] for line in model.recorded})
     memory = "" if model.peak_memory is None else f"{model.peak_memory / 2**20:.0f} MB"
     time = "cached" if model.cached else render.duration(model.seconds * 1e6)
+    if model.kind == "not-run":
+        return "", "", "", ""
     return str(len(model.sites)), str(sets or ""), memory, time
 
 

@@ -27,16 +27,22 @@ Figures = dict[str, float | None]
 
 
 def default_path() -> Path | None:
-    """tune.json in the folder where the system wants caches of this user; None without a home."""
+    """tune.json in our folder of this user; None without a home."""
+    folder = own_folder()
+    return None if folder is None else folder / "tune.json"
+
+
+def own_folder() -> Path | None:
+    """Ours among the caches of this user, where the system wants them; None without a home."""
     variable, folder = {
         "win32": ("LOCALAPPDATA", "AppData/Local"),
         "darwin": ("", "Library/Caches"),
     }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
     given = Path(os.environ.get(variable, "") if variable else "")
     if given.is_absolute():
-        return given / "onnx-spatial" / "tune.json"
+        return given / "onnx-spatial"
     try:
-        return Path.home() / folder / "onnx-spatial" / "tune.json"
+        return Path.home() / folder / "onnx-spatial"
     except RuntimeError:
         return None
 

@@ -8,8 +8,8 @@ What one model goes through is in `model`, where it runs in `lane` and `executor
 about it in `report`.
 """
 
-from onnx_spatial.validation.engine import validate
+from onnx_spatial.validation.engine import Interrupted, validate
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, ModelResult, Report
 
-__all__ = ["Entry", "ModelResult", "Options", "Report", "validate"]
+__all__ = ["Entry", "Interrupted", "ModelResult", "Options", "Report", "validate"]

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from onnx_spatial.errors import UsageError, one_line
 from onnx_spatial.validation import cache, discover, executors
+from onnx_spatial.validation import memory as least_memory
 from onnx_spatial.validation.job import Job
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult, Report
@@ -24,6 +26,18 @@ _ATTEMPTS = 3
 
 #: Is called with each model's place in the list and its result, in the order in which they come.
 Watch = Callable[[int, ModelResult], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or what else raises KeyboardInterrupt, ended the run before its time.
+
+    Attributes:
+        report: on all models; those that have no result are "skipped".
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.message)
+        self.report = report
 
 
 def validate(
@@ -58,7 +72,9 @@ def validate(
         watch: see `Watch`.
 
     Raises:
-        UsageError: a number is out of range, or an oracle or the executor cannot be had.
+        UsageError: a number is out of range, `memory` is less than any model takes, or an oracle or
+            the executor cannot be had.
+        Interrupted: the run was interrupted; whatever ran here has ended.
     """
     options = options or Options()
     oracles.check_installed(options.oracles)
@@ -70,7 +86,10 @@ def validate(
         )
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be above 0, not {memory}")
-    started = time.monotonic()
+    if memory is not None and models and executor is None:
+        with executors.LANES.one() as lane:
+            least_memory.check(memory, options, lane)
+    began, started = datetime.now(UTC), time.monotonic()
     targets = _targets(models) if record_to or reproduce_to else {}
     folder = str(Path.cwd())
     work = [
@@ -89,10 +108,15 @@ def validate(
     limits = {"--timeout": f"{timeout or 0:g}"}
     if memory is not None:
         limits["--memory"] = str(memory)
-    report = Report([], options, tools=cache.tools(), limits=limits)
+    report = Report([], options, tools=cache.tools(), limits=limits, started=began)
     with executor or executors.local(jobs) as running:
         run = _Run(running, work, options, fail_fast, expect_failure, watch)
-        report.models = run.results()
+        try:
+            report.models = run.results()
+        except KeyboardInterrupt:
+            report.interrupted, report.models = True, run.cut_short()
+            report.seconds = round(time.monotonic() - started, 3)
+            raise Interrupted(report) from None  # the executor ends what still runs
     report.seconds = round(time.monotonic() - started, 3)
     return report
 
@@ -146,6 +170,15 @@ class _Run:
                 self._take(self._running.pop(future), future)
         return [self._done[number] for number in range(len(self._work))]
 
+    def cut_short(self) -> list[ModelResult]:
+        """One for each model where the run ends now: those that have no result are skipped."""
+        found = dict(self._done)
+        for future, number in self._running.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                found[number] = self._judged(ModelResult.from_dict(future.result()))
+        numbers = range(len(self._work))
+        return [found.get(n) or self._skipped(n, "the run was interrupted") for n in numbers]
+
     def _submit(self, number: int) -> None:
         if self._stopped:
             self._finish(number, self._skipped(number))
@@ -195,8 +228,10 @@ class _Run:
         message = f"the engine lost it {self._attempts[number]} times: {detail}"
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
-    def _skipped(self, number: int) -> ModelResult:
-        message = "not looked at: another one failed (--fail-fast)"
+    def _skipped(
+        self, number: int, reason: str = "another one failed (--fail-fast)"
+    ) -> ModelResult:
+        message = f"not looked at: {reason}"
         return ModelResult.without(self._work[number].model, "skipped", "not-run", message)
 
     def _judged(self, result: ModelResult) -> ModelResult:

@@ -50,10 +50,16 @@ class Lanes:
         with self._guard:
             self._closed = True
             lanes, self._all, self._idle = self._all, [], []
-        for lane in lanes:
-            lane.close()
         try:
+            for lane in lanes:
+                lane.hang_up()
+            for lane in lanes:
+                lane.close()
             yield
+        except BaseException:  # as a second Ctrl-C, which waits for nothing
+            for lane in lanes:
+                lane.close(patience=0)
+            raise
         finally:
             self._closed = False
 
@@ -106,9 +112,11 @@ def dask(scheduler: str) -> Iterator[Executor]:
         client = Client(scheduler, timeout=30)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(f"there is no Dask scheduler at {scheduler!r}: {error}") from None
+    # Not pure: equal arguments are looked at again, as files may have changed in between.
+    executor = client.get_executor(pure=False)
     try:
-        # Not pure: equal arguments are looked at again, as files may have changed in between.
-        with client.get_executor(pure=False) as executor:
-            yield executor
-    finally:
+        yield executor
+        executor.shutdown(wait=True)
+    finally:  # what is left then, as after Ctrl-C, is not waited for
+        executor.shutdown(wait=False)
         client.close()

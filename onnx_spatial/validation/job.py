@@ -81,9 +81,7 @@ def do(folder: Path) -> None:
     except Exception as error:  # a bug of ours, or a model that nobody thought of
         traceback.print_exc()
         detail = str(error).splitlines()[0] if str(error) else ""
-        # Libraries say in many ways that memory ran out, and do not always say so.
-        more = "" if job.memory is None else "see whether it takes more --memory, and if not "
-        message = f"unexpected {type(error).__name__}: {detail}; {more}please report it"
+        message = f"unexpected {type(error).__name__}: {detail}; please report it"
         result = ModelResult.without(job.model, "failed", "crash", message)
     beside = folder / f".{RESULT}"
     beside.write_text(json.dumps(result.to_dict()), "utf-8")

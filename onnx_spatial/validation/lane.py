@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ _ENVIRONMENT = {
 #: How often a model is started anew whose process could not even be watched.
 _ATTEMPTS = 2
 _LOG_CHARACTERS = 4000
+#: Seconds that a process which is asked to end may take for it.
+_PATIENCE = 10.0
 #: Kills that are not ours come from the system, which does it when memory runs out.
 _KILLED = getattr(signal, "SIGKILL", None)
 
@@ -61,6 +64,18 @@ class Lane:
         Raises:
             Closed: `close` was called by another thread.
         """
+        found = self._look(job)
+        if job.memory is None or found.kind != "crash":
+            return found
+        # Libraries end in many ways where memory runs out: more of it tells that from other reasons.
+        more = replace(job, memory=2 * job.memory, cache=None, record_to=None, reproduce_to=None)
+        if self._look(more).message == found.message:
+            return found
+        message = "it takes more memory than it may have: with twice as much it gets further"
+        entry = replace(found.entries[0], message=message, kind="memory")
+        return replace(found, message=f"failed: {message}", kind="memory", entries=[entry])
+
+    def _look(self, job: Job) -> ModelResult:
         for attempt in range(1, _ATTEMPTS + 1):
             with tempfile.TemporaryDirectory(prefix="onnx-spatial-") as name:
                 folder = Path(name)
@@ -70,13 +85,21 @@ class Lane:
                     return _conclude(job, folder, ended)
         raise AssertionError("the last attempt returns")
 
-    def close(self) -> None:
-        """End what is running, and the lane."""
+    def hang_up(self) -> None:
+        """Have what is running end, and do not wait for it."""
         with self._guard:
             self._closed = True
-            self._end()
+            if self._process is not None and self._process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()
 
-    def _end(self) -> None:
+    def close(self, patience: float = _PATIENCE) -> None:
+        """End what is running, and the lane; `patience`: seconds until it is killed."""
+        with self._guard:
+            self._closed = True
+            self._end(patience)
+
+    def _end(self, patience: float = _PATIENCE) -> None:
         """End the process, and with it those that it forked: its stdin ends."""
         process, self._process = self._process, None
         if process is None:
@@ -88,10 +111,12 @@ class Lane:
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
+            process.wait(patience)
+        except BaseException as error:
             _kill_group(process)
             process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise  # Ctrl-C while it ends
         if process.stdout is not None:
             process.stdout.close()
 

@@ -7,6 +7,7 @@ import glob
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from onnx_spatial.errors import one_line
@@ -26,7 +27,7 @@ Kind = Literal[
     "timeout",  # it took longer than it may
     "memory",  # it took more memory than it may
     "lost",  # the worker that had it went away, again and again
-    "not-run",  # --fail-fast: another one had failed before
+    "not-run",  # another one had failed before (--fail-fast), or the run was interrupted
     "xpassed",  # --expect-failure: it does not fail
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -154,6 +155,8 @@ class Report:
         tools: versions of what was used.
         notes: what is to say of the run as a whole.
         limits: options of the command line that bound the process of a model.
+        started: when the run began.
+        interrupted: whether it ended before its time; what has no result by then is "skipped".
     """
 
     models: list[ModelResult]
@@ -162,6 +165,8 @@ class Report:
     tools: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     limits: dict[str, str] = field(default_factory=dict)
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    interrupted: bool = False
 
     def counts(self) -> dict[Status, int]:
         """Models by status."""
@@ -174,13 +179,20 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
-        return not self.failed()
+        """Whether all were looked at that had to be, and nothing failed."""
+        return not self.interrupted and not self.failed()
+
+    @property
+    def status(self) -> Literal["passed", "failed", "interrupted"]:
+        """What became of the run."""
+        if self.interrupted:
+            return "interrupted"
+        return "passed" if self.passed else "failed"
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 if something failed."""
-        return 0 if self.passed else 1
+        """0, 1 if something failed, or 130 if the run was interrupted."""
+        return {"passed": 0, "failed": 1, "interrupted": 130}[self.status]
 
     @property
     def message(self) -> str:
@@ -210,7 +222,8 @@ class Report:
         return {
             "version": VERSION,
             "tool": {"name": "onnx-spatial", **self.tools},
-            "status": "passed" if self.passed else "failed",
+            "status": self.status,
+            "started": self.started.isoformat(timespec="seconds"),
             "message": self.message,
             "exit_code": self.exit_code,
             "options": self.options.to_dict(),

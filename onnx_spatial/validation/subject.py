@@ -21,6 +21,7 @@ Stage = Callable[[str, str], None]
 
 _OUT_OF_MEMORY = re.compile(
     r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|more memory than there is"
+    r"|can't start new thread"
 )
 
 #: Instead of `GIVE_DATA`: here data is what is recorded beside the model.

@@ -23,6 +23,7 @@ from onnx_spatial.verify.merged import Merged
 from onnx_spatial.verify.oracles import Oracle
 from onnx_spatial.verify.region import Regions
 from onnx_spatial.verify.report import Status, Verification
+from onnx_spatial.verify.roles import Roles
 from onnx_spatial.verify.sites import Site, check_isolated
 from onnx_spatial.verify.slices import Converted
 from onnx_spatial.verify.stretch import Original
@@ -107,6 +108,7 @@ def _verify(
     kernels: dict[str, Oracle],
     folder: Path | None,
 ) -> Verification:
+    roles = Roles(before, after, domains)
     unwrapped = undone(before.proto)
     before = before.holding(unwrapped.model) if unwrapped.model is not before.proto else before
     domains = unwrapped.domains.union(domains)
@@ -166,6 +168,7 @@ def _verify(
     if result.status == "failed":
         indices = [f.index for f in known]
         diagnosis.add(result, before, after, indices, whole.difference, domains, folder)
+        roles.explain(result)
     return result
 
 

@@ -54,6 +54,7 @@ Stage = Literal["load", "run", "rule"]
 
 #: What onnxruntime says of a model that it would not load whatever the sizes of its inputs.
 _HOPELESS = (
+    "Cannot parse data from external tensors",
     "This is an invalid model",
     "Failed to load model",
     "ValidateEmbeddedTensorProto",

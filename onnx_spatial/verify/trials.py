@@ -166,8 +166,18 @@ def _ask(names: Sequence[str]) -> str:
     return "give its shape with --shape " + " --shape ".join(f"{n}=SIZE,SIZE,..." for n in names)
 
 
+def _mended(failure: RunFailure) -> str:
+    """What helps where onnxruntime wants to read a shape, and it lies in another file."""
+    if "external tensors" not in str(failure):
+        return ""
+    return "; onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True) puts it into the model"
+
+
 def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
-    reason = f" ({search.last_failure})" if search.last_failure is not None else ""
+    failure = search.last_failure
+    if failure is not None and failure.hopeless:
+        return f"the original does not load, whatever its sizes: {failure}{_mended(failure)}"
+    reason = f" ({failure})" if failure is not None else ""
     open_inputs = [
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]

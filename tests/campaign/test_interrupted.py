@@ -27,6 +27,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import seeds
+from signals import heard
 
 #: Forks a process for each conversion, so that none spends its time on imports.
 NURSERY = """
@@ -57,12 +58,13 @@ class Nursery:
 
     def __init__(self, folder: Path) -> None:
         self._words = folder / "stderr"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", NURSERY],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with heard():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", NURSERY],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
 
     def start(self, arguments: list[str]) -> int:
         """Begin a conversion; the process that does it."""

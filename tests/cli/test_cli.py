@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 from rich.console import Console
+from signals import heard
 
 import onnx_spatial
 from onnx_spatial.cli import render
@@ -516,12 +518,8 @@ def test_signals_end_the_program_cleanly(name, save, tmp_path):
     command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     number = getattr(signal, name)
-    # Whoever runs the tests may be deaf to it, as below nohup, and that is inherited.
-    before = signal.signal(number, signal.SIG_DFL)
-    try:
+    with heard():
         process = subprocess.Popen(command, **pipes)
-    finally:
-        signal.signal(number, before)
     with process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
@@ -579,6 +577,27 @@ def test_reproducer_and_advice(save, tmp_path, capsys):
     assert "--no-fuse" in out
     command = [sys.executable, str(folder / "reproduce.py")]
     assert subprocess.run(command, capture_output=True, timeout=120).returncode == 1
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere other variables say where caches are"
+)
+def test_inputs_of_differences_do_not_pile_up(save, tmp_path, capsys, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    folder = tmp_path / "caches" / "onnx-spatial" / "differences"
+    folder.mkdir(parents=True)
+    for age in range(20):
+        path = folder / f"difference-{age}.npz"
+        path.touch()
+        os.utime(path, (age, age))
+    assert run(["verify", save(S2B), save(WRONG, "wrong.onnx")]) == 1
+    kept = Path(capsys.readouterr().err.splitlines()[0].split()[-1])
+    assert kept.parent == folder
+    others = {f"difference-{age}.npz" for age in range(11, 20)}
+    assert set(os.listdir(folder)) == {kept.name, *others}
+    assert not os.listdir(tmp_path / "temporary")
 
 
 def test_failed_verification_as_json_has_figures_and_the_first_value(save, tmp_path, capsys):

@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, S2B, save
 
 from onnx_spatial.cli.main import run
@@ -113,6 +114,45 @@ def test_verbose_says_how_far_it_is_and_what_was_proven(folder, capsys):
     assert "1 of 1 operator bit for bit" in out
 
 
+def test_off_a_terminal_each_model_has_its_line_when_it_is_done(folder, capsys, monkeypatch):
+    for name in "abc":
+        save(folder / f"{name}.onnx", PLAIN)
+    seen = []
+
+    def out_of_order(models, options, *, watch, **more):
+        for number in (1, 0, 2):
+            watch(number, ModelResult(models[number], "passed", "passed: yes"))
+            seen.append(re.findall(r"^PASSED +(\S+)", capsys.readouterr().out, re.MULTILINE))
+        return Report([], options)
+
+    monkeypatch.setattr("onnx_spatial.cli.validate.run_validation", out_of_order)
+    assert run(["validate", "."]) == 0
+    assert seen == [[], ["a.onnx", "b.onnx"], ["c.onnx"]]
+
+
+def test_colour_that_is_forced_brings_no_frames_of_a_spinner(folder, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    name = "a name that a narrow table would fold " * 3
+    save(folder / f"{name}.onnx", REFUSED)
+    assert run(["validate", "."]) == 1
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b[1;31mFAILED" in out.splitlines()[1] and name in out.splitlines()[1]
+
+
+def test_fail_fast_reports_on_all_models(folder):
+    for name, text in (("a", PLAIN), ("b", REFUSED), ("c", PLAIN)):
+        save(folder / f"{name}.onnx", text)
+    names = ["--report", "r.json", "--junit-xml", "r.xml", "--sarif", "r.sarif"]
+    assert run(["validate", ".", "--fail-fast", *names]) == 1
+    found = json.loads((folder / "r.json").read_text())["models"]
+    assert [m["status"] for m in found] == ["passed", "failed", "skipped"]
+    tags = [case[0].tag for case in ElementTree.parse(folder / "r.xml").iter("testcase")]
+    assert tags == ["system-out", "failure", "skipped"]
+    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
+    assert [result["ruleId"] for result in log["results"]] == ["conversion", "not-run"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -185,6 +225,20 @@ def test_a_timeout_is_in_the_command_that_reproduces_it():
     assert report.reproduce(wrong) == "onnx-spatial validate b.onnx --seed 0"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="such a limit is Linux's")
+@pytest.mark.parametrize("more", [[], ["--max-rank", "1", "--strict", "-j", "2"]])
+def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
+    folder, capsys, more
+):
+    save(folder / "a.onnx")
+    assert run(["validate", "a.onnx", "--memory", "4M", *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    least = re.fullmatch(r"error: memory must be at least (\d+M), .*, not 4M\n", err)
+    assert least is not None
+    assert run(["validate", "a.onnx", "--memory", least[1]]) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("500M", 500 << 20), ("4g", 4 << 30), ("1.5GiB", 3 << 29), ("4096", 4096)]
 )
@@ -193,26 +247,86 @@ def test_sizes_of_memory(text, size):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_an_interrupt_ends_everything_that_was_started(folder):
-    save(folder / "a.onnx", HANGING)
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "onnx_spatial.cli", "validate", "a.onnx", "-j", "2"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_all_that_was_started_and_what_was_done_is_reported(folder, name, jobs):
+    save(folder / "a.onnx", PLAIN)
+    save(folder / "b.onnx", HANGING)
+    save(folder / "c.onnx", HANGING)
+    process, started = at_work(".", "--junit-xml", "r.xml", "--sarif", "r.sarif", jobs=jobs)
+    process.send_signal(getattr(signal, name))
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.strip() == "error: interrupted"
+    assert all_gone(started)
+    assert sorted(os.listdir()) == ["a.onnx", "b.onnx", "c.onnx", "r.sarif", "r.xml"]
+    assert [line.split() for line in out.splitlines()[:2]] == [
+        ["SKIPPED", "b.onnx"],
+        ["SKIPPED", "c.onnx"],
+    ]
+    assert out.splitlines()[-1].startswith("INTERRUPTED  3 models: 1 passed, 2 skipped in ")
+    cases = list(ElementTree.parse(folder / "r.xml").iter("testcase"))
+    assert [case[0].tag for case in cases] == ["system-out", "skipped", "skipped"]
+    assert {case[0].get("type") for case in cases[1:]} == {"not-run"}
+    (log,) = json.loads((folder / "r.sarif").read_text())["runs"]
+    assert [result["ruleId"] for result in log["results"]] == ["not-run", "not-run"]
+    (invocation,) = log["invocations"]
+    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 130)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_an_interrupt_leaves_the_json_report(folder):
+    save(folder / "a.onnx", PLAIN)
+    save(folder / "b.onnx", HANGING)
+    process, _ = at_work(".", "--report", "r.json")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    document = json.loads((folder / "r.json").read_text())
+    assert (document["status"], document["exit_code"]) == ("interrupted", 130)
+    assert [(m["status"], m["kind"]) for m in document["models"]] == [
+        ("passed", None),
+        ("skipped", "not-run"),
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_second_interrupt_waits_for_nothing(folder):
+    save(folder / "a.onnx", PLAIN)
+    save(folder / "b.onnx", HANGING)
+    process, started = at_work(".")
+    os.kill(started[0], signal.SIGSTOP)  # it takes no notice of being asked to end
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)  # two at once are one
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert err.strip() == "error: interrupted"
+    assert all_gone(started)
+
+
+def at_work(*arguments: str, jobs: int = 1) -> tuple[subprocess.Popen[str], list[int]]:
+    """The command once its first model is done and others are being looked at; its processes."""
+    command = [sys.executable, "-P", "-m", "onnx_spatial.cli", "validate", *arguments]
+    with heard():
+        process = subprocess.Popen(
+            [*command, "-j", str(jobs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("result")
+    assert re.match(r"PASSED +a\.onnx ", process.stdout.readline())
     started: list[int] = []
-    while process.poll() is None and len(started) < 2:
+    while process.poll() is None and len(started) < 2 * jobs:  # each with the one that forked it
         time.sleep(0.05)
         started = below(process.pid)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.split() == ["error:", "interrupted"]
+    return process, started
+
+
+def all_gone(processes: list[int]) -> bool:
+    """Whether they have ended, or do within seconds."""
     deadline = time.monotonic() + 10
-    while any(map(is_alive, started)) and time.monotonic() < deadline:
+    while any(map(is_alive, processes)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(is_alive, started))
+    return not any(map(is_alive, processes))
 
 
 def below(pid: int) -> list[int]:

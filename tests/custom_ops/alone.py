@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from signals import heard
+
 TESTS = Path(__file__).parents[1]
 
 #: A model of one node whose parameters are inputs, in the program's variable `model`.
@@ -32,11 +34,12 @@ def python(code: str, *, timeout: float = 120) -> str:
 def finished(code: str, *, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """A program that has ended, however it did."""
     path = os.pathsep.join([str(TESTS), str(TESTS / "custom_ops")])
-    return subprocess.run(
-        [sys.executable, "-c", MODEL + textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    with heard():
+        return subprocess.run(
+            [sys.executable, "-c", MODEL + textwrap.dedent(code)],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import sys
+import threading
 
 import pytest
 from validating import PLAIN, ZOO, save
@@ -53,6 +55,29 @@ def test_one_model_on_a_cluster(tmp_path):
         place = executors.dask(cluster.scheduler_address)
         report = validate([str(save(tmp_path / "m.onnx", PLAIN))], executor=place)
     assert report.message == "1 model: 1 passed"
+
+
+GATE, PASSED = threading.Event(), threading.Event()
+
+
+def _wait() -> None:
+    GATE.wait(30)
+    PASSED.set()
+
+
+def test_an_interrupt_does_not_wait_for_the_cluster():
+    cluster = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    with cluster:
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            executors.dask(cluster.scheduler_address) as executor,
+        ):
+            executor.submit(_wait)
+            raise KeyboardInterrupt
+        assert not PASSED.is_set()
+        GATE.set()
 
 
 def test_no_scheduler_is_said(monkeypatch):

@@ -24,7 +24,7 @@ from validating import (
 )
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation import ModelResult, Options, Report, validate
+from onnx_spatial.validation import Interrupted, ModelResult, Options, Report, validate
 from onnx_spatial.validation.discover import find
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
@@ -180,6 +180,22 @@ def test_what_an_engine_loses_again_and_again_failed(error):
     assert [m.kind for m in report.models] == [None, "lost", None]
     assert executor.calls.count("b") == 3
     assert "the engine lost it 3 times" in report.models[1].message
+
+
+def test_an_interrupt_keeps_what_was_done():
+    class Waiting(Immediate):
+        def submit(self, function, /, job):
+            return Future() if job["model"] == "c" else super().submit(function, job)
+
+    def watch(number, result):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        validate(["a", "b", "c"], executor=given(Waiting(passing)), watch=watch)
+    report = caught.value.report
+    assert [m.status for m in report.models] == ["passed", "passed", "skipped"]
+    assert report.models[2].kind == "not-run"
+    assert (report.passed, report.status, report.exit_code) == (False, "interrupted", 130)
 
 
 def test_an_executor_that_has_ended_loses_nothing():

@@ -82,6 +82,35 @@ def test_too_much_memory_is_the_models_result(forking, tmp_path):
     assert "ran out of memory" in result.message
 
 
+#: A worker whose jobs end as a process does that runs out of memory where nothing checks for it, and
+#: one that ends like that with any memory.
+CRASHES = """
+import json, os, signal
+from onnx_spatial.validation import job, worker
+from onnx_spatial.validation.result import ModelResult
+
+def do(folder):
+    asked = json.loads((folder / job.JOB).read_text())
+    if asked["model"] == "broken" or asked["memory"] < 3 << 20:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    (folder / job.RESULT).write_text(json.dumps(ModelResult("m", "passed", "yes").to_dict()))
+
+job.do = do
+worker.main([])
+"""
+
+
+@linux
+@pytest.mark.parametrize(("model", "kind"), [("hungry", "memory"), ("broken", "crash")])
+def test_a_crash_that_more_memory_mends_is_a_want_of_memory(monkeypatch, tmp_path, model, kind):
+    monkeypatch.setattr(lane, "_WORKER", [sys.executable, "-P", "-c", CRASHES])
+    place = Lane(fork=True)
+    result = place.look(Job(model, str(tmp_path), Options().to_dict(), memory=2 << 20))
+    place.close()
+    assert (result.status, result.kind) == ("failed", kind)
+    assert ("SIGSEGV" in result.message) == (kind == "crash")
+
+
 def test_a_worker_of_another_version_is_not_trusted(forking, tmp_path):
     result = look(forking, tmp_path, PLAIN, version="0.0.1")
     assert (result.status, result.kind) == ("failed", "lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
@@ -85,6 +86,7 @@ class TestJson:
         self.check(made_up())
         self.check(made_up(strict=True))
         self.check(Report([], Options(), tools={"version": "0"}))
+        self.check(replace(made_up(), interrupted=True))
 
     def test_the_schema_refuses_what_is_something_else(self, real):
         jsonschema = pytest.importorskip("jsonschema")
@@ -157,10 +159,25 @@ class TestJunit:
         assert self.cases(made_up())["good.onnx"].get("classname") == "a.b_c"
 
     def test_the_time_of_the_run_is_in_it(self):
-        when = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
-        (suite,) = ElementTree.fromstring(junit.render(made_up(), when))
+        report = made_up()
+        report.started = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+        (suite,) = ElementTree.fromstring(junit.render(report))
         assert suite.get("timestamp") == "2026-02-03T04:05:06"
         assert suite.get("time") == "12.346"
+
+    def test_a_run_begins_before_its_first_model_is_looked_at(self, monkeypatch):
+        moments = iter([datetime(2026, 2, 3, 4, 5, second, tzinfo=UTC) for second in range(60)])
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, zone=None):
+                return next(moments)
+
+        monkeypatch.setattr("onnx_spatial.validation.engine.datetime", Clock)
+        monkeypatch.setattr("onnx_spatial.validation.result.datetime", Clock)
+        report = validate([])
+        (suite,) = ElementTree.fromstring(junit.render(report))
+        assert suite.get("timestamp") == "2026-02-03T04:05:00"
 
 
 class TestSarif:
@@ -172,6 +189,7 @@ class TestSarif:
             made_up(),
             made_up(strict=True),
             Report([], Options(), tools={"version": "0"}),
+            replace(made_up(), interrupted=True),
         ):
             jsonschema.Draft7Validator(schema).validate(sarif.render(report))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import PurePath
 from xml.etree import ElementTree
 
@@ -22,13 +22,8 @@ _ERRORS: frozenset[Kind | None] = frozenset(
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(report: Report, when: datetime | None = None) -> bytes:
-    """The document.
-
-    Args:
-        report: to render.
-        when: the run began; None: now.
-    """
+def render(report: Report) -> bytes:
+    """The document."""
     cases = [(model, _outcome(model, strict=report.options.strict)) for model in report.models]
     counts = {
         "tests": str(len(cases)),
@@ -40,7 +35,7 @@ def render(report: Report, when: datetime | None = None) -> bytes:
     suite = ElementTree.SubElement(root, "testsuite", {"name": "onnx-spatial validate", **counts})
     suite.set("skipped", str(sum(outcome == "skipped" for _, outcome in cases)))
     suite.set("time", _time(report.seconds))
-    suite.set("timestamp", (when or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%S"))
+    suite.set("timestamp", report.started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S"))
     suite.set("hostname", _legal(socket.gethostname()))
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in {**report.tools, "seed": str(report.options.seed)}.items():

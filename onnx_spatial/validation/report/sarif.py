@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +26,7 @@ _RULES: dict[Kind, str] = {
     "timeout": "Looking at the model took longer than it may.",
     "memory": "Looking at the model took more memory than it may.",
     "lost": "The worker that looked at the model went away.",
-    "not-run": "The model was not looked at, because another one had failed.",
+    "not-run": "The model was not looked at: another one had failed, or the run was interrupted.",
     "xpassed": "The model was expected to fail, and does not.",
 }
 _ORDER = list(_RULES)
@@ -56,11 +57,24 @@ def render(report: Report, base: Path | None = None) -> dict[str, Any]:
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": "onnx-spatial/validate/"},
-        "invocations": [{"executionSuccessful": True, "exitCode": report.exit_code}],
+        "invocations": [_invocation(report)],
         "columnKind": "unicodeCodePoints",
         "results": results,
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    """The run itself, which is no success where it did not come to its end."""
+    found: dict[str, Any] = {
+        "executionSuccessful": not report.interrupted,
+        "exitCode": report.exit_code,
+        "startTimeUtc": report.started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    if report.interrupted:
+        text = f"interrupted: {report.message}"
+        found["toolExecutionNotifications"] = [{"level": "error", "message": {"text": text}}]
+    return found
 
 
 def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dict[str, Any]:
