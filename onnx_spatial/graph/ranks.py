@@ -9,7 +9,8 @@ graph says so of the values of that graph only: a branch need not run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 import onnx
 
@@ -82,13 +83,18 @@ class _Settling:
     """
 
     def __init__(
-        self, scope: constants.Scope, nodes: Iterable[onnx.NodeProto], inputs: set[str]
+        self, scope: constants.Scope, nodes: Sequence[onnx.NodeProto], inputs: set[str]
     ) -> None:
         self._scope = scope
-        self._nodes = [(node, entries.attributes(node)) for node in nodes]
-        self._own = inputs | {name for node, _ in self._nodes for name in node.output}
+        self._own = inputs | {name for node in nodes for name in node.output if name}
         self.ranks: dict[str, int] = {}
         self.types: dict[str, int] = {}
+        open_ = {n for n in self._own if self._rank(n) is None or self._element_type(n) is None}
+        self._nodes = [
+            (node, entries.attributes(node))
+            for node in nodes
+            if not open_.isdisjoint((*node.input, *node.output))
+        ]
 
     def run(self) -> None:
         """Go back through the nodes until nothing new is found."""
@@ -99,16 +105,15 @@ class _Settling:
                 if attributes is None or self._scope.opset < _MIN_OPSET:
                     continue
                 if node.domain == shapes.DOMAIN:  # all of ours keep rank and type of their data
-                    ends = [*node.input[:1], *node.output[:1]]
-                    self.claim(self._alike(ends, self._rank))
-                    self._claim_types(ends)
+                    self.claim(self._as_behind(node))
+                    self._claim_types(node.input[:1], node.output[:1])
                 elif node.domain in ("", "ai.onnx"):
                     try:
                         self.claim(list(self._ranks(node, attributes)))
                     except Exception:  # the node breaks its operator's rules, as the run will say
                         continue
-                    for names in _of_one_type(node, self._scope.opset):
-                        self._claim_types(names)
+                    for given, others in _of_one_type(node, self._scope.opset):
+                        self._claim_types(given, others)
 
     def claim(self, ranks: Iterable[tuple[str, int]]) -> None:
         """Take down the ranks of values of this graph of which none is known."""
@@ -116,18 +121,19 @@ class _Settling:
             if self._is_own_tensor(name) and self._rank(name) is None and rank >= 0:
                 self.ranks[name] = rank
 
-    def _claim_types(self, names: Sequence[str]) -> None:
-        for name, element_type in self._alike(names, self._element_type):
-            if self._is_own_tensor(name) and self._element_type(name) is None:
-                self.types[name] = element_type
+    def _claim_types(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Take down the element type of inputs that have that of the others, and of the outputs."""
+        known = map(self._element_type, (*inputs, *outputs))
+        found = next((element_type for element_type in known if element_type is not None), None)
+        for name in inputs:
+            if found is not None and self._is_own_tensor(name) and self._element_type(name) is None:
+                self.types[name] = found
 
-    def _alike(
-        self, names: Sequence[str], known: Callable[[str], int | None]
-    ) -> Iterator[tuple[str, int]]:
-        """What is known of one of some values, for each of them."""
-        found = next((k for k in map(known, names) if k is not None), None)
-        if found is not None:
-            yield from ((name, found) for name in names)
+    def _as_behind(self, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
+        """The rank of the data, where it is that of an output."""
+        outputs = node.output if node.op_type == "Split" else node.output[:1]
+        found = [rank for rank in map(self._rank, outputs) if rank is not None]
+        yield from ((name, rank) for name in node.input[:1] for rank in found[:1])
 
     def _is_own_tensor(self, name: str) -> bool:
         known = self._scope.types.get(name)
@@ -153,14 +159,13 @@ class _Settling:
         return size if isinstance(size, int) and size > 0 else None
 
     def _ranks(self, node: onnx.NodeProto, attributes: Attributes) -> Iterator[tuple[str, int]]:
-        """What one node says of its inputs, and of its outputs by them."""
+        """What one node says of its inputs."""
         operator, data = node.op_type, node.input[0] if node.input else ""
         own = self._own_rank(node, attributes)
         if own is not None:
             yield data, own
         if operator in _SAME:
-            for output in node.output if operator == "Split" else node.output[:1]:
-                yield from self._alike([data, output], self._rank)
+            yield from self._as_behind(node)
         elif operator in dimensions.BROADCAST:
             yield from self._broadcast(node)
         else:
@@ -218,20 +223,31 @@ class _Settling:
             yield unknown[0], result
 
 
-def _of_one_type(node: onnx.NodeProto, opset: int) -> list[list[str]]:
-    """Inputs and outputs of a node that its operator gives one and the same type."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset)
-    except onnx.defs.SchemaError:
-        return []
-    variables = {constraint.type_param_str for constraint in schema.type_constraints}
-    found: dict[str, list[str]] = {}
-    for names, formal in ((node.input, schema.inputs), (node.output, schema.outputs)):
+def _of_one_type(node: onnx.NodeProto, opset: int) -> list[tuple[list[str], list[str]]]:
+    """Inputs, and outputs, of a node that its operator gives one and the same type."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    signature = _signature(node.op_type, opset)
+    for side, names in enumerate((node.input, node.output)):
+        variables = signature[side]
         for index, name in enumerate(names):
-            parameter = formal[min(index, len(formal) - 1)] if formal else None
-            if name and parameter is not None and parameter.is_homogeneous:
-                found.setdefault(parameter.type_str, []).append(name)
-    return [names for variable, names in found.items() if variable in variables]
+            variable = variables[min(index, len(variables) - 1)] if variables else None
+            if name and variable is not None:
+                found.setdefault(variable, ([], []))[side].append(name)
+    return list(found.values())
+
+
+@cache
+def _signature(operator: str, opset: int) -> tuple[tuple[str | None, ...], ...]:
+    """The type variables of an operator's inputs and outputs; None for one of a type of its own."""
+    try:
+        schema = onnx.defs.get_schema(operator, opset)
+    except onnx.defs.SchemaError:
+        return ((), ())
+    variables = {constraint.type_param_str for constraint in schema.type_constraints}
+    return tuple(
+        tuple(p.type_str if p.is_homogeneous and p.type_str in variables else None for p in formal)
+        for formal in (schema.inputs, schema.outputs)
+    )
 
 
 def _write(graph: onnx.GraphProto, settling: _Settling) -> bool:

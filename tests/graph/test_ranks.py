@@ -157,6 +157,13 @@ def test_an_output_says_of_what_rank_it_is_where_nothing_else_does() -> None:
     assert rank_of(model("b = other.Foreign(a) y = Conv(b, w5)"), "b", y=4) == 5
 
 
+def test_nothing_is_declared_of_what_is_left_out() -> None:
+    made = model("b = other.Foreign(a) y = Conv(b, w5) u = MaxPool <kernel_shape = [1, 1, 1]> (y)")
+    made.graph.node[2].output.append("")
+    rank_of(made)
+    assert "" not in {v.name for v in made.graph.value_info}
+
+
 @pytest.mark.parametrize(
     "body", ["y = Conv(a)", "y = Transpose <perm = 3> (a)", "y = Squeeze(a, w5)", "y = Gather(a)"]
 )
