@@ -3,13 +3,14 @@
 A node in a function is looked at in each of its calls: onnx's inliner turns them into occurrences
 with their own shapes, attributes and constants, and what they agree on is what is known of the node.
 Passes of constant folding and shape inference alternate until nothing new is found, because a
-parameter may be computed from the shape behind another operator.
+parameter may be computed from the shape behind another operator. Ranks that no inference finds, behind
+operators that nobody knows, follow from what reads the values (`graph.ranks`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -24,7 +25,7 @@ from onnx_spatial.facts.probes import (
     make_probe,
     number_of,
 )
-from onnx_spatial.graph import constants, functions, shapes, walk
+from onnx_spatial.graph import constants, functions, ranks, shapes, walk
 from onnx_spatial.graph.skeleton import skeleton
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ def inferred(
         if finding.known_domain:
             make_probe(nodes[finding.index], number)
     import_probes(copy)
+    outputs = ranks.declared(copy.graph)
     drop_doubtful_shapes(copy)
 
     def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
@@ -91,7 +93,12 @@ def inferred(
             return None
         return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
 
-    return shapes.infer(copy, rule)
+    found = shapes.infer(copy, rule)
+    for _ in range(_MAX_PASSES):
+        if not ranks.declare(copy, found, outputs):
+            break
+        found = shapes.infer(copy, rule)
+    return found
 
 
 def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
@@ -107,8 +114,9 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
             number.i = len(occurrences) - 1
     seen = {id(o.finding) for o in occurrences}
     symbols = shapes.symbols(copy)
+    outputs = ranks.declared(inlined.graph)
     drop_doubtful_shapes(inlined)
-    _infer_until_stable(inlined, occurrences)
+    _infer_until_stable(inlined, occurrences, outputs)
 
     # Functions that nothing calls: only what stands in the function itself is known.
     for scope, graph in constants.scopes(copy):
@@ -135,7 +143,9 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
         return copy
 
 
-def _infer_until_stable(model: onnx.ModelProto, occurrences: list[Occurrence]) -> None:
+def _infer_until_stable(
+    model: onnx.ModelProto, occurrences: list[Occurrence], outputs: Mapping[str, int]
+) -> None:
     known = -1
     inferred = model
     for _ in range(_MAX_PASSES):
@@ -157,6 +167,8 @@ def _infer_until_stable(model: onnx.ModelProto, occurrences: list[Occurrence]) -
             return output_type(occurrences[number], types)
 
         inferred = shapes.infer(model, rule)
+        if ranks.declare(model, inferred, outputs):
+            known = -1
 
 
 def _copy(known: onnx.TypeProto | None) -> onnx.TypeProto | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import definitions
@@ -50,6 +51,12 @@ def reshape(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     old, asked = inputs[0].shape, ints(inputs[1])
     copied = [old[i] if size == 0 else size for i, size in enumerate(asked)]
     return inputs[0].moved(lambda x: x.reshape(copied))
+
+
+@handler("Flatten")
+def flatten(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    rows = math.prod(inputs[0].shape[: attributes.get("axis", 1)])
+    return inputs[0].moved(lambda x: x.reshape(rows, -1))
 
 
 @handler("Expand")

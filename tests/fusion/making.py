@@ -189,11 +189,27 @@ class Maker:
         return value
 
     def turned(self, value: Value, axes: str) -> Value:
-        """With the axes in another order: a Transpose, unless they are in that order."""
+        """With the axes in another order: a Transpose, unless they are in that order; where only axes
+        of size 1 move, sometimes a Reshape.
+        """
         if value.axes == axes:
             return value
         perm = [value.axes.index(letter) for letter in axes]
+        # What has size 1 by chance must not be taken for an axis that always has.
+        small = value.axes if self.mode == "static" or self.chance(0.1) else "CU"
+        large = [a for a in perm if value.shape[a] != 1 or value.axes[a] not in small]
+        if large == sorted(large) and 0 not in value.shape and self.chance(0.5):
+            return self.node("Reshape", [value, self._target(value, perm)], axes)
         return self.node("Transpose", [value], axes, perm=perm)
+
+    def _target(self, value: Value, perm: Sequence[int]) -> Value | str:
+        """The shape that a Reshape gives in the place of a Transpose."""
+        if self.mode == "static" and self.chance(0.7):
+            target = [value.shape[axis] for axis in perm]
+            if self.chance(0.5):
+                target[self.rng.randrange(len(target))] = -1
+            return self.constant(target)
+        return self.node("Gather", [self.node("Shape", [value]), self.constant(perm)])
 
     def space_to_batch(self, value: Value, tables: Sequence[str], form: str) -> Value:
         return self._spatial("SpaceToBatch", value, tables, form)

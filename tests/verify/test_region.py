@@ -7,7 +7,7 @@ import onnx
 import pytest
 from fused_by_hand import CASES, PLAIN, Case, filled
 
-from onnx_spatial.graph import files
+from onnx_spatial.graph import files, ranks
 from onnx_spatial.verify import Verification, verify
 
 MUTANTS = [
@@ -177,14 +177,15 @@ def test_weights_that_can_be_overridden() -> None:
     assert [s.passed for s in verify(overridable(PLAIN.original), wrong).sites] == [False, False]
 
 
-def test_data_of_which_nothing_is_known() -> None:
+def behind_a_contrib_operator(text: str) -> onnx.ModelProto:
+    parsed = filled(text.replace("u = Neg(x)", "u = com.microsoft.Gelu(x)"))
+    parsed.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    return parsed
+
+
+def test_data_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even the rank: then what a run of the whole has there is compared."""
-
-    def behind_a_contrib_operator(text: str) -> onnx.ModelProto:
-        parsed = filled(text.replace("u = Neg(x)", "u = com.microsoft.Gelu(x)"))
-        parsed.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-        return parsed
-
+    monkeypatch.setattr(ranks, "declare", lambda *_: False)
     original = behind_a_contrib_operator(PLAIN.original)
     result = verify(original, behind_a_contrib_operator(PLAIN.converted))
     assert result, result.message
@@ -434,3 +435,13 @@ def test_quantised() -> None:
     for right, wrong in (("[1, 1, 3, 0]", "[2, 1, 2, 0]"), ("(u, scale", "(x, scale")):
         mutant = verify(original, filled(text.replace(right, wrong)))
         assert [s.passed for s in mutant.sites] == [False, False]
+
+
+def test_data_whose_rank_follows_from_what_reads_it() -> None:
+    original = behind_a_contrib_operator(PLAIN.original)
+    result = verify(original, behind_a_contrib_operator(PLAIN.converted))
+    assert result, result.message
+    assert proven_alone(result)
+    for mutant in PLAIN.mutants():
+        wrong = verify(original, behind_a_contrib_operator(mutant))
+        assert [s.passed for s in wrong.sites] == [False, False]

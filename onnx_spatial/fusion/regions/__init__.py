@@ -8,6 +8,7 @@ Every value t between the two is SpaceToBatch of some u, and every operator is w
 residual sums need no rules of their own; an operator that cannot be had on u ends the region there.
 
     amounts      pads and crops, known or computed at run time
+    ends         what the operators at the ends say of them
     blocked      how t stands for u
     commuting    operators that do the same to t and to u: elementwise, channels, axes
     convolution  convolutions, whose dilations and pads grow

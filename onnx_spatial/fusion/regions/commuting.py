@@ -18,7 +18,7 @@ from onnx_spatial.fusion.regions.view import Node
 
 #: Operators that are known to look further than one place.
 _ACROSS = frozenset(
-    "AffineGrid AveragePool ConvTranspose CumSum DepthToSpace Flatten GlobalAveragePool "
+    "AffineGrid AveragePool ConvTranspose CumSum DepthToSpace GlobalAveragePool "
     "GlobalLpPool GlobalMaxPool GridSample GroupNormalization InstanceNormalization LpPool MaxPool "
     "MaxUnpool Pad Resize ReverseSequence SpaceToDepth Tile Upsample".split()
 )

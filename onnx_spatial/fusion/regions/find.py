@@ -152,7 +152,7 @@ class _Search:
         if self._around.subject(node) is not None:
             return name in self._found.entries or node in self._ends
         step = self._followed.steps.get(name)
-        rewritten = step is not None and isinstance(step.passage, Pointwise) and step.passage.form
+        rewritten = step is not None and isinstance(step.passage, Pointwise) and step.passage.forms
         return bool(rewritten) and node in self._inside
 
     def _look_back(self) -> None:

@@ -6,26 +6,30 @@ that takes them out again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.dialects import BlockCall, Conflict, Vector
+from onnx_spatial.dialects import BlockCall, Conflict
 from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
-from onnx_spatial.fusion.regions import commuting, convolution
-from onnx_spatial.fusion.regions.amounts import NOTHING, Amount, Window, same
+from onnx_spatial.fusion.regions import axes, commuting, convolution, ends
+from onnx_spatial.fusion.regions.amounts import NOTHING, Window, same
 from onnx_spatial.fusion.regions.blocked import Blocked
 from onnx_spatial.fusion.regions.pointwise import Pointwise
 from onnx_spatial.fusion.regions.region import End, Step
 from onnx_spatial.fusion.regions.view import Node, View
 from onnx_spatial.graph import walk
 from onnx_spatial.graph.arithmetic import Expression
+from onnx_spatial.graph.expressions import quotient
 from onnx_spatial.ops import SpaceToBatch
 
 #: Operators that look at the shape of a value only.
 SHAPES = frozenset({"Shape", "Size"})
+#: Operators behind one that may be taken for several that are asked which of them they can do with.
+_AHEAD = 32
 
 
 @dataclass
@@ -113,6 +117,8 @@ class _Walk:
             self._decline(origins, reason)
             self._lost.update((name, reason) for name in message.output if name)
             return
+        if isinstance(passage.passage, Pointwise) and passage.passage.others:
+            passage = self._settled(passage, passage.passage)
         for name, state in zip(message.output, passage.after, strict=False):
             if name:
                 self.found.states[name], self.found.origins[name] = state, origins
@@ -120,6 +126,52 @@ class _Walk:
                 if isinstance(passage.passage, Pointwise):
                     self._note_sizes(passage, name, state)
                     self._note_border(passage, passage.passage, name)
+
+    def _settled(self, step: Step, passage: Pointwise) -> Step:
+        """A step that may be taken for several, as the one that the fewest of those behind refuse."""
+        name = step.read.message.output[0]
+        # Before anything behind it is asked for its size; sizes are the same for all.
+        self._note_sizes(step, name, passage.states[0])
+        ways = [replace(step, passage=way) for way in (passage, *passage.others)]
+        return min(ways, key=self._refusals)
+
+    def _refusals(self, step: Step) -> int:
+        """How many operators behind a step could not be had on the values themselves.
+
+        As far as convolutions, ends, and operators of which it cannot be said yet.
+        """
+        states = {step.read.message.output[0]: step.after[0]}
+        todo, seen, refusals = [step.node], set[ir.Node](), 0
+        while todo and len(seen) < _AHEAD:
+            values = todo.pop().outputs
+            for reader in (reader for value in values for reader, _ in self._around.readers(value)):
+                message = self._around.message(reader)
+                if reader in seen or message is None or message.op_type in SHAPES | axes.SHAPED:
+                    continue
+                given = tuple(states.get(n) or self.found.states.get(n) for n in message.input)
+                subject = self._around.subject(reader)
+                if subject is None and not self._is_told(message, given):
+                    continue
+                seen.add(reader)
+                if subject is not None:
+                    refusals += given[0] is not None and bool(ends.refusal(subject, given[0]))
+                    continue
+                found = self._passage(reader, message, given)
+                if isinstance(found, str):
+                    refusals += 1
+                elif isinstance(found.passage, Pointwise):
+                    states.update(zip(message.output, found.after, strict=False))
+                    todo.append(reader)
+        return refusals
+
+    def _is_told(self, message: onnx.NodeProto, states: Sequence[Blocked | None]) -> bool:
+        """Whether it is known of every input of a node whether, and how, it is in blocks."""
+        return all(
+            state is not None
+            or name in self.found.places
+            or self._around.producer(self._graph, name) is None
+            for name, state in zip(message.input, states, strict=True)
+        )
 
     def _note_border(self, step: Step, passage: Pointwise, name: str) -> None:
         """Take down that a value still has the border that SpaceToBatch gave it."""
@@ -170,14 +222,14 @@ class _Walk:
             what = f"{message.op_type} {walk.label(message)!r}"
             self._lost[name] = f"the region that {what} begins cannot be written"
             return
-        blocks = _blocks(subject)
+        blocks = ends.blocks(subject)
         shape = subject.request.shape
         if blocks is None or shape is None:
             what = "the block" if blocks is None else "the rank of the data"
             self._decline_at(subject, f"{what} is not known before the model runs")
             self._lost[name] = f"{message.op_type} {walk.label(message)!r}: {what} is not known"
             return
-        window, sources = self._window(subject, message)
+        window, sources = ends.window(subject, message, self._view)
         kept = [
             i
             for i, (block, pair) in enumerate(zip(blocks, window, strict=True))
@@ -191,9 +243,22 @@ class _Walk:
             subject.finding.element_types,
         )
         end = End(subject, name, state, tuple(window[i] for i in kept), sources)
+        self._note_blocks(message, blocks, window)
         self.found.entries[name] = end
         self.found.states[name], self.found.origins[name] = state, frozenset({name})
         self.found.borders[name] = (end.window, 0)
+
+    def _note_blocks(self, message: onnx.NodeProto, blocks: Sequence[int], window: Window) -> None:
+        """Take down what SpaceToBatch makes of the sizes: shapes may be computed from those in front."""
+        sizes = self._view.sizes
+        given = sizes.dims(message.input[0])
+        if given is None or len(given) <= len(blocks):
+            return
+        dims = [given[0] * math.prod(blocks), *given[1:]]
+        for axis, (block, pair) in enumerate(zip(blocks, window, strict=True), 1):
+            padded = given[axis] + pair[0].expression + pair[1].expression
+            dims[axis] = quotient(padded, Expression.of(block))
+        sizes.note(message.output[0], dims)
 
     def _leave(self, subject: Subject, message: onnx.NodeProto) -> None:
         name = message.input[0]
@@ -211,54 +276,15 @@ class _Walk:
         self.found.exits.append(found)
 
     def _exit(self, subject: Subject, message: onnx.NodeProto, state: Blocked) -> End | str:
-        blocks = _blocks(subject)
-        if blocks is None:
-            return "its block is not known before the model runs"
-        if state.batch != 0:
-            return "the batch axis is not the first any more"
-        order = tuple((i + 1, block) for i, block in enumerate(blocks) if block > 1)
-        if order != state.order:
-            return f"its blocks {list(blocks)} are not those of the SpaceToBatch in front"
-        window, sources = self._window(subject, message)
+        if reason := ends.refusal(subject, state):
+            return reason
+        window, sources = ends.window(subject, message, self._view)
         pairs = {i + 1: pair for i, pair in enumerate(window)}
         for axis, pair in pairs.items():
             if axis not in state.axes and any(amount.constant != 0 for amount in pair):
                 return f"it crops axis {axis}, which is not blocked"
         crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in state.axes)
         return End(subject, message.input[0], state, crops, sources)
-
-    def _window(
-        self, subject: Subject, message: onnx.NodeProto
-    ) -> tuple[Window, Mapping[str, ir.Value]]:
-        """Pads or crops of all axes that the operator names."""
-        call = subject.request.call
-        assert isinstance(call, BlockCall)
-        sources: dict[str, ir.Value] = {}
-        sides = []
-        for vector in (call.begins, call.ends):
-            sides.append(self._amounts(vector, subject, message, sources))
-        return tuple(zip(*sides, strict=True)), sources
-
-    def _amounts(
-        self,
-        vector: Vector,
-        subject: Subject,
-        message: onnx.NodeProto,
-        sources: dict[str, ir.Value],
-    ) -> list[Amount]:
-        if vector.values is not None:
-            return [Amount.known(value) for value in vector.values]
-        assert vector.input is not None
-        name = message.input[vector.input]
-        value = subject.node.inputs[vector.input]
-        assert value is not None
-        sources[name] = value
-        entries = self._view.sizes.entries(name)
-        places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
-        if entries is None or len(entries) <= places[-1]:
-            unknown = (Expression.atom(("parameter", name, place)) for place in places)
-            return [Amount.read((name, p), e) for p, e in zip(places, unknown, strict=True)]
-        return [Amount.read((name, place), entries[place]) for place in places]
 
     def _decline(self, origins: frozenset[str], reason: str) -> None:
         for name in sorted(origins):
@@ -268,8 +294,3 @@ class _Walk:
         reasons = self.found.declined.setdefault(subject.node, [])
         if reason not in reasons:
             reasons.append(reason)
-
-
-def _blocks(subject: Subject) -> tuple[int, ...] | None:
-    call = subject.request.call
-    return call.block.values if isinstance(call, BlockCall) else None

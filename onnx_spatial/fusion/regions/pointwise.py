@@ -18,7 +18,7 @@ Outside = int | None
 
 @dataclass(frozen=True)
 class Form:
-    """How a node is written on u where that is not the way it is written on t.
+    """A node on u, where that is not written the way it is on t.
 
     Attributes:
         op_type: operator.
@@ -38,12 +38,14 @@ class Pointwise:
     Attributes:
         states: of its outputs.
         outside: the border of the output by those of its inputs in blocks.
-        form: None if the node is written as it is.
+        forms: nodes that it is written as, one behind the other; none if it is written as it is.
+        others: what it may be taken for as well, with other states.
     """
 
     states: tuple[Blocked, ...]
     outside: Callable[[Sequence[Outside]], Outside]
-    form: Form | None = None
+    forms: tuple[Form, ...] = ()
+    others: tuple[Pointwise, ...] = ()
 
 
 #: State of each input, None for one that is not in blocks -> what comes out, or why not.

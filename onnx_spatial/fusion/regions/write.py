@@ -134,7 +134,7 @@ class _Writer:
         wanted = self._wanted(step)
         crop, outside = self._meeting(list(given.values()), passage, wanted)
         values = {name: self._fitting.at(c, crop, draft) for name, c in given.items()}
-        node = self._copy(step, values, passage.form, draft)
+        node = self._copy(step, values, passage.forms, draft)
         for output, state in zip(node.outputs, passage.states, strict=False):
             name = step.read.message.output[output.index() or 0]
             if name:
@@ -170,7 +170,7 @@ class _Writer:
         before, own = _shared_out(net, self._lengths(given))
         value = self._fitting.padded(given, before, passage.pad_value, draft)
         pads = passage.with_pads(own)
-        node = self._copy(step, {name: value}, None, draft)
+        node = self._copy(step, {name: value}, (), draft)
         _set_axes(node, passage, pads)
         output = step.read.message.output[0]
         self._computed[output] = Computed(node.outputs[0], wanted, None, passage.state)
@@ -187,7 +187,7 @@ class _Writer:
         )
 
     def _copy(
-        self, step: Step, values: Mapping[str, ir.Value], form: Form | None, draft: Draft
+        self, step: Step, values: Mapping[str, ir.Value], forms: Sequence[Form], draft: Draft
     ) -> ir.Node:
         """The step's node on other values; graph and metadata are the edit's business."""
         message = step.read.message
@@ -195,7 +195,7 @@ class _Writer:
             values.get(name, value)
             for name, value in zip(message.input, step.node.inputs, strict=True)
         ]
-        if form is None:
+        if not forms:
             attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
             node = ir.Node(
                 step.node.domain,
@@ -204,7 +204,9 @@ class _Writer:
                 attributes,
                 num_outputs=len(message.output),
             )
-        else:
+            draft.nodes.append(node)
+        value = inputs[0]
+        for form in forms:
             constants = [
                 ir.Value(
                     type=ir.TensorType(ir.DataType.INT64),
@@ -214,8 +216,9 @@ class _Writer:
                 for array in form.operands
             ]
             draft.constants += [(constant, "shape") for constant in constants]
-            node = ir.node(form.op_type, [inputs[0], *constants], form.attributes)
-        draft.nodes.append(node)
+            node = ir.node(form.op_type, [value, *constants], form.attributes)
+            value = node.outputs[0]
+            draft.nodes.append(node)
         draft.successor = node
         return node
 
