@@ -13,7 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnx_spatial.verify.attempts import MAX_SECONDS, Attempts, Spent, Trial
+from onnx_spatial.verify.attempts import (
+    MAX_ELEMENTS,
+    MAX_SECONDS,
+    Attempts,
+    Spent,
+    Trial,
+    most_elements,
+)
 from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import Assignment, GraphInput
 from onnx_spatial.verify.program import Program
@@ -49,6 +56,7 @@ class Search:
         candidates: sizes worth trying.
         seed: of the data.
         seconds: how long each of the methods may look.
+        large: whether inputs that are large at their least sizes are run all the same.
 
     Attributes:
         forced: symbols of which only one size was found, with that size.
@@ -63,6 +71,8 @@ class Search:
         seed: int,
         progress: Callable[[str], None],
         seconds: float = MAX_SECONDS,
+        *,
+        large: bool = True,
     ) -> None:
         self._fixed = dict(fixed)
         self._candidates = candidates
@@ -73,7 +83,10 @@ class Search:
         self._sizes = [candidates.sizes(group) for group in self._groups]
         integers = any(i.default is None and i.element_type in INTEGERS for i in inputs)
         self._modes = INTEGER_MODES if integers else INTEGER_MODES[:1]
-        self._attempts = Attempts(program, inputs, seed, progress, seconds, bool(self._groups))
+        pairs = zip(self._groups, self._sizes, strict=True)
+        least = {symbol: min(known, default=1) for group, known in pairs for symbol in group}
+        most = most_elements(inputs, {**least, **fixed}) if large else MAX_ELEMENTS
+        self._attempts = Attempts(program, inputs, seed, progress, seconds, least, most)
         self.forced: dict[str, int] = {}
 
     @property
