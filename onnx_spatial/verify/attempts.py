@@ -63,12 +63,14 @@ class Attempts:
         seconds: that one method of looking may take.
         least: the least size of each symbol that is open, none of those that are given.
         most: elements of an input with such symbols.
+        explain: whether failures are to tell what the node that failed was given.
 
     Attributes:
         reached: how far the run got that got furthest.
         furthest: what it was made of.
         last_failure: why it did not go through.
         latest_failure: why the last run did not go through; None if it did, or was not tried.
+        ran: whether the last run was tried.
     """
 
     def __init__(
@@ -80,24 +82,31 @@ class Attempts:
         seconds: float,
         least: Mapping[str, int],
         most: float,
+        *,
+        explain: bool = False,
     ) -> None:
         self._program = program
         self._inputs = inputs
         self._seed = seed
         self._progress = progress
         self._seconds = seconds
-        self._least, self._most = least, most
+        self._least, self._most, self._explain = least, most, explain
         self._tried: set[object] = set()
         self._tries, self._deadline = 0, 0.0
         self.reached = -1
         self.furthest: Assignment | None = None
         self.last_failure: RunFailure | None = None
         self.latest_failure: RunFailure | None = None
+        self.ran = False
 
     def begin(self) -> None:
         """Another method of looking begins, with bounds of its own."""
         self._tries, self._deadline = 0, time.monotonic() + self._seconds
         self._tried.clear()
+
+    def half_spent(self) -> bool:
+        """Whether half of the time is over."""
+        return time.monotonic() > self._deadline - self._seconds / 2
 
     def run(self, assignment: Assignment) -> Trial | None:
         """The run, if it goes through.
@@ -111,15 +120,17 @@ class Attempts:
             tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
             (assignment.mode, assignment.number, assignment.spread),
         )
-        self.latest_failure = None
+        self.latest_failure, self.ran = None, False
         if key in self._tried or not self._is_small(assignment):
             return None
         if self._tries >= MAX_TRIES or time.monotonic() > self._deadline:
             raise Spent
         self._tried.add(key)
         self._tries += 1
+        self.ran = True
         arrays = feeds(self._inputs, assignment, self._seed)
         self._progress(f"looking for legal input sizes, try {self._tries}: {_shapes(arrays)}")
+        self._program.explains = self._explain
         try:
             outputs = self._program.run(arrays)
             return Trial(assignment, arrays, outputs, self._program.executed)
@@ -133,6 +144,8 @@ class Attempts:
             if failure.hopeless:
                 raise Spent from None
             return None
+        finally:
+            self._program.explains = False
 
     def _is_small(self, assignment: Assignment) -> bool:
         for wanted in self._inputs:

@@ -8,8 +8,11 @@ run got says whether a size was a step in the right direction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +25,9 @@ from onnx_spatial.verify.attempts import (
     most_elements,
 )
 from onnx_spatial.verify.candidates import Candidates
+from onnx_spatial.verify.growth import Growth
 from onnx_spatial.verify.inputs import Assignment, GraphInput
+from onnx_spatial.verify.mismatch import mended
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import INTEGER_MODES, INTEGERS, Array, Spread
@@ -38,6 +43,14 @@ _PAIRS = 200
 _NEAR = 16
 _NEAR_BATCH = 4
 _TRIES_EACH = 4
+#: How often the sizes of one input are changed so that they fit, at most.
+_MENDS = 3
+#: Runs whose outputs are all empty, before larger sizes are tried.
+_EMPTY = 3
+#: What onnxruntime says where windows do not fit, and sizes of 0 or less in what it says of others.
+_NOTHING_LEFT = re.compile(
+    r"Invalid input shape|[Ww]indow|pooled|[{,[(x ](?:0|-[1-9]\d*)(?=[},\])x ]|$)"
+)
 #: How many sizes are tried for one dim before another dim has its turn.
 _WIDTHS = (8, 32, None)
 
@@ -86,7 +99,19 @@ class Search:
         pairs = zip(self._groups, self._sizes, strict=True)
         least = {symbol: min(known, default=1) for group, known in pairs for symbol in group}
         most = most_elements(inputs, {**least, **fixed}) if large else MAX_ELEMENTS
-        self._attempts = Attempts(program, inputs, seed, progress, seconds, least, most)
+        self._least = least
+        open_inputs = (i for i in inputs if i.default is None)
+        dims = ([d for d in i.dims or () if d in least] for i in open_inputs)
+        self._open = [[str(d) for d in symbols] for symbols in dims if symbols]
+        self._order = list(dict.fromkeys(itertools.chain(*self._open)))
+        #: Symbols whose size followed from that of others once.
+        self._following: set[str] = set()
+        self._attempts = Attempts(
+            program, inputs, seed, progress, seconds, least, most, explain=len(self._open) > 1
+        )
+        self._growth = Growth(candidates, self._attempts, self._run)
+        self._empty: Trial | None = None
+        self._takes_empty = False
         self.forced: dict[str, int] = {}
 
     @property
@@ -102,34 +127,152 @@ class Search:
         """
         self._attempts.begin()
         try:
-            return self._likely() or self._climb() or self._try_pairs()
+            found = self._likely() or self._grow(if_too_small=True)
+            if found is None and self._empty is None:
+                found = self._climb() or self._try_pairs()
         except Spent:
-            return None
+            found = None
+        if found is None and self._empty is None:
+            self._attempts.begin()
+            with suppress(Spent):
+                found = self._grow()
+        self._takes_empty = found is None
+        return found or self._empty
+
+    def _run(self, assignment: Assignment, keep: Collection[str] = ()) -> Trial | None:
+        """A run that goes through and tells something: an output of it has elements.
+
+        Where a node refuses its operands, sizes but those of `keep` are changed so that they fit.
+        """
+        for _ in range(2 + _MENDS * len(self._open)):
+            trial = self._attempts.run(assignment)
+            if trial is not None:
+                if self._takes_empty or _tells(trial):
+                    return trial
+                self._empty = self._empty or trial
+                return None
+            assignment, old = self._mended(assignment, keep), assignment
+            if assignment is old:
+                return None
+        return None
+
+    def _mended(self, assignment: Assignment, keep: Collection[str]) -> Assignment:
+        failure = self._attempts.latest_failure
+        if failure is None or failure.operands is None:
+            return assignment
+        changed = {
+            symbol: size
+            for symbol, size in mended(failure.operands, self._dims, self._order, keep).items()
+            if self._candidates.allows([symbol], size)
+        }
+        if not changed:
+            return assignment
+        self._following.update(changed)
+        return replace(assignment, sizes={**assignment.sizes, **changed})
+
+    @cached_property
+    def _dims(self) -> Mapping[str, Sequence[object]]:
+        return self._candidates.dims()
 
     def _likely(self) -> Trial | None:
         """Likely sizes with each way to fill integers, then more of them, then small ones."""
         small = [sorted(known) for known in self._sizes]
         rounds: list[_Round] = [(self._sizes, mode, 4) for mode in self._modes]
         rounds += [(lists, self._modes[0], None) for lists in (self._sizes, small)]
+        empty = 0
         for lists, mode, count in rounds:
             for start in self._starts(override=False):
                 proposals = self._proposals(replace(start, mode=mode), lists)
                 for proposal in itertools.islice(proposals, count):
-                    if trial := self._attempts.run(proposal):
+                    if trial := self._run(proposal):
                         return trial
+                    empty += self._empty is not None
+                    if self._groups and empty > _EMPTY:
+                        return None
         return None
+
+    def _grow(self, *, if_too_small: bool = False) -> Trial | None:
+        """Larger and larger sizes; if asked, only where nothing was left of the likely ones.
+
+        Which dims have to be long is not known: all but the batch, in the proportions of the sizes that
+        got furthest; those of the first input, with whatever else is fed as small as it can be (states);
+        each on its own.
+        """
+        tried = self._empty.assignment if self._empty is not None else self._attempts.furthest
+        spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
+        if tried is None or not spatial:
+            return None
+        if if_too_small and self._empty is None and not _is_too_small(self.last_failure):
+            return None
+        ways = [(tried, spatial)]
+        if len(self._open) > 1:
+            data = self._of_data(spatial)
+            ways += [(replace(tried, sizes={**tried.sizes, **self._least}), data)] if data else []
+        if len(spatial) > 1:
+            ways += [(tried, [unit]) for unit in spatial]
+        for start, units in ways:
+            if trial := self._growth.least(start, units):
+                return self._beyond(trial, units)
+        return None
+
+    def _of_data(self, units: Iterable[Sequence[str]]) -> list[list[str]]:
+        """What of some units is a dim of the first input with such dims: most likely the data."""
+        for dims in self._open:
+            if found := [part for unit in units if (part := [s for s in unit if s in dims])]:
+                return found
+        return []
+
+    def _beyond(self, least: Trial, units: Sequence[Sequence[str]]) -> Trial:
+        """A run with the usual sizes, of what is left when as much is taken away as has to be there."""
+        lists = []
+        for unit in units:
+            self._part(unit)
+            place = self._groups.index(list(unit))
+            # Less the least legal size, so that what divides the usual sizes divides these.
+            away = least.assignment.sizes[unit[0]] - min(self._sizes[place])
+            beyond = [away + s for s in self._sizes[place]]
+            self._sizes[place] = [s for s in beyond if self._candidates.allows(unit, s)]
+            lists.append(self._sizes[place])
+        for chosen in itertools.islice(zip(*lists, strict=False), _TRIES_EACH):
+            pairs = zip(units, chosen, strict=True)
+            sizes = {symbol: size for unit, size in pairs for symbol in unit}
+            assignment = replace(least.assignment, sizes={**least.assignment.sizes, **sizes})
+            if trial := self._run(assignment):
+                return trial
+        return least
+
+    def _part(self, unit: Sequence[str]) -> None:
+        """Make a group of some symbols of one group."""
+        place = next(i for i, group in enumerate(self._groups) if unit[0] in group)
+        if rest := [s for s in self._groups[place] if s not in unit]:
+            self._groups[place : place + 1] = [list(unit), rest]
+            self._sizes[place : place + 1] = map(self._candidates.sizes, (list(unit), rest))
 
     def others(self, first: Trial) -> list[Trial]:
         """More runs, so that every symbol that can has another size than in the first."""
         if not self._groups and not self._candidates.parameter_names():
             return []
         self._attempts.begin()
-        try:
-            return self._others(first)
-        except (Spent, RunFailure):
-            sizes = first.assignment.sizes
-            self.forced = {s: sizes[s] for group in self._groups for s in group}
-            return []
+        self._part_by_size(first.assignment.sizes)
+        found: list[Trial] = []
+        with suppress(Spent, RunFailure):
+            self._others(first, found)
+        old = first.assignment.sizes
+        varied = {s for t in found for s, size in t.assignment.sizes.items() if size != old.get(s)}
+        self.forced = {s: old[s] for group in self._groups for s in group if s not in varied}
+        return found
+
+    def _part_by_size(self, sizes: Mapping[str, int]) -> None:
+        """Symbols that have different sizes in a run that went through are no group."""
+        for group in list(self._groups):
+            for size in {sizes[s] for s in group}:
+                self._part([s for s in group if sizes[s] == size])
+
+    @property
+    def _free(self) -> list[list[str]]:
+        """Groups whose size can be chosen: not forced, and not following from that of others."""
+        known = {*self.forced, *self._following}
+        return [group for group in self._groups if group[0] not in known]
 
     def varied(self, trials: Sequence[Trial], count: int) -> list[Trial]:
         """More runs of sizes a little above those of the trials, odd and even in any combination."""
@@ -144,9 +287,7 @@ class Search:
                     break
                 start = trials[int(rng.integers(len(trials)))].assignment
                 sizes = dict(start.sizes)
-                for unit in self._groups:
-                    if unit[0] in self.forced:
-                        continue
+                for unit in self._free:
                     # Not smaller ones: a net of pools and strides has nothing left to compute there.
                     batch = self._candidates.is_batch(unit)
                     least = sizes[unit[0]]
@@ -155,17 +296,22 @@ class Search:
                     if allowed:
                         sizes.update(dict.fromkeys(unit, int(rng.choice(allowed))))
                 number = len(trials) + len(found)
-                if trial := self._attempts.run(replace(start, sizes=sizes, number=number)):
+                if trial := self._run(replace(start, sizes=sizes, number=number)):
                     found.append(trial)
         except (Spent, RunFailure):
             pass
+        for trial in found:
+            met = trial.assignment.sizes
+            self.forced = {s: size for s, size in self.forced.items() if met[s] == size}
         return found
 
     def corners(self, trial: Trial) -> list[Trial]:
         """The sizes of a trial with the smallest batch, and with all other dims alike."""
         self._attempts.begin()
-        batch = [g for g in self._groups if self._candidates.is_batch(g)]
-        others = [g for g in self._groups if not self._candidates.is_batch(g)]
+        following = self._following
+        free = [g for g in self._groups if g[0] not in following]
+        batch = [g for g in free if self._candidates.is_batch(g)]
+        others = [g for g in free if not self._candidates.is_batch(g)]
         found: list[Trial] = []
         for units in (*([g] for g in batch), *([others] if len(others) > 1 else [])):
             old = trial.assignment.sizes
@@ -175,7 +321,7 @@ class Search:
             for size in itertools.islice(allowed, _TRIES_EACH):
                 sizes = {**old, **{symbol: size for unit in units for symbol in unit}}
                 try:
-                    other = self._attempts.run(replace(trial.assignment, sizes=sizes, number=3))
+                    other = self._run(replace(trial.assignment, sizes=sizes, number=3))
                 except (Spent, RunFailure):
                     return found
                 if other is not None:
@@ -194,9 +340,7 @@ class Search:
                 allowed = (s for s in range(size, 2 * size) if self._candidates.allows(unit, s))
                 for chosen in itertools.islice(allowed, _OTHERS):
                     sizes = {**trial.assignment.sizes, **dict.fromkeys(unit, chosen)}
-                    if other := self._attempts.run(
-                        replace(trial.assignment, sizes=sizes, number=2)
-                    ):
+                    if other := self._run(replace(trial.assignment, sizes=sizes, number=2)):
                         found.append(other)
                         break
         except (Spent, RunFailure):
@@ -212,7 +356,7 @@ class Search:
         number = trial.assignment.number + 1
         try:
             changed = replace(trial.assignment, values=known, number=number, spread=spread)
-            return self._attempts.run(changed)
+            return self._run(changed)
         except (Spent, RunFailure):
             return None
 
@@ -260,7 +404,7 @@ class Search:
                     reached, current = self._attempts.reached, self._attempts.furthest
                     assert current is not None
                     for assignment in itertools.islice(change(current), width):
-                        if trial := self._attempts.run(assignment):
+                        if trial := self._run(assignment):
                             return trial
                         if self._attempts.reached > reached:
                             moved = True
@@ -293,7 +437,7 @@ class Search:
             if all(map(self._candidates.allows, spatial, sizes))
         )
         for sizes in itertools.islice(fitting, _PAIRS):
-            if trial := self._attempts.run(self._paired(current, spatial, sizes)):
+            if trial := self._run(self._paired(current, spatial, sizes)):
                 return trial
         return None
 
@@ -303,61 +447,79 @@ class Search:
         changed = {s: n for g, n in zip(groups, sizes, strict=True) for s in g}
         return replace(current, sizes={**current.sizes, **changed})
 
-    def _others(self, first: Trial) -> list[Trial]:
+    def _others(self, first: Trial, found: list[Trial]) -> None:
         old = first.assignment
-        symbols = [s for g in self._groups for s in g]
+        symbols = [s for g in self._groups for s in g if s not in self._following]
         pairs = zip(self._groups, self._sizes, strict=True)
         lists = [_unlike(known, old.sizes[group[0]]) for group, known in pairs]
         for start in self._starts(override=True):
             for proposal in self._proposals(replace(start, mode=old.mode), lists):
                 new = all(proposal.sizes.get(s, old.sizes[s]) != old.sizes[s] for s in symbols)
-                if new and (trial := self._attempts.run(proposal)):
-                    return [trial]
-        return self._one_by_one(first)
+                if new and (trial := self._run(proposal)):
+                    found.append(trial)
+                    return
+        self._one_by_one(first, found)
 
-    def _one_by_one(self, first: Trial) -> list[Trial]:
+    def _one_by_one(self, first: Trial, found: list[Trial]) -> None:
         old = replace(first.assignment, number=1)
-        found: list[Trial] = []
         varied: dict[str, int] = {}
-        for unit in self._groups:
+        fixed: list[Sequence[str]] = []
+        for unit in [g for g in self._groups if g[0] not in self._following]:
+            if unit[0] in varied:
+                continue  # together with another
             changed = self._vary(old, unit)
             if changed is None:
-                self.forced.update((s, old.sizes[s]) for s in unit)
+                fixed.append(unit)
             else:
                 found.append(changed)
-                varied.update((s, changed.assignment.sizes[s]) for s in unit)
+                sizes = changed.assignment.sizes
+                varied.update((s, n) for s, n in sizes.items() if n != old.sizes[s])
         if len(found) > 1:
-            joint = self._attempts.run(replace(old, sizes={**old.sizes, **varied}))
-            found = [joint] if joint is not None else found
-        swapped = self._swapped(old) if len(self.forced) > 1 else None
+            joint = self._run(replace(old, sizes={**old.sizes, **varied}))
+            found[:] = [joint] if joint is not None else found
+        swapped = self._swapped(old, fixed) if len(fixed) > 1 else None
         if swapped is not None:
             found.append(swapped)
-            changed_sizes = swapped.assignment.sizes
-            self.forced = {s: n for s, n in self.forced.items() if changed_sizes[s] == n}
-        return found
 
     def _vary(self, old: Assignment, unit: Sequence[str]) -> Trial | None:
         size = old.sizes[unit[0]]
-        likely = _unlike(self._candidates.sizes(unit), size)[:_OTHERS]
+        known = self._sizes[self._groups.index(list(unit))]
+        likely = _unlike(known, size)[:_OTHERS]
         # What the strides of a net divide, they divide twice as well.
         doubled = [s for s in (2 * size, size + 32) if self._candidates.allows(unit, s)]
-        for size in (*likely, *doubled):
-            changed = {**old.sizes, **dict.fromkeys(unit, size)}
-            if trial := self._attempts.run(replace(old, sizes=changed)):
+        for other in (*likely, *doubled):
+            changed = {**old.sizes, **dict.fromkeys(unit, other)}
+            trial = self._run(replace(old, sizes=changed), unit)
+            if trial and trial.assignment.sizes[unit[0]] != size:
                 return trial
+        # What is as large in a run that goes through may have to be.
+        alike = [s for g in self._groups for s in g if old.sizes[s] == size]
+        if len(alike) > len(unit):
+            for other in (s for s in likely if self._candidates.allows(alike, s)):
+                changed = {**old.sizes, **dict.fromkeys(alike, other)}
+                if trial := self._run(replace(old, sizes=changed)):
+                    return trial
         return None
 
-    def _swapped(self, old: Assignment) -> Trial | None:
+    def _swapped(self, old: Assignment, fixed: Sequence[Sequence[str]]) -> Trial | None:
         """Both dims of a forced product the other way round."""
-        spatial = [
-            g for g in self._groups if g[0] in self.forced and not self._candidates.is_batch(g)
-        ]
+        spatial = [g for g in fixed if not self._candidates.is_batch(g)]
         if len(spatial) != 2:
             return None
         sizes = (old.sizes[spatial[1][0]], old.sizes[spatial[0][0]])
         if sizes[0] == sizes[1]:
             return None
-        return self._attempts.run(self._paired(old, spatial, sizes))
+        return self._run(self._paired(old, spatial, sizes))
+
+
+def _tells(trial: Trial) -> bool:
+    """Whether a run gave anything to compare."""
+    return not trial.outputs or any(np.size(value) for value in trial.outputs.values())
+
+
+def _is_too_small(failure: RunFailure | None) -> bool:
+    """Whether a run seems to have failed because nothing was left at some node: a size of 0 or less."""
+    return failure is not None and _NOTHING_LEFT.search(str(failure)) is not None
 
 
 def _unlike(sizes: Sequence[int], old: int) -> list[int]:

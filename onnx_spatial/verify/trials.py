@@ -37,7 +37,7 @@ MORE_SIZES, MANY_SIZES = 4, 24
 #: What helps where made-up data does not, on the command lines of `verify` and `convert`.
 GIVE_DATA = "give data with --inputs"
 #: Dims that a message names; of more, and of those that a converter named, it names the inputs.
-_NAMED = 4
+NAMED = 4
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
 #: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
 _FEW_NUMBERS = 2**24
@@ -193,7 +193,7 @@ def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
     symbols = list(
         dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
     )
-    if len(symbols) > _NAMED or any(map(_MADE_UP.fullmatch, symbols)):
+    if len(symbols) > NAMED or any(map(_MADE_UP.fullmatch, symbols)):
         of = "input" if len(open_inputs) == 1 else "inputs"
         symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
     return f"no legal sizes were found for {', '.join(symbols)}{reason}; {_ask(open_inputs)}"
