@@ -15,10 +15,14 @@ from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array
 
-#: Bounds of one search: runs of the original, seconds, elements of one input with open sizes.
+#: Bounds of one search: runs of the original, seconds of the processor (of a clock a busy machine has
+#: fewer, and would find other sizes), elements of one input with open sizes.
 MAX_TRIES = 400
 MAX_SECONDS = 8.0
 MAX_ELEMENTS = 2**20
+#: All methods of looking together may take as long as so many of them; then each has a last second.
+METHODS = 4
+LAST = 1.0
 #: An input that has more elements at its least sizes (a large image, an open batch) gets as many
 #: times these: a batch of one and of two.
 LEAST_TIMES = 2
@@ -92,21 +96,27 @@ class Attempts:
         self._seconds = seconds
         self._least, self._most, self._explain = least, most, explain
         self._tried: set[object] = set()
-        self._tries, self._deadline = 0, 0.0
+        self._tries, self._deadline, self._end = 0, 0.0, 0.0
         self.reached = -1
         self.furthest: Assignment | None = None
         self.last_failure: RunFailure | None = None
         self.latest_failure: RunFailure | None = None
         self.ran = False
 
-    def begin(self) -> None:
-        """Another method of looking begins, with bounds of its own."""
-        self._tries, self._deadline = 0, time.monotonic() + self._seconds
-        self._tried.clear()
+    def begin(self, *, anew: bool = True) -> None:
+        """Another method of looking begins, with bounds of its own, within those of all of them.
+
+        With `anew` what was tried before may be tried again.
+        """
+        now = time.process_time()
+        self._end = self._end or now + METHODS * self._seconds
+        self._tries, self._deadline = 0, min(now + self._seconds, max(self._end, now + LAST))
+        if anew:
+            self._tried.clear()
 
     def half_spent(self) -> bool:
         """Whether half of the time is over."""
-        return time.monotonic() > self._deadline - self._seconds / 2
+        return time.process_time() > self._deadline - self._seconds / 2
 
     def run(self, assignment: Assignment) -> Trial | None:
         """The run, if it goes through.
@@ -123,7 +133,7 @@ class Attempts:
         self.latest_failure, self.ran = None, False
         if key in self._tried or not self._is_small(assignment):
             return None
-        if self._tries >= MAX_TRIES or time.monotonic() > self._deadline:
+        if self._tries >= MAX_TRIES or time.process_time() > self._deadline:
             raise Spent
         self._tried.add(key)
         self._tries += 1

@@ -7,9 +7,10 @@ a net that crops 5,000 positions at each end, run on    33  66  132 ..  16896   
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from onnx_spatial.verify.attempts import Attempts, Trial
+from onnx_spatial.verify.attempts import Attempts, Spent, Trial
 from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import Assignment
 
@@ -68,19 +69,21 @@ class Growth:
         """Halve the gap between a size that does not do and one that does, while there is time."""
         symbol = units[0][0]
         bounds = self._candidates.bounds()
-        for _ in range(_BETWEEN):
-            high = best.assignment.sizes[symbol]
-            # What a net cuts away stands in it as a number, more often than not.
-            likely = [b for b in bounds if low < b < high]
-            middle = likely[len(likely) // 2] if likely else (low + high) // 2
-            sizes = self._scaled(start, units, middle)
-            if sizes is None or not low < sizes[symbol] < high or self._attempts.half_spent():
-                break
-            trial = self._run(replace(start, sizes=sizes), keep)
-            if trial is None:
-                low = sizes[symbol]
-            else:
-                best = trial
+        self._attempts.begin(anew=False)
+        with suppress(Spent):
+            for _ in range(_BETWEEN):
+                high = best.assignment.sizes[symbol]
+                # What a net cuts away stands in it as a number, more often than not.
+                likely = [b for b in bounds if low < b < high]
+                middle = likely[len(likely) // 2] if likely else (low + high) // 2
+                sizes = self._scaled(start, units, middle)
+                if sizes is None or not low < sizes[symbol] < high or self._attempts.half_spent():
+                    break
+                trial = self._run(replace(start, sizes=sizes), keep)
+                if trial is None:
+                    low = sizes[symbol]
+                else:
+                    best = trial
         return best
 
     def _scaled(

@@ -45,8 +45,8 @@ _NEAR_BATCH = 4
 _TRIES_EACH = 4
 #: How often the sizes of one input are changed so that they fit, at most.
 _MENDS = 3
-#: Runs whose outputs are all empty, before larger sizes are tried.
-_EMPTY = 3
+#: Runs of which nothing was left, before larger sizes are tried.
+_TOO_SMALL = 4
 #: What onnxruntime says where windows do not fit, and sizes of 0 or less in what it says of others.
 _NOTHING_LEFT = re.compile(
     r"Invalid input shape|[Ww]indow|pooled|[{,[(x ](?:0|-[1-9]\d*)(?=[},\])x ]|$)"
@@ -125,19 +125,25 @@ class Search:
         Raises:
             RunFailure: the model cannot be run whatever the sizes.
         """
-        self._attempts.begin()
-        try:
-            found = self._likely() or self._grow(if_too_small=True)
-            if found is None and self._empty is None:
-                found = self._climb() or self._try_pairs()
-        except Spent:
-            found = None
-        if found is None and self._empty is None:
-            self._attempts.begin()
+        methods: list[Callable[[], Trial | None]] = [
+            lambda: self._likely(hasty=True),
+            lambda: self._grow() if self._is_too_small() else None,
+            lambda: self._likely() or self._climb() or self._try_pairs(),
+            self._grow,
+        ]
+        for number, method in enumerate(methods):
+            self._attempts.begin(anew=not number)
             with suppress(Spent):
-                found = self._grow()
-        self._takes_empty = found is None
-        return found or self._empty
+                if found := method():
+                    return found
+            if number and self._empty is not None:
+                break
+        self._takes_empty = True
+        return self._empty
+
+    def _is_too_small(self) -> bool:
+        """Whether nothing seems to be left of the sizes that were tried."""
+        return self._empty is not None or _says_nothing_left(self._attempts.last_failure)
 
     def _run(self, assignment: Assignment, keep: Collection[str] = ()) -> Trial | None:
         """A run that goes through and tells something: an output of it has elements.
@@ -174,25 +180,28 @@ class Search:
     def _dims(self) -> Mapping[str, Sequence[object]]:
         return self._candidates.dims()
 
-    def _likely(self) -> Trial | None:
-        """Likely sizes with each way to fill integers, then more of them, then small ones."""
+    def _likely(self, *, hasty: bool = False) -> Trial | None:
+        """Likely sizes with each way to fill integers, then more of them, then small ones.
+
+        If hasty, no more where nothing was left of some.
+        """
         small = [sorted(known) for known in self._sizes]
         rounds: list[_Round] = [(self._sizes, mode, 4) for mode in self._modes]
         rounds += [(lists, self._modes[0], None) for lists in (self._sizes, small)]
-        empty = 0
+        too_small = 0
         for lists, mode, count in rounds:
             for start in self._starts(override=False):
                 proposals = self._proposals(replace(start, mode=mode), lists)
                 for proposal in itertools.islice(proposals, count):
                     if trial := self._run(proposal):
                         return trial
-                    empty += self._empty is not None
-                    if self._groups and empty > _EMPTY:
+                    too_small += self._is_too_small()
+                    if hasty and self._groups and too_small >= _TOO_SMALL:
                         return None
         return None
 
-    def _grow(self, *, if_too_small: bool = False) -> Trial | None:
-        """Larger and larger sizes; if asked, only where nothing was left of the likely ones.
+    def _grow(self) -> Trial | None:
+        """Larger and larger sizes.
 
         Which dims have to be long is not known: all but the batch, in the proportions of the sizes that
         got furthest; those of the first input, with whatever else is fed as small as it can be (states);
@@ -202,8 +211,9 @@ class Search:
         spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
         if tried is None or not spatial:
             return None
-        if if_too_small and self._empty is None and not _is_too_small(self.last_failure):
-            return None
+        if len(self._open) == 1:  # long runs, of no more images than have to be
+            batch = {s: self._least[s] for g in self._groups if g not in spatial for s in g}
+            tried = replace(tried, sizes={**tried.sizes, **batch})
         ways = [(tried, spatial)]
         if len(self._open) > 1:
             data = self._of_data(spatial)
@@ -233,12 +243,13 @@ class Search:
             beyond = [away + s for s in self._sizes[place]]
             self._sizes[place] = [s for s in beyond if self._candidates.allows(unit, s)]
             lists.append(self._sizes[place])
-        for chosen in itertools.islice(zip(*lists, strict=False), _TRIES_EACH):
-            pairs = zip(units, chosen, strict=True)
-            sizes = {symbol: size for unit, size in pairs for symbol in unit}
-            assignment = replace(least.assignment, sizes={**least.assignment.sizes, **sizes})
-            if trial := self._run(assignment):
-                return trial
+        with suppress(Spent):
+            for chosen in itertools.islice(zip(*lists, strict=False), _TRIES_EACH):
+                pairs = zip(units, chosen, strict=True)
+                sizes = {symbol: size for unit, size in pairs for symbol in unit}
+                assignment = replace(least.assignment, sizes={**least.assignment.sizes, **sizes})
+                if trial := self._run(assignment):
+                    return trial
         return least
 
     def _part(self, unit: Sequence[str]) -> None:
@@ -517,7 +528,7 @@ def _tells(trial: Trial) -> bool:
     return not trial.outputs or any(np.size(value) for value in trial.outputs.values())
 
 
-def _is_too_small(failure: RunFailure | None) -> bool:
+def _says_nothing_left(failure: RunFailure | None) -> bool:
     """Whether a run seems to have failed because nothing was left at some node: a size of 0 or less."""
     return failure is not None and _NOTHING_LEFT.search(str(failure)) is not None
 
