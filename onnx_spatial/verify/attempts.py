@@ -20,8 +20,8 @@ from onnx_spatial.verify.values import Array
 MAX_TRIES = 400
 MAX_SECONDS = 8.0
 MAX_ELEMENTS = 2**20
-#: All methods of looking together may take as long as so many of them; then each has a last second.
-METHODS = 4
+#: Methods that look for the same sizes take as long as so many together, and then each a last second.
+TOGETHER = 2
 LAST = 1.0
 #: An input that has more elements at its least sizes (a large image, an open batch) gets as many
 #: times these: a batch of one and of two.
@@ -75,6 +75,8 @@ class Attempts:
         last_failure: why it did not go through.
         latest_failure: why the last run did not go through; None if it did, or was not tried.
         ran: whether the last run was tried.
+        outgrown: whether one was not, because an input would have had more than `most` elements.
+        most: as given.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Attempts:
         self._seed = seed
         self._progress = progress
         self._seconds = seconds
-        self._least, self._most, self._explain = least, most, explain
+        self._least, self.most, self._explain = least, most, explain
         self._tried: set[object] = set()
         self._tries, self._deadline, self._end = 0, 0.0, 0.0
         self.reached = -1
@@ -102,17 +104,19 @@ class Attempts:
         self.last_failure: RunFailure | None = None
         self.latest_failure: RunFailure | None = None
         self.ran = False
+        self.outgrown = False
 
     def begin(self, *, anew: bool = True) -> None:
-        """Another method of looking begins, with bounds of its own, within those of all of them.
+        """Another method of looking begins, with bounds of its own.
 
-        With `anew` what was tried before may be tried again.
+        With `anew` for other sizes: what was tried before may be tried again. Without, it shares the
+        time with the methods before it.
         """
         now = time.process_time()
-        self._end = self._end or now + METHODS * self._seconds
-        self._tries, self._deadline = 0, min(now + self._seconds, max(self._end, now + LAST))
         if anew:
             self._tried.clear()
+            self._end = now + TOGETHER * self._seconds
+        self._tries, self._deadline = 0, min(now + self._seconds, max(self._end, now + LAST))
 
     def half_spent(self) -> bool:
         """Whether half of the time is over."""
@@ -164,7 +168,8 @@ class Attempts:
                 if any(symbol not in assignment.sizes for symbol in symbols):
                     return False  # there is no legal size at all for one of them
                 size = _count(wanted, assignment.sizes)
-                if any(s in self._least for s in symbols) and size > self._most:
+                if any(s in self._least for s in symbols) and size > self.most:
+                    self.outgrown = True
                     return False
                 if size > LARGEST_INPUT or not is_countable(assignment.shape(wanted)):
                     self.last_failure = self.last_failure or _too_large(wanted, assignment.sizes)

@@ -119,6 +119,11 @@ class Search:
         """Why the most promising sizes were refused."""
         return self._attempts.last_failure
 
+    @property
+    def limit(self) -> int | None:
+        """Elements of one input that were the most, where more might have done."""
+        return int(self._attempts.most) if self._attempts.outgrown else None
+
     def first(self) -> Trial | None:
         """The first run that goes through, or None.
 

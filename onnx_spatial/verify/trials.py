@@ -184,7 +184,10 @@ def _sizes_of(wanted: GraphInput) -> str:
 
 
 def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
-    reason = f" ({search.last_failure})" if search.last_failure is not None else ""
+    reasons = [] if search.last_failure is None else [str(search.last_failure)]
+    if search.limit is not None:
+        reasons.append(f"inputs of more than {search.limit:,} elements were not tried")
+    reason = f" ({'; '.join(reasons)})" if reasons else ""
     open_inputs = [
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]

@@ -63,3 +63,12 @@ def test_data_grows_while_what_is_fed_beside_it_stays_small() -> None:
     text = text.replace("<int32[1] block", "<float[2,2] z2 = {1, 2, 3, 4}, int32[1] block")
     result = proven(model(text))
     assert all(run.shapes["x"][1] > 6000 for run in result.runs)
+
+
+def test_a_search_that_ends_at_its_largest_size_says_so() -> None:
+    text = CROPPED.replace("OTHER", "").replace("BEHIND", BEHIND["refused"])
+    original = model(text.replace("{3000}", "{3000000}").replace("{-3000}", "{-3000000}"))
+    result = verify(original, onnx_spatial.convert(original, verify=False).model)
+    assert result.status == "unverified"
+    assert "inputs of more than 1,048,576 elements were not tried" in result.message
+    assert "--shape x=SIZE,SIZE,2, or give data with --inputs" in result.message
