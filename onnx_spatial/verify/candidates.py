@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 
+from onnx_spatial import facts
 from onnx_spatial.dialects import BlockCall, InputFacts, NodeFacts
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.facts import Finding
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import shapes, walk
 from onnx_spatial.graph.skeleton import SMALL
 from onnx_spatial.ops import Dim, Operator
 from onnx_spatial.verify import legal
-from onnx_spatial.verify.inputs import GraphInput
+from onnx_spatial.verify.inputs import GraphInput, named_dims
 from onnx_spatial.verify.values import Array, constant_value
 
 #: Sizes that nets are made for, odd and even ones in turn.
@@ -56,12 +57,11 @@ class Candidates:
         self, model: onnx.ModelProto, inputs: Sequence[GraphInput], findings: Sequence[Finding]
     ) -> None:
         self._inputs = {i.name: i for i in inputs}
+        self._model = model
+        self._all = findings
         self._findings = [f for f in findings if f.call is not None]
         self._demands = list(self._find_demands())
         self._integers = _integers_in(model)
-        self._most_unknown = max(
-            (sum(isinstance(d, str) for d in (i.dims or ())[1:]) for i in inputs), default=0
-        )
 
     def groups(self) -> list[list[str]]:
         """Symbols that most likely have to be the same size: those of one axis of all inputs."""
@@ -85,7 +85,7 @@ class Candidates:
 
     def sizes(self, symbols: Sequence[str]) -> list[int]:
         """Sizes for symbols that share one, the likely ones first; none that a site forbids."""
-        spatial = _VOLUME if self._most_unknown > 2 else _SPATIAL
+        spatial = _VOLUME if self._unknown_beside_batch(symbols) > 2 else _SPATIAL
         demanded = [
             size
             for demand in self._demands
@@ -98,6 +98,11 @@ class Candidates:
         every = dict.fromkeys((*typical, *self._integers, *scaled, *range(1, _ALL_BELOW)))
         return [s for s in every if s > 0 and self.allows(symbols, s)]
 
+    def _unknown_beside_batch(self, symbols: Sequence[str]) -> int:
+        """How many open dims the input has, beside the batch; of several the one with the fewest."""
+        holding = (i.dims or () for i in self._inputs.values() if set(symbols) & {*(i.dims or ())})
+        return min((sum(isinstance(d, str) for d in dims[1:]) for dims in holding), default=0)
+
     def allows(self, symbols: Sequence[str], size: int) -> bool:
         """Whether no site forbids a size, as far as can be seen without a run."""
         return all(
@@ -105,6 +110,19 @@ class Candidates:
             for d in self._demands
             if (axes := d.axes(symbols))
         )
+
+    def dims(self) -> Mapping[str, tuple[Dim, ...]]:
+        """Dims of the values of the main graph, in the symbols of the inputs, where they are known."""
+        named = named_dims(self._model, list(self._inputs.values()))
+        graph = facts.inferred(named, self._all).graph
+        types = {v.name: v.type for v in (*graph.value_info, *graph.input, *graph.output)}
+        found = {name: shapes.dims(known) for name, known in types.items()}
+        return {name: dims for name, dims in found.items() if dims is not None}
+
+    def bounds(self) -> list[int]:
+        """Sizes at which something may be left where the model cuts away what its numbers say."""
+        found = {v * times + more for v in self._integers for times in (1, 2) for more in (0, 1)}
+        return sorted(found)
 
     def hinted(self, message: str) -> list[int]:
         """Numbers in an error message (it often says which size was wanted), and their multiples."""

@@ -27,7 +27,7 @@ from onnx_spatial.verify.roles import Roles
 from onnx_spatial.verify.sites import Site, check_isolated
 from onnx_spatial.verify.slices import Converted
 from onnx_spatial.verify.stretch import Original
-from onnx_spatial.verify.trials import MANY_SIZES, Request
+from onnx_spatial.verify.trials import MANY_SIZES, NAMED, Request
 from onnx_spatial.verify.values import Array
 from onnx_spatial.wrapping import undone
 
@@ -253,6 +253,8 @@ def _message(
             text += ", no more than rounding moves the original"
     if whole.forced:
         sizes = ", ".join(f"{n} = {s}" for n, s in whole.forced.items())
+        if len(whole.forced) > NAMED:
+            sizes = f"{len(whole.forced)} dims of the inputs"
         text += f"; only one size found for {sizes}"
     return text
 

@@ -60,6 +60,7 @@ class Program:
         parts: into how many steps it was taken apart.
         substitutes: why parts ran in onnx's reference evaluator instead of onnxruntime, if any did.
         pads: whether there are convolutions that onnxruntime refuses.
+        explains: whether failures of runs are to tell what the node that failed was given.
 
     Raises:
         RunFailure: it cannot be taken apart.
@@ -80,6 +81,7 @@ class Program:
         self.met: dict[int, Met] = {}
         self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
+        self.explains = False
         self.folder = folder
         self._kernels = dict(kernels or {})
         self.parts = 0

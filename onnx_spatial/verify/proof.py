@@ -196,7 +196,14 @@ class Proof:
             return "what goes into it is very large"
         candidates = Candidates(self._source.proto, self._inputs, self._findings)
         search = Search(
-            self._program, self._inputs, {}, candidates, self._seed, lambda _: None, _SECONDS
+            self._program,
+            self._inputs,
+            {},
+            candidates,
+            self._seed,
+            lambda _: None,
+            _SECONDS,
+            large=False,  # that is compared in the model only
         )
         first = search.first()
         if first is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.graph import walk
 from onnx_spatial.verify import cut
+from onnx_spatial.verify.mismatch import Operands
 from onnx_spatial.verify.scope import Scope
 from onnx_spatial.verify.sessions import THREADS, RunFailure, Session, first_line
 from onnx_spatial.verify.values import element_type_of
@@ -32,6 +33,8 @@ _MOST_LOOPED = 2**14
 
 #: Parts of a program that may have more than one thread each.
 _MANY_PARTS = 16
+#: A vector of so many integers may be a shape.
+_MOST_DIMS = 8
 
 
 class Step:
@@ -61,6 +64,14 @@ class Segment(Step):
 
     def run(self, scope: Scope) -> None:
         """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""
+        try:
+            self._run(scope)
+        except RunFailure as failure:
+            if self.program.explains and failure.stage == "run":
+                failure.operands = self._operands(scope, failure.node)
+            raise
+
+    def _run(self, scope: Scope) -> None:
         if not self.outputs:
             return None
         fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
@@ -70,7 +81,7 @@ class Segment(Step):
             session = self._load(self._model(scope, types))
             if session is None:
                 self._exact = True  # some operators want to see shapes
-                return self.run(scope)
+                return self._run(scope)
             self._sessions[key] = session
         try:
             scope.values.update(self._sessions[key].run(fed, self.outputs))
@@ -81,6 +92,33 @@ class Segment(Step):
             self._sessions[key] = self._substitute(self._model(scope, types), failure)
             scope.values.update(self._sessions[key].run(fed, self.outputs))
         return None
+
+    def _operands(self, scope: Scope, name: str) -> Operands | None:
+        """What a node was given, by a run of what stands in front of it; None if that is not known."""
+        place = next((i for i, node in enumerate(self.nodes) if walk.label(node) == name), None)
+        if place is None:
+            return None
+        node, before = self.nodes[place], self.nodes[:place]
+        made = {output for other in before for output in other.output}
+        wanted = [n for n in dict.fromkeys(node.input) if n in made]
+        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        try:
+            values = {n: scope.value(n) for n in node.input if n and n not in made}
+            if wanted:
+                model = self._model(scope, types, before, wanted)
+                part = Session(model.SerializeToString(), folder=self.program.folder, threads=1)
+                values.update(part.run(fed, wanted))
+        except RunFailure:
+            return None
+        known = [values.get(n) for n in node.input]
+        arrays = [v if isinstance(v, np.ndarray) else np.zeros(()) for v in known]
+        short = {
+            i: tuple(map(int, a))
+            for i, a in enumerate(arrays)
+            if a.ndim == 1 and a.dtype.kind in "iu" and a.size <= _MOST_DIMS
+        }
+        return Operands(node, [a.shape for a in arrays], short)
 
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
         """A session, or what stands in for one; None to try again with all shapes declared."""
@@ -102,13 +140,20 @@ class Segment(Step):
                 raise
             return None
 
-    def _model(self, scope: Scope, types: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
+    def _model(
+        self,
+        scope: Scope,
+        types: dict[str, onnx.TypeProto],
+        nodes: Sequence[onnx.NodeProto] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> onnx.ModelProto:
+        nodes, outputs = nodes or self.nodes, outputs or self.outputs
         stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
         return cut.model_of(
             self.program.imports,
-            [*(s for s in stored if isinstance(s, onnx.NodeProto)), *self.nodes],
+            [*(s for s in stored if isinstance(s, onnx.NodeProto)), *nodes],
             types,
-            self.outputs,
+            outputs,
             [s for s in stored if isinstance(s, onnx.TensorProto)],
             [s for s in stored if isinstance(s, onnx.SparseTensorProto)],
         )

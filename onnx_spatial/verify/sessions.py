@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from onnx_spatial.verify.mismatch import Operands
 from onnx_spatial.verify.values import Array, dtype_of, element_type_of
 
 #: Types that numpy cannot exchange with a session (1.31); they go as raw bits in an OrtValue.
@@ -96,6 +97,7 @@ class RunFailure(Exception):
         lacks_kernel: onnxruntime does not know the operator, or not for this type or attribute.
         hopeless: no other sizes would help, either.
         progress: nodes that ran before.
+        operands: what the node was given, where that was asked for (`Program.explains`).
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class RunFailure(Exception):
         self.lacks_kernel = lacks_kernel
         self.hopeless = any(words in message for words in _HOPELESS)
         self.progress = 0
+        self.operands: Operands | None = None
 
 
 class Session:
@@ -269,10 +272,13 @@ def _from_ort(value: ort.OrtValue) -> Any:
 
 def _failure(error: Exception, stage: Stage) -> RunFailure:
     text = str(error)
-    found = re.search(r"[Nn]ame:? ?'([^']*)'", text)
+    found = re.search(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(", text)
     lacks_kernel = any(words in text for words in _LACKS_KERNEL)
     return RunFailure(
-        first_line(error), stage, found.group(1) if found else "", lacks_kernel=lacks_kernel
+        first_line(error),
+        stage,
+        (found.group(1) or found.group(2) or "") if found else "",
+        lacks_kernel=lacks_kernel,
     )
 
 

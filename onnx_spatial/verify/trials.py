@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +15,7 @@ import onnx
 from onnx_spatial.errors import UsageError
 from onnx_spatial.facts import Finding
 from onnx_spatial.graph import files, walk
-from onnx_spatial.verify.attempts import Trial
+from onnx_spatial.verify.attempts import MAX_ELEMENTS, Trial
 from onnx_spatial.verify.candidates import Candidates, rank_from_sites
 from onnx_spatial.verify.inputs import (
     Assignment,
@@ -34,6 +36,9 @@ from onnx_spatial.verify.values import BOOL, Array
 MORE_SIZES, MANY_SIZES = 4, 24
 #: What helps where made-up data does not, on the command lines of `verify` and `convert`.
 GIVE_DATA = "give data with --inputs"
+#: Dims that a message names; of more, and of those that a converter named, it names the inputs.
+NAMED = 4
+_MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
 #: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
 _FEW_NUMBERS = 2**24
 _FEW_PRODUCTS = 2**30
@@ -110,9 +115,12 @@ def find(
         return Found([_given(program, check_given(inputs, request.inputs))])
     inputs, fixed = fixed_sizes(inputs, request.shapes)
     inputs = [with_rank(i, findings) for i in inputs]
-    unknown = [i.name for i in inputs if i.dims is None and i.default is None]
-    if unknown:
-        return Found(gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(unknown)}"])
+    open_inputs = [i for i in inputs if i.dims is None and i.default is None]
+    if open_inputs:
+        unknown = [i.name for i in open_inputs]
+        return Found(
+            gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(open_inputs)}"]
+        )
     request.progress("looking for legal input sizes")
     candidates = Candidates(original.proto, inputs, findings)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
@@ -140,7 +148,8 @@ def is_small(program: Program, feeds: Mapping[str, Array]) -> bool:
     """Whether a model is done with a run in no time."""
     numbers: int = sum(math.prod(t.dims) for t in walk.tensors(program.flat))
     fed = sum(int(np.size(array)) for array in feeds.values())
-    return numbers <= _FEW_NUMBERS and numbers * fed <= _FEW_PRODUCTS
+    few = numbers <= _FEW_NUMBERS and numbers * fed <= _FEW_PRODUCTS
+    return few and fed <= MAX_ELEMENTS
 
 
 def _given(program: Program, arrays: dict[str, Array]) -> Trial:
@@ -162,8 +171,16 @@ def with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
     return GraphInput(wanted.name, wanted.element_type, dims, wanted.default)
 
 
-def _ask(names: Sequence[str]) -> str:
-    return "give its shape with --shape " + " --shape ".join(f"{n}=SIZE,SIZE,..." for n in names)
+def _ask(inputs: Sequence[GraphInput]) -> str:
+    """What to do: a --shape for each input whose dims are open, all of its dims in it, or data."""
+    words = [f"--shape {shlex.quote(i.name)}={_sizes_of(i)}" for i in inputs]
+    return f"give sizes with {' '.join(words)}, or {GIVE_DATA}"
+
+
+def _sizes_of(wanted: GraphInput) -> str:
+    if wanted.dims is None:
+        return "SIZE,SIZE,..."
+    return ",".join(str(d) if isinstance(d, int) else "SIZE" for d in wanted.dims)
 
 
 def _mended(failure: RunFailure) -> str:
@@ -177,14 +194,19 @@ def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
     failure = search.last_failure
     if failure is not None and failure.hopeless:
         return f"the original does not load, whatever its sizes: {failure}{_mended(failure)}"
-    reason = f" ({failure})" if failure is not None else ""
+    reasons = [] if failure is None else [str(failure)]
+    if search.limit is not None:
+        reasons.append(f"inputs of more than {search.limit:,} elements were not tried")
+    reason = f" ({'; '.join(reasons)})" if reasons else ""
     open_inputs = [
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]
     if not open_inputs:
         return f"the original does not run on made-up data{reason}; {GIVE_DATA}"
-    symbols = dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
-    return (
-        f"no legal sizes were found for {', '.join(symbols)}{reason}; "
-        f"{_ask([i.name for i in open_inputs])}"
+    symbols = list(
+        dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
     )
+    if len(symbols) > NAMED or any(map(_MADE_UP.fullmatch, symbols)):
+        of = "input" if len(open_inputs) == 1 else "inputs"
+        symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
+    return f"no legal sizes were found for {', '.join(symbols)}{reason}; {_ask(open_inputs)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hand_lowered import batch_to_space, batch_to_space_lowered, model
 from onnx import TensorProto, helper, numpy_helper
@@ -280,3 +281,39 @@ def test_sizes_at_which_the_original_is_not_steady_are_left_out(
     (line,) = result.unsteady
     assert "'y' of the original differs from run to run with x " in line
     assert result.to_dict()["unsteady"] == [line]
+
+
+def image(dims: str) -> onnx.ModelProto:
+    """A space-to-batch of an image, as what a segmentation net has at its input."""
+    return model(f"""
+        g (float[{dims}] x) => (float[A,B,C,D] y)
+          <int32[2] block = {{2, 2}}, int32[2,2] pads = {{0, 0, 0, 0}}>
+        {{ [site] y = tf.SpaceToBatchND(x, block, pads) }}
+    """)
+
+
+def test_a_large_image_with_an_open_batch_runs_as_one_and_as_two() -> None:
+    original = image("N,640,640,3")
+    result = verify(original, onnx_spatial.convert(original, verify=False).model)
+    assert result, result.message
+    assert dims(result) == [{1, 2}, {640}, {640}, {3}]
+    assert result.forced == {}
+
+
+def test_an_image_too_large_to_make_up_is_told_with_the_limit_and_what_to_do() -> None:
+    original = image("N,40000,40000,3")
+    result = verify(original, onnx_spatial.convert(original, verify=False).model)
+    assert result.status == "unverified"
+    (told,) = (p for p in result.problems if "no legal sizes" in p)
+    assert "no legal sizes were found for N (input 'x' has" in told
+    assert "too many to make up (at most 3e+08)" in told
+    assert told.endswith("--shape x=SIZE,40000,40000,3, or give data with --inputs")
+
+
+def test_inputs_are_named_where_dims_have_no_names_of_their_own() -> None:
+    text = "g (float[unk__7,unk__8,3] x, float[2,unk__9] z) => (float[A,B] y) { BODY }"
+    original = model(text.replace("BODY", "t = Add(x, z)\n y = MatMul(t, z)"))
+    (told,) = verify(original, original).problems
+    assert "no legal sizes were found for inputs 'x', 'z' (" in told
+    assert "unk__" not in told.partition("(")[0]
+    assert "--shape x=SIZE,SIZE,3 --shape z=2,SIZE, or give data with --inputs" in told
