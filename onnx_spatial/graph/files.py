@@ -19,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.graph import external, pointers, sound, walk, weights
+from onnx_spatial.graph import external, pointers, sound, weights
 from onnx_spatial.graph.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -139,14 +139,12 @@ def resolved(source: Source) -> Source:
     real = {location: (folder / location).resolve() for location in given}
     if all(path.is_relative_to(folder.resolve()) for path in real.values()):
         return source
-    root = Path(os.path.commonpath([path.parent for path in real.values()]))
-    proto = onnx.ModelProto()
-    proto.CopyFrom(source.proto)
-    for tensor in walk.tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key == "location" and tensor.data_location == onnx.TensorProto.EXTERNAL:
-                entry.value = str(real[entry.value].relative_to(root))
-    return Source(proto, base=root)
+    try:
+        root = Path(os.path.commonpath([path.parent for path in real.values()]))
+        names = {name: path.relative_to(root).as_posix() for name, path in real.items()}
+        return Source(external.renamed(source.proto, names), base=root)
+    except ValueError:  # on several drives, or in a folder whose name is not text
+        return source
 
 
 def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:

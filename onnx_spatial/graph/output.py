@@ -2,15 +2,18 @@
 
 Everything is written to a temporary file beside its target first, and moved there in one step. Files
 of external data that an output in another folder needs are copied, never linked: tools that change
-weights in place would change both. Where the file system can share blocks, the copy is free.
+weights in place would change both. Where the file system can share blocks, the copy is free. Beside
+data that is a link out of the folder, which onnxruntime does not follow for the output, goes a copy
+of another name.
 """
 
 from __future__ import annotations
 
 import filecmp
+import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +28,9 @@ MAX_BYTES = 2**31 - 1
 
 #: Writes content to a file descriptor.
 Fill = Callable[[int], None]
+
+#: Files, each with the place that a copy of it goes to.
+_Pairs = list[tuple[Path, Path]]
 
 
 def check(path: Path, source: Source, *, in_place: bool = False) -> None:
@@ -61,7 +67,8 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
     """Write a model: as the bytes it was read from if these are at hand, else serialized.
 
     External data is copied beside an output in another folder; a file there that differs from
-    the one to copy is never overwritten.
+    the one to copy is never overwritten. Where a link of the data's name leads out of the output's
+    folder, the copy and the tensors in it get another name: OUT_data, OUT_data_1, ...
 
     Args:
         source: the model.
@@ -71,7 +78,10 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
         UsageError: output is the input.
         ModelFileError: it cannot be written.
     """
-    _write(source, Path(output), _content(source, str(output)))
+    path = Path(output)
+    check(path, source)
+    source, copies = _settled(source, path)
+    _write(source, path, _content(source, str(path)), copies)
 
 
 def copy(source: Source, output: str | os.PathLike[str]) -> None:
@@ -81,15 +91,15 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
         UsageError: output is the input.
         ModelFileError: it cannot be written.
     """
-    weights = source.weights
-    content = _content(source, str(output)) if weights is None else weights.whole_file()
-    _write(source, Path(output), content)
-
-
-def _write(source: Source, path: Path, content: Content) -> None:
+    path, weights = Path(output), source.weights
     check(path, source)
+    content = _content(source, str(path)) if weights is None else weights.whole_file()
+    _write(source, path, content, _to_copy(source, external.locations(source), path.parent))
+
+
+def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
     try:
-        with _Copies.beside(path, source):
+        with _Copies.made_for(path, copies):
             _atomically(path, lambda target: _fill(source, content, target))
     except OSError as error:
         raise _failure(path, error) from None
@@ -119,12 +129,14 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
         ModelFileError: the model cannot be written, or reads back differently; the file at `path`
             is then what it was.
     """
-    content = _content(source, str(path))
+    settled, copies = _settled(source, path)
+    content = _content(settled, str(path))
     original = _identity(path)
     backup = _set_aside(path)
     try:
         mode = path.stat().st_mode
-        _atomically(path, lambda target: _fill(source, content, target), mode)
+        with _Copies.made_for(path, copies):
+            _atomically(path, lambda target: _fill(settled, content, target), mode)
         if not content.is_in(path):
             raise ModelFileError(f"{path}: reads back differently; the original was put back")
     except BaseException as error:  # Ctrl-C too
@@ -205,11 +217,11 @@ class _Copies:
 
     @classmethod
     @contextmanager
-    def beside(cls, path: Path, source: Source) -> Iterator[None]:
-        """External data of `source` in the folder of `path`, while and after that is written."""
+    def made_for(cls, path: Path, pairs: _Pairs) -> Iterator[None]:
+        """Copies that the model at `path` reads, while and after that is written."""
         copies, before = cls(), _identity(path)
         try:
-            for origin, target in _to_copy(source, path.parent):
+            for origin, target in pairs:
                 copies._copy(origin, target)
             yield
         except BaseException:  # Ctrl-C too, be it after the model took its place
@@ -234,20 +246,56 @@ class _Copies:
                     path.unlink()
 
 
-def _to_copy(source: Source, folder: Path) -> list[tuple[Path, Path]]:
-    if source.folder is None or folder.resolve() == source.folder.resolve():
-        return []
+def _to_copy(source: Source, locations: Sequence[str], folder: Path) -> _Pairs:
     pairs = []
-    for location in external.locations(source):
+    for location in locations:
+        assert source.folder is not None
         origin, target = source.folder / location, folder / location
         if not target.exists():
             pairs.append((origin, target))
-        elif not filecmp.cmp(origin, target, shallow=False):
+        elif not _same_bytes(origin, target):
             raise ModelFileError(
                 f"{target}: exists and differs from the model's external data; "
                 "write to another folder"
             )
     return pairs
+
+
+def _same_bytes(a: Path, b: Path) -> bool:
+    return a.samefile(b) or filecmp.cmp(a, b, shallow=False)
+
+
+def _settled(source: Source, path: Path) -> tuple[Source, _Pairs]:
+    """A model with its external data where onnxruntime finds it from `path`, and what to copy there.
+
+    onnxruntime follows links to data that stay in the folder of a model, or of what the model itself
+    is a link to. An output is no link.
+    """
+    names = external.locations(source)
+    folder = path.parent.resolve()
+    astray = [n for n in names if not (path.parent / n).resolve().is_relative_to(folder)]
+    copies = _to_copy(source, [n for n in names if n not in astray], path.parent)
+    renamed: dict[str, str] = {}
+    for location in astray:
+        assert source.folder is not None
+        origin = source.folder / location
+        name = renamed[location] = _free_name(path, origin, renamed.values())
+        if not path.with_name(name).exists():
+            copies.append((origin, path.with_name(name)))
+    if renamed:
+        source = source.holding(external.renamed(source.proto, renamed))
+    return source, copies
+
+
+def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
+    """A name beside `path` for a copy of `origin`: of no file yet, or of one that is such a copy."""
+    for number in itertools.count():
+        name = f"{path.name}_data{f'_{number}' if number else ''}"
+        target = path.with_name(name)
+        free = not target.is_symlink() and (not target.exists() or _same_bytes(origin, target))
+        if name not in taken and free:
+            return name
+    raise AssertionError
 
 
 def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:

@@ -155,7 +155,7 @@ class Reference:
         ]
         kernels = {"Conv": convolution.run_node}
         try:
-            model = double.doubled(flat, str(program.folder or ""))
+            model = double.doubled(flat, program.folder)
             self._precise = Program(model, sites, program.folder, kernels)
             found = magnitudes(model, sites)
             if found is not None:

@@ -114,7 +114,7 @@ def find(
     if unknown:
         return Found(gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(unknown)}"])
     request.progress("looking for legal input sizes")
-    candidates = Candidates(original.proto, inputs, findings)
+    candidates = Candidates(original.proto, inputs, findings, original.folder)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
     first = search.first()
     if first is None:
@@ -124,13 +124,14 @@ def find(
     trials = [first, *search.others(first)]
     if is_small(program, first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
-    folder = str(original.folder or "")
-    other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
+    other = overrides(inputs, candidates.parameter_names(), original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
     if other or (flags and len(trials) == 1):
         again = search.again(trials[-1], other)
         trials += [again] if again is not None else []
-    for name, values in whole_overrides(inputs, candidates.parameter_names(), folder).items():
+    for name, values in whole_overrides(
+        inputs, candidates.parameter_names(), original.folder
+    ).items():
         runs = (search.again(first, {name: value}) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
     return Found(trials, search.forced)
