@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import onnx_spatial
 from onnx_spatial.validation import job as jobs
 from onnx_spatial.validation.job import Job
 from onnx_spatial.validation.result import Entry, Kind, ModelResult
@@ -114,7 +115,7 @@ class Lane:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**os.environ, **_ENVIRONMENT},
+                    env=_environment(),
                     start_new_session=True,  # Ctrl-C is for the one that started it all
                 )
                 new = self._process
@@ -163,7 +164,7 @@ class Lane:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **_ENVIRONMENT},
+                env=_environment(),
                 start_new_session=True,
             )
             process.stdin = None
@@ -180,6 +181,15 @@ class Lane:
                 raise Closed
         seconds = time.monotonic() - started
         return {"code": code, "seconds": seconds, "timed_out": timed_out, "peak_memory": None}
+
+
+def _environment() -> dict[str, str]:
+    """The variables of a process that runs this very package, be it installed or in a checkout."""
+    found = {**os.environ, **_ENVIRONMENT}
+    top = str(Path(onnx_spatial.__file__).resolve().parent.parent)
+    if top in onnx_spatial.__path__:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, (top, found.get("PYTHONPATH"))))
+    return found
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
