@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import click
 
@@ -59,10 +60,11 @@ def _on_signals(
     handler: Callable[[int, object], None] | signal.Handlers, *instead_of: object
 ) -> None:
     """Take over the signals that ask a process to end, where nobody else has."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) in instead_of:
-            signal.signal(number, handler)
+            with suppress(ValueError):  # not on the main thread: others handle them
+                signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -95,6 +97,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except MemoryError:
         output.fail("this takes more memory than there is; smaller --shape sizes may help", 2)
+        return 2
+    except OSError as error:  # what a system may say to any file
+        place = f"{error.filename}: " if error.filename is not None else ""
+        output.fail(f"{place}{error.strerror or error}", 2)
         return 2
     except Exception as error:  # a bug of ours, or a file that nobody thought of
         if output.verbose:

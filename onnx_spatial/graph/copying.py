@@ -80,7 +80,7 @@ def write_all(target: int, data: bytes | memoryview) -> None:
 def copy_range(file: BinaryIO, target: int, offset: int, length: int) -> None:
     """Append a range of a file to a file descriptor, in the kernel where that can.
 
-    On file systems that share blocks between files (btrfs, XFS, APFS) the copy then costs nothing.
+    On file systems that share blocks between files (btrfs, XFS) the copy then costs nothing.
 
     Raises:
         OSError: as usual, and where the file is shorter than that.

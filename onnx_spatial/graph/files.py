@@ -76,11 +76,11 @@ def _read_file(path: Path) -> Source:
                 return Source(_parse(light, str(path), len(data)), path, weights=held)
             whole = bytes(data)
         file.close()
-    except IsADirectoryError:
-        raise ModelFileError(f"{path}: is a folder, not a model file") from None
     except ValueError as error:  # a path that no system call takes
         raise ModelFileError(f"{str(path)!r}: cannot be read: {error}") from None
     except OSError as error:
+        if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
+            raise ModelFileError(f"{path}: is a folder, not a model file") from None
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
     return Source(_parse(whole, str(path)), path, whole)
 

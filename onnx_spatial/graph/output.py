@@ -10,6 +10,7 @@ of another name.
 from __future__ import annotations
 
 import filecmp
+import gc
 import itertools
 import os
 import secrets
@@ -40,6 +41,12 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         UsageError: output is the input (unless `in_place`), or the model's external data.
         ModelFileError: its folder does not exist or takes no files, or it is no regular file.
     """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+        raise _failure(path, error) from None
     if path.exists() and not path.is_file():  # never put a file in the place of a device or pipe
         what = "a folder" if path.is_dir() else "no regular file"
         raise ModelFileError(f"{path}: cannot be written: it is {what}")
@@ -115,7 +122,8 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     """Put a model in the place of the file that it was made from.
 
     The file gets a second name first, model.onnx.orig or the next that is free, and loses it when
-    the new one was read back.
+    the new one, which is read back before, has taken its place. What the model has of its weights in
+    the file can be had no longer: read the new one.
 
     Args:
         source: the model.
@@ -123,7 +131,7 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
         keep: leave the second name there.
 
     Returns:
-        The second name, if it is left.
+        The second name, if it is left: also where the system does not let go of it.
 
     Raises:
         ModelFileError: the model cannot be written, or reads back differently; the file at `path`
@@ -131,14 +139,19 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     """
     settled, copies = _settled(source, path)
     content = _content(settled, str(path))
+
+    def check_written(temporary: Path) -> None:
+        if not content.is_in(temporary):
+            raise ModelFileError(f"{path}: reads back differently; the original was left there")
+        if source.weights is not None:
+            source.weights.close()
+
     original = _identity(path)
     backup = _set_aside(path)
     try:
         mode = path.stat().st_mode
         with _Copies.made_for(path, copies):
-            _atomically(path, lambda target: _fill(settled, content, target), mode)
-        if not content.is_in(path):
-            raise ModelFileError(f"{path}: reads back differently; the original was put back")
+            _atomically(path, lambda target: _fill(settled, content, target), mode, check_written)
     except BaseException as error:  # Ctrl-C too
         if _identity(path) != original:
             backup.replace(path)
@@ -147,17 +160,22 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             raise _failure(path, error) from None
         raise
     if not keep:
-        backup.unlink(missing_ok=True)
-    return backup if keep else None
+        with suppress(OSError):
+            backup.unlink(missing_ok=True)
+            return None
+    return backup
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies at a path; another one lies there after a move, whatever came next."""
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Which file lies at a path; another one lies there after a move, whatever came next.
+
+    Not all file systems number their files.
+    """
     try:
         state = path.stat()
     except OSError:
         return None
-    return state.st_dev, state.st_ino
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _set_aside(path: Path) -> Path:
@@ -180,14 +198,15 @@ def _second_name(path: Path, backup: Path) -> None:
         backup.hardlink_to(path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links: a copy, and no half of one
+    except (OSError, NotImplementedError):  # a system without links: a copy, and no half of one
         if backup.exists():
             raise FileExistsError from None
         _atomically(backup, _copy_of(path))
 
 
-def _failure(path: Path, error: OSError) -> ModelFileError:
-    return ModelFileError(f"{path}: cannot be written: {error.strerror or error}")
+def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
+    reason = getattr(error, "strerror", None) or error
+    return ModelFileError(f"{path}: cannot be written: {reason}")
 
 
 def _content(source: Source, name: str) -> Content:
@@ -298,13 +317,19 @@ def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
     raise AssertionError
 
 
-def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:
+def _atomically(
+    path: Path,
+    fill: Fill,
+    mode: int | None = None,
+    check_written: Callable[[Path], None] = lambda temporary: None,
+) -> None:
     """Fill a temporary file beside `path`, then move it there in one step.
 
     Args:
         path: the file to be.
         fill: writes it.
         mode: its permissions, if they are not those of any new file.
+        check_written: is called before the move.
     """
     temporary = path.with_name(f".onnx-spatial-{secrets.token_hex(8)}.tmp")
     try:
@@ -313,11 +338,20 @@ def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:
             if mode is not None:
                 temporary.chmod(mode)
             os.fsync(file.fileno())
-        temporary.replace(path)
+        check_written(temporary)
+        _move(temporary, path)
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def _move(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except PermissionError:  # Windows, as long as a session that nobody needs has the file mapped
+        gc.collect()
+        temporary.replace(path)
 
 
 def _sync(folder: Path) -> None:

@@ -51,7 +51,9 @@ class Lane:
     """
 
     def __init__(self, fork: bool | None = None) -> None:
-        self._fork = sys.platform not in ("win32", "darwin") if fork is None else fork
+        # macOS's own libraries do not bear a fork, although there is one.
+        safe = hasattr(os, "fork") and sys.platform != "darwin"
+        self._fork = safe if fork is None else fork
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -63,7 +65,10 @@ class Lane:
             Closed: `close` was called by another thread.
         """
         for attempt in range(1, _ATTEMPTS + 1):
-            with tempfile.TemporaryDirectory(prefix="onnx-spatial-") as name:
+            # Windows removes no file that a helper of the process still has open.
+            with tempfile.TemporaryDirectory(
+                prefix="onnx-spatial-", ignore_cleanup_errors=True
+            ) as name:
                 folder = Path(name)
                 (folder / jobs.JOB).write_text(json.dumps(job.to_dict()), "utf-8")
                 ended = self._run(folder, job.timeout)
