@@ -20,7 +20,7 @@ from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
-from onnx_spatial.cli.options import Output
+from onnx_spatial.cli.options import Output, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError
@@ -74,6 +74,7 @@ def _interrupt(number: int, frame: object) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     output = Output()
+    write_anything()
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:  # libraries below remark on odd models; errors are ours to tell

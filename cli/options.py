@@ -6,6 +6,7 @@ document and nothing else.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -82,8 +83,16 @@ class Output:
         if self.quiet or not console.is_terminal:
             yield None
             return
-        with console.status("reading") as status:
+        spinner = "line" if console.options.ascii_only else "dots"
+        with console.status("reading", spinner=spinner) as status:
             yield lambda text: status.update(text)
+
+
+def write_anything() -> None:
+    r"""Have stdout and stderr write what their encoding lacks, as \u20ac, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _console(file: Any) -> Console:

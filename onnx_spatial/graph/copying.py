@@ -51,10 +51,11 @@ class Content:
             OSError: as usual.
         """
         with path.open("rb") as file:
-            same = all(file.read(len(chunk)) == chunk for chunk in self._chunks())
+            same = all(file.read(len(chunk)) == chunk for chunk in self.chunks())
             return same and not file.read(1)
 
-    def _chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
+        """It, piece by piece."""
         for part in self.parts:
             if isinstance(part, bytes):
                 yield part

@@ -88,7 +88,7 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
     path = Path(output)
     check(path, source)
     source, copies = _settled(source, path)
-    _write(source, path, _content(source, str(path)), copies)
+    _write(source, path, content_of(source, str(path)), copies)
 
 
 def copy(source: Source, output: str | os.PathLike[str]) -> None:
@@ -98,10 +98,15 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
         UsageError: output is the input.
         ModelFileError: it cannot be written.
     """
-    path, weights = Path(output), source.weights
+    path = Path(output)
     check(path, source)
-    content = _content(source, str(path)) if weights is None else weights.whole_file()
+    content = as_read(source)
     _write(source, path, content, _to_copy(source, external.locations(source), path.parent))
+
+
+def as_read(source: Source) -> Content:
+    """The file that a model was read from, byte for byte, or what else it came as."""
+    return content_of(source) if source.weights is None else source.weights.whole_file()
 
 
 def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
@@ -138,7 +143,7 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             is then what it was.
     """
     settled, copies = _settled(source, path)
-    content = _content(settled, str(path))
+    content = content_of(settled, str(path))
 
     def check_written(temporary: Path) -> None:
         if not content.is_in(temporary):
@@ -209,7 +214,12 @@ def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
     return ModelFileError(f"{path}: cannot be written: {reason}")
 
 
-def _content(source: Source, name: str) -> Content:
+def content_of(source: Source, name: str = "model") -> Content:
+    """The bytes of a model: those it was read from if they are at hand, else serialized anew.
+
+    Raises:
+        ModelFileError: they exceed what one file can hold.
+    """
     if source.data is not None:
         return Content([source.data])
     if source.weights is None:
