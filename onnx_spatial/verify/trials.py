@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -118,7 +119,7 @@ def find(
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
     first = search.first()
     if first is None:
-        return Found(gaps=[_no_sizes(inputs, search)])
+        return Found(gaps=[_no_sizes(original.proto, inputs, search)])
     if only_first:
         return Found([first])
     trials = [first, *search.others(first)]
@@ -163,12 +164,42 @@ def with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
     return GraphInput(wanted.name, wanted.element_type, dims, wanted.default)
 
 
+#: What onnxruntime says of two nodes with one name.
+_SAME_NAME = re.compile(r"same node name \((.*)\)")
+
+#: Operators that take a shape, or what they make one of, as an input: which.
+_SHAPED_BY = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0}
+#: Operators that models put shapes together with.
+_OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze"})
+
+
+def _say_shapes(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
+    """Inputs whose values are asked for as a shape, directly or put together with others."""
+    wanted: set[str] = set()
+    for node in reversed(model.graph.node):
+        index = _SHAPED_BY.get(node.op_type)
+        if index is not None and index < len(node.input):
+            wanted.add(node.input[index])
+        if node.op_type in _OF_SHAPES and not wanted.isdisjoint(node.output):
+            wanted.update(node.input)
+    return [v.name for v in model.graph.input if v.name in wanted & inputs]
+
+
 def _ask(names: Sequence[str]) -> str:
     return "give its shape with --shape " + " --shape ".join(f"{n}=SIZE,SIZE,..." for n in names)
 
 
-def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
+def _no_sizes(model: onnx.ModelProto, inputs: Sequence[GraphInput], search: Search) -> str:
+    twice = _SAME_NAME.search(str(search.last_failure))
+    if twice is not None:
+        return (
+            f"two nodes have the name {twice[1]!r}, which onnxruntime refuses; rename one of them"
+        )
     reason = f" ({search.last_failure})" if search.last_failure is not None else ""
+    shapes = _say_shapes(model, {i.name for i in inputs if i.default is None})
+    if shapes:
+        names = ", ".join(map(repr, shapes))
+        return f"no values were found for {names}, by which the model makes its shapes{reason}; {GIVE_DATA}"
     open_inputs = [
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]
