@@ -118,7 +118,7 @@ def runner(way: str, op_type: str, x: np.ndarray, *, arena: bool) -> Callable[[]
 
 def resident(key: str) -> int:
     """VmRSS or VmHWM of this process, in bytes."""
-    text = Path("/proc/self/status").read_text()
+    text = Path("/proc/self/status").read_text("utf-8")
     line = next(line for line in text.splitlines() if line.startswith(key))
     return int(line.split()[1]) * 1024
 

@@ -218,10 +218,10 @@ def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
             records.append(measure(layer, count, seconds))
             click.echo(f"{count} t  {layer.name} rate {layer.rate}: {records[-1]['us']}", err=True)
     results.write(output, records, seconds=seconds, load=load)
-    text = PAGE.read_text()
+    text = PAGE.read_text("utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -89,14 +89,14 @@ def main() -> None:
             "made by benchmarks/fit_prices.py"
         )
         text = json.dumps({"about": about, "prices": fitted}, indent=1)
-        PRICES.write_text(text + "\n")
+        PRICES.write_text(text + "\n", "utf-8")
 
 
 def _measure(arguments: argparse.Namespace, rng: random.Random) -> None:
     path: Path = arguments.samples
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + arguments.seconds
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         while time.monotonic() < end:
             case = _draw(rng, arguments.least)
             sizes = [float(np.prod(shape)) for shape in case.inputs]
@@ -161,7 +161,7 @@ def _time(case: Case, threads: int) -> float:
         )
         for _ in range(11):
             session.run(None, feeds)
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     runs = _durations(events, "node")
     idle = statistics.fmean(_durations(events, "probe")) * 1000 - _SMALL
     return max(statistics.median(runs) * 1000 - idle, _SMALL)
@@ -295,7 +295,7 @@ _KINDS: tuple[Callable[[random.Random, int, int], Case], ...] = (
 
 def _fit(path: Path) -> dict[str, list[Features]]:
     samples: dict[str, list[dict[str, object]]] = defaultdict(list)
-    for line in path.read_text().splitlines():
+    for line in path.read_text("utf-8").splitlines():
         record = json.loads(line)
         samples[record["regime"]].append(record)
     fitted: dict[str, list[Features]] = {"small": [{"call": _SMALL} for _ in THREADS]}

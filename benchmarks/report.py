@@ -193,12 +193,12 @@ def put(page: Path, text: str) -> None:
     Raises:
         click.ClickException: the page has no markers.
     """
-    old = page.read_text()
+    old = page.read_text("utf-8")
     before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise click.ClickException(f"{page} lacks the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
 
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)

@@ -52,7 +52,7 @@ def warn_of_load() -> float:
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text("utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or "unknown"
@@ -63,12 +63,12 @@ def write(path: Path, records: Sequence[Record], **facts: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     head = json.dumps({"machine": machine(), **facts}, indent=1)[:-2]
     lines = ",\n".join(json.dumps(record) for record in records)
-    path.write_text(f'{head},\n "records": [\n{lines}\n]}}\n')
+    path.write_text(f'{head},\n "records": [\n{lines}\n]}}\n', "utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
     """What `write` wrote."""
-    found: dict[str, Any] = json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return found
 
 

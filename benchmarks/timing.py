@@ -256,7 +256,7 @@ def _in_turns(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[
 def _by_kind(session: ort.InferenceSession) -> dict[str, float]:
     """Microseconds by operator type, of a session that has run and ends here."""
     times: dict[tuple[str, str], list[float]] = {}
-    for event in json.loads(Path(session.end_profiling()).read_text()):
+    for event in json.loads(Path(session.end_profiling()).read_text("utf-8")):
         name = event.get("name", "")
         if event.get("cat") != "Node" or not name.endswith("_kernel_time"):
             continue

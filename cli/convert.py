@@ -11,6 +11,7 @@ import onnx_spatial
 from onnx_spatial.cli import data, options, render
 from onnx_spatial.conversion import MODES
 from onnx_spatial.errors import VerificationError
+from onnx_spatial.graph import output as writing
 
 
 @click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
@@ -73,6 +74,7 @@ def convert(
     nothing but the spatial operators replaced, the convolutions between them made dilated ones, and
     the Transposes around them taken in (--no-fuse: nothing but the operators). A MODEL without any is
     copied byte for byte.
+    MODEL - is standard input; OUT - is standard output, and all else goes to stderr.
     With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
     written and read back (with --no-verify it stays there).
     With --tune the lowering of each operator is the one that is the fastest on this machine.
@@ -86,11 +88,15 @@ def convert(
         raise click.UsageError("give either -o OUT or --in-place, not both")
     if not tune and (tune_cache or tune_threads):
         raise click.UsageError("--tune-cache and --tune-threads want --tune")
+    piped = target == data.DASH
+    (given,) = data.models(model)
+    if piped:
+        data.check_standard_output(given, json=as_json)
     try:
         with output.progress() as progress:
             result = onnx_spatial.convert(
-                model,
-                None if dry_run else target,
+                given,
+                None if dry_run or piped else target,
                 mode=mode,
                 inline=inline,
                 fuse=not no_fuse,
@@ -100,7 +106,7 @@ def convert(
                 seed=seed,
                 static=options.sizes("--static", static),
                 domains=domains,
-                inputs=data.inputs(model, inputs),
+                inputs=data.inputs(given, inputs),
                 shapes=options.shapes("--shape", shapes),
                 strict=strict,
                 save_reproducer=reproducer,
@@ -115,13 +121,22 @@ def convert(
             render.verification(output.err, error.verification, verbose=verbose)
         data.keep(output, error.verification)
         raise
+    if piped and not dry_run:
+        write = writing.content_of if result.changed or static else writing.as_read
+        data.to_standard_output(write(result.result))
     if as_json:
         output.document(result.to_dict())
     elif not quiet:
-        render.conversion(output.out, result, Path(model), verbose=verbose)
+        console = output.err if piped else output.out
+        render.conversion(console, result, Path(model), verbose=verbose)
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
-        if result.verification is not None and result.output is not None and not in_place:
+        if (
+            result.verification is not None
+            and result.output is not None
+            and given == model
+            and not in_place
+        ):
             named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
             again = [word for option, values in named for v in values for word in (option, v)]
             again += ["--inputs", inputs] if inputs else []

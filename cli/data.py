@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.cli.options import Output
-from onnx_spatial.graph import files
+from onnx_spatial.errors import UsageError
+from onnx_spatial.graph import external, files
+from onnx_spatial.graph.copying import Content
 from onnx_spatial.plan import freeze
 from onnx_spatial.timing.cache import own_folder
 from onnx_spatial.validation import recorded
@@ -21,7 +24,53 @@ from onnx_spatial.verify import Verification
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
-def frozen(model: str, sizes: dict[str, int]) -> str | files.Source:
+#: Stands for standard input and output.
+DASH = "-"
+
+
+def models(*given: str) -> list[str | bytes]:
+    """The models that are named, with standard input read where that is one of them.
+
+    Raises:
+        UsageError: it is asked for twice, or is a terminal.
+    """
+    if given.count(DASH) > 1:
+        raise UsageError("only one model can come from standard input")
+    return [_standard_input() if name == DASH else name for name in given]
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("MODEL is -, and standard input is no model but a terminal (a file: ./-)")
+    return sys.stdin.buffer.read()
+
+
+def check_standard_output(model: str | bytes, *, json: bool) -> None:
+    """Refuse to write a model to standard output where that is no place for it.
+
+    Raises:
+        UsageError: it is a terminal, or has the JSON document; the model lies in several files.
+        ModelFileError: it cannot be read.
+    """
+    if json:
+        raise UsageError(
+            "-o - and --json both want standard output; write to a file (./- names one)"
+        )
+    if sys.stdout.isatty():
+        raise UsageError("OUT is -, and standard output is a terminal; name a file or use a pipe")
+    if external.locations(files.read(model)):
+        raise UsageError("OUT is -, which cannot take the model's external data; write to a file")
+
+
+def to_standard_output(content: Content) -> None:
+    """Write a model there."""
+    sys.stdout.flush()
+    for chunk in content.chunks():
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | files.Source:
     """The model, with the named dims fixed where any are.
 
     Raises:
@@ -33,7 +82,7 @@ def frozen(model: str, sizes: dict[str, int]) -> str | files.Source:
     return source.holding(freeze(source.proto, sizes))
 
 
-def inputs(model: str, given: str | None) -> Arrays | None:
+def inputs(model: str | bytes, given: str | None) -> Arrays | None:
     """The arrays in `given`, by input name; None if nothing was given.
 
     Raises:

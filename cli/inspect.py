@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import options, render
+from onnx_spatial.cli import data, options, render
 from onnx_spatial.conversion import Inspection
 
 
@@ -28,16 +28,18 @@ def inspect(
 ) -> int:
     """Say which spatial operators each MODEL holds and what `convert` would do with them.
 
-    Times are estimates; -v has those of the alternatives, and `onnx-spatial bench` measures them.
+    MODEL - is standard input. Times are estimates; -v has those of the alternatives, and
+    `onnx-spatial bench` measures them.
 
     Exit code 3 if an operator could not be converted, 2 if a file could not be read.
     """
     output = options.start(context, as_json, quiet, verbose)
     sizes = options.sizes("--static", static)
+    given = dict(zip(models, data.models(*models), strict=True))
 
     def look(model: str, progress: options.Progress) -> Inspection:
         return onnx_spatial.inspect(
-            model,
+            given[model],
             domains=domains,
             static=sizes,
             max_rank=max_rank,

@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import click
 
@@ -20,7 +21,7 @@ from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
-from onnx_spatial.cli.options import Output
+from onnx_spatial.cli.options import Output, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError
@@ -66,10 +67,11 @@ def _on_signals(
     handler: Callable[[int, object], None] | signal.Handlers, *instead_of: object
 ) -> None:
     """Take over the signals that ask a process to end, where nobody else has."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) in instead_of:
-            signal.signal(number, handler)
+            with suppress(ValueError):  # not on the main thread: others handle them
+                signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -83,6 +85,7 @@ def _interrupt(number: int, frame: object) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     output = Output()
+    write_anything()
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:  # libraries below remark on odd models; errors are ours to tell
@@ -106,6 +109,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except MemoryError:
         output.fail("this takes more memory than there is; smaller --shape sizes may help", 2)
+        return 2
+    except OSError as error:  # what a system may say to any file
+        place = f"{error.filename}: " if error.filename is not None else ""
+        output.fail(f"{place}{error.strerror or error}", 2)
         return 2
     except Exception as error:  # a bug of ours, or a file that nobody thought of
         if output.verbose:

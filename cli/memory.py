@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from onnx_spatial.validation import limits
+
 #: Where containers find their limit (control groups, version 2 and 1).
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -23,15 +25,8 @@ def limit_memory() -> None:
     Mapped files do not count: weights are among them.
     """
     size = _available()
-    if size is None:
-        return
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    if most == resource.RLIM_INFINITY or size < most:
-        resource.setrlimit(resource.RLIMIT_DATA, (size, most))
+    if size is not None:
+        limits.limit_memory(size)
 
 
 def _available() -> int | None:
@@ -41,8 +36,8 @@ def _available() -> int | None:
         return None
     for path in _CONTAINER_LIMITS:
         try:
-            text = path.read_text().strip()
-        except OSError:
+            text = path.read_text("utf-8").strip()
+        except (OSError, ValueError):
             continue
         if text.isdecimal():
             size = min(size, int(text))

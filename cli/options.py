@@ -6,6 +6,7 @@ document and nothing else.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -86,8 +87,16 @@ class Output:
         if self.quiet or not self.interactive:
             yield None
             return
-        with self.err.status("reading") as status:
+        spinner = "line" if self.err.options.ascii_only else "dots"
+        with self.err.status("reading", spinner=spinner) as status:
             yield lambda text: status.update(text)
+
+
+def write_anything() -> None:
+    r"""Have stdout and stderr write what their encoding lacks, as \u20ac, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _console(file: TextIO) -> Console:

@@ -37,14 +37,17 @@ def verify(
 ) -> int:
     """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
 
+    One of them can be -, which is standard input.
+
     Exit code 1 if anything differs.
     """
     output = options.start(context, as_json, quiet, verbose)
+    before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(
-            data.frozen(original, options.sizes("--static", static)),
-            converted,
-            inputs=data.inputs(original, inputs),
+            data.frozen(before, options.sizes("--static", static)),
+            after,
+            inputs=data.inputs(before, inputs),
             seed=seed,
             shapes=options.shapes("--shape", shapes),
             domains=domains,

@@ -14,6 +14,7 @@ library raises on purpose is a `SpatialError` with one clear line.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_spatial.conversion import Conversion, Inspection, convert, inspect
@@ -55,6 +56,20 @@ __all__ = [
     "inspect",
     "verify",
 ]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is the top of a checkout of this project."""
+    try:
+        return 'name = "onnx-spatial"' in (folder / "pyproject.toml").read_text("utf-8")
+    except (OSError, ValueError):
+        return False
+
+
+# Installed, `cli` and `custom_ops` lie in this folder; in a checkout they stand beside it.
+_TOP = Path(__file__).resolve().parent.parent
+if _is_ours(_TOP):
+    __path__.append(str(_TOP))
 
 
 def __getattr__(name: str) -> Any:

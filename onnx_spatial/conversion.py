@@ -271,6 +271,8 @@ def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool
         conversion.backup = writing.replace(
             conversion.result, target, keep=conversion.verification is None
         )
+        if conversion.result.weights is not None:
+            conversion.result = files.read(target)
     else:
         writing.write(conversion.result, target)
     conversion.output = target

@@ -51,10 +51,11 @@ class Content:
             OSError: as usual.
         """
         with path.open("rb") as file:
-            same = all(file.read(len(chunk)) == chunk for chunk in self._chunks())
+            same = all(file.read(len(chunk)) == chunk for chunk in self.chunks())
             return same and not file.read(1)
 
-    def _chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
+        """It, piece by piece."""
         for part in self.parts:
             if isinstance(part, bytes):
                 yield part
@@ -80,7 +81,7 @@ def write_all(target: int, data: bytes | memoryview) -> None:
 def copy_range(file: BinaryIO, target: int, offset: int, length: int) -> None:
     """Append a range of a file to a file descriptor, in the kernel where that can.
 
-    On file systems that share blocks between files (btrfs, XFS, APFS) the copy then costs nothing.
+    On file systems that share blocks between files (btrfs, XFS) the copy then costs nothing.
 
     Raises:
         OSError: as usual, and where the file is shorter than that.

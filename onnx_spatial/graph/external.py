@@ -1,12 +1,21 @@
-"""External data: tensors whose bytes lie in other files, in the model's folder or below it."""
+"""External data: tensors whose bytes lie in other files, in the model's folder or below it.
+
+The bytes are read here and not by onnx, whose loader refuses links, hard ones included, that
+onnxruntime follows: the caches of model hubs and of package installers are made of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
+import onnx_ir as ir
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.graph import pointers, walk
@@ -77,13 +86,12 @@ def check(source: Source) -> None:
 
 
 def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
-    path = Path(location)
-    if not location or path.is_absolute() or ".." in path.parts:
+    if _leaves(location):
         raise ModelFileError(
             f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
         )
     try:
-        found = folder / path
+        found = folder / location
         if source.path is not None and found.samefile(source.path):
             raise ModelFileError(
                 f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
@@ -98,6 +106,75 @@ def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
             f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
             "put it beside the model"
         ) from None
+
+
+def _leaves(location: str) -> bool:
+    """Whether a location is none, or names a file elsewhere than in the model's folder or below."""
+    path = Path(location)
+    return not location or bool(path.anchor) or ".." in path.parts
+
+
+def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+    """A copy of a model whose tensors look for their bytes in files of other names."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in walk.tensors(copy):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = names.get(entry.value, entry.value)
+    return copy
+
+
+def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uint8]:
+    """Read the bytes of a tensor from the file that holds them, as many as its shape needs.
+
+    Args:
+        tensor: the message.
+        folder: the folder of its model.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: its place is none that a model may name, or holds too few bytes.
+        TypeError: of a type without a fixed size, which external data cannot hold.
+    """
+    entry = _entry(tensor)
+    location = entry.get("location", "")
+    if folder is None or _leaves(location):
+        raise ValueError(f"its data is in {location!r}, which is not in the model's folder")
+    bits = ir.DataType(tensor.data_type).bitwidth * math.prod(max(dim, 0) for dim in tensor.dims)
+    with (folder / location).open("rb") as file:
+        file.seek(int(entry.get("offset", "0")))
+        data = np.fromfile(file, np.uint8, -(-bits // 8))
+    if 8 * data.size < bits:
+        raise ValueError(f"its data in {location!r} is cut off")
+    return data
+
+
+def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
+    """Read a tensor from the file that holds its bytes; see `content`."""
+    kind = ir.DataType(tensor.data_type)
+    if kind.bitwidth >= 8:
+        return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    embed(copy, folder)
+    return onnx.numpy_helper.to_array(copy)
+
+
+def embed(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Put the bytes of a tensor into its message, in place; see `content`."""
+    data = content(tensor, folder).tobytes()
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data
+
+
+def embed_all(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Put the bytes of all tensors into a model, in place; see `content`."""
+    for tensor in walk.tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            embed(tensor, folder)
 
 
 def same(

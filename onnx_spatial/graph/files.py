@@ -19,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.graph import external, pointers, sound, walk, weights
+from onnx_spatial.graph import external, pointers, sound, weights
 from onnx_spatial.graph.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
@@ -76,11 +76,11 @@ def _read_file(path: Path) -> Source:
                 return Source(_parse(light, str(path), len(data)), path, weights=held)
             whole = bytes(data)
         file.close()
-    except IsADirectoryError:
-        raise ModelFileError(f"{path}: is a folder, not a model file") from None
     except ValueError as error:  # a path that no system call takes
         raise ModelFileError(f"{str(path)!r}: cannot be read: {error}") from None
     except OSError as error:
+        if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
+            raise ModelFileError(f"{path}: is a folder, not a model file") from None
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
     return Source(_parse(whole, str(path)), path, whole)
 
@@ -139,14 +139,12 @@ def resolved(source: Source) -> Source:
     real = {location: (folder / location).resolve() for location in given}
     if all(path.is_relative_to(folder.resolve()) for path in real.values()):
         return source
-    root = Path(os.path.commonpath([path.parent for path in real.values()]))
-    proto = onnx.ModelProto()
-    proto.CopyFrom(source.proto)
-    for tensor in walk.tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key == "location" and tensor.data_location == onnx.TensorProto.EXTERNAL:
-                entry.value = str(real[entry.value].relative_to(root))
-    return Source(proto, base=root)
+    try:
+        root = Path(os.path.commonpath([path.parent for path in real.values()]))
+        names = {name: path.relative_to(root).as_posix() for name, path in real.items()}
+        return Source(external.renamed(source.proto, names), base=root)
+    except ValueError:  # on several drives, or in a folder whose name is not text
+        return source
 
 
 def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:

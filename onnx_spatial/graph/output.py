@@ -2,15 +2,19 @@
 
 Everything is written to a temporary file beside its target first, and moved there in one step. Files
 of external data that an output in another folder needs are copied, never linked: tools that change
-weights in place would change both. Where the file system can share blocks, the copy is free.
+weights in place would change both. Where the file system can share blocks, the copy is free. Beside
+data that is a link out of the folder, which onnxruntime does not follow for the output, goes a copy
+of another name.
 """
 
 from __future__ import annotations
 
 import filecmp
+import gc
+import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +30,9 @@ MAX_BYTES = 2**31 - 1
 #: Writes content to a file descriptor.
 Fill = Callable[[int], None]
 
+#: Files, each with the place that a copy of it goes to.
+_Pairs = list[tuple[Path, Path]]
+
 
 def check(path: Path, source: Source, *, in_place: bool = False) -> None:
     """Refuse outputs that cannot be written, before any work is done.
@@ -34,6 +41,12 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         UsageError: output is the input (unless `in_place`), or the model's external data.
         ModelFileError: its folder does not exist or takes no files, or it is no regular file.
     """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+        raise _failure(path, error) from None
     if path.exists() and not path.is_file():  # never put a file in the place of a device or pipe
         what = "a folder" if path.is_dir() else "no regular file"
         raise ModelFileError(f"{path}: cannot be written: it is {what}")
@@ -61,7 +74,8 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
     """Write a model: as the bytes it was read from if these are at hand, else serialized.
 
     External data is copied beside an output in another folder; a file there that differs from
-    the one to copy is never overwritten.
+    the one to copy is never overwritten. Where a link of the data's name leads out of the output's
+    folder, the copy and the tensors in it get another name: OUT_data, OUT_data_1, ...
 
     Args:
         source: the model.
@@ -71,7 +85,10 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
         UsageError: output is the input.
         ModelFileError: it cannot be written.
     """
-    _write(source, Path(output), _content(source, str(output)))
+    path = Path(output)
+    check(path, source)
+    source, copies = _settled(source, path)
+    _write(source, path, content_of(source, str(path)), copies)
 
 
 def copy(source: Source, output: str | os.PathLike[str]) -> None:
@@ -81,15 +98,20 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
         UsageError: output is the input.
         ModelFileError: it cannot be written.
     """
-    weights = source.weights
-    content = _content(source, str(output)) if weights is None else weights.whole_file()
-    _write(source, Path(output), content)
-
-
-def _write(source: Source, path: Path, content: Content) -> None:
+    path = Path(output)
     check(path, source)
+    content = as_read(source)
+    _write(source, path, content, _to_copy(source, external.locations(source), path.parent))
+
+
+def as_read(source: Source) -> Content:
+    """The file that a model was read from, byte for byte, or what else it came as."""
+    return content_of(source) if source.weights is None else source.weights.whole_file()
+
+
+def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
     try:
-        with _Copies.beside(path, source):
+        with _Copies.made_for(path, copies):
             _atomically(path, lambda target: _fill(source, content, target))
     except OSError as error:
         raise _failure(path, error) from None
@@ -105,7 +127,8 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     """Put a model in the place of the file that it was made from.
 
     The file gets a second name first, model.onnx.orig or the next that is free, and loses it when
-    the new one was read back.
+    the new one, which is read back before, has taken its place. What the model has of its weights in
+    the file can be had no longer: read the new one.
 
     Args:
         source: the model.
@@ -113,20 +136,27 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
         keep: leave the second name there.
 
     Returns:
-        The second name, if it is left.
+        The second name, if it is left: also where the system does not let go of it.
 
     Raises:
         ModelFileError: the model cannot be written, or reads back differently; the file at `path`
             is then what it was.
     """
-    content = _content(source, str(path))
+    settled, copies = _settled(source, path)
+    content = content_of(settled, str(path))
+
+    def check_written(temporary: Path) -> None:
+        if not content.is_in(temporary):
+            raise ModelFileError(f"{path}: reads back differently; the original was left there")
+        if source.weights is not None:
+            source.weights.close()
+
     original = _identity(path)
     backup = _set_aside(path)
     try:
         mode = path.stat().st_mode
-        _atomically(path, lambda target: _fill(source, content, target), mode)
-        if not content.is_in(path):
-            raise ModelFileError(f"{path}: reads back differently; the original was put back")
+        with _Copies.made_for(path, copies):
+            _atomically(path, lambda target: _fill(settled, content, target), mode, check_written)
     except BaseException as error:  # Ctrl-C too
         if _identity(path) != original:
             backup.replace(path)
@@ -135,17 +165,22 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             raise _failure(path, error) from None
         raise
     if not keep:
-        backup.unlink(missing_ok=True)
-    return backup if keep else None
+        with suppress(OSError):
+            backup.unlink(missing_ok=True)
+            return None
+    return backup
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies at a path; another one lies there after a move, whatever came next."""
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Which file lies at a path; another one lies there after a move, whatever came next.
+
+    Not all file systems number their files.
+    """
     try:
         state = path.stat()
     except OSError:
         return None
-    return state.st_dev, state.st_ino
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _set_aside(path: Path) -> Path:
@@ -168,17 +203,23 @@ def _second_name(path: Path, backup: Path) -> None:
         backup.hardlink_to(path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links: a copy, and no half of one
+    except (OSError, NotImplementedError):  # a system without links: a copy, and no half of one
         if backup.exists():
             raise FileExistsError from None
         _atomically(backup, _copy_of(path))
 
 
-def _failure(path: Path, error: OSError) -> ModelFileError:
-    return ModelFileError(f"{path}: cannot be written: {error.strerror or error}")
+def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
+    reason = getattr(error, "strerror", None) or error
+    return ModelFileError(f"{path}: cannot be written: {reason}")
 
 
-def _content(source: Source, name: str) -> Content:
+def content_of(source: Source, name: str = "model") -> Content:
+    """The bytes of a model: those it was read from if they are at hand, else serialized anew.
+
+    Raises:
+        ModelFileError: they exceed what one file can hold.
+    """
     if source.data is not None:
         return Content([source.data])
     if source.weights is None:
@@ -205,11 +246,11 @@ class _Copies:
 
     @classmethod
     @contextmanager
-    def beside(cls, path: Path, source: Source) -> Iterator[None]:
-        """External data of `source` in the folder of `path`, while and after that is written."""
+    def made_for(cls, path: Path, pairs: _Pairs) -> Iterator[None]:
+        """Copies that the model at `path` reads, while and after that is written."""
         copies, before = cls(), _identity(path)
         try:
-            for origin, target in _to_copy(source, path.parent):
+            for origin, target in pairs:
                 copies._copy(origin, target)
             yield
         except BaseException:  # Ctrl-C too, be it after the model took its place
@@ -234,15 +275,14 @@ class _Copies:
                     path.unlink()
 
 
-def _to_copy(source: Source, folder: Path) -> list[tuple[Path, Path]]:
-    if source.folder is None or folder.resolve() == source.folder.resolve():
-        return []
+def _to_copy(source: Source, locations: Sequence[str], folder: Path) -> _Pairs:
     pairs = []
-    for location in external.locations(source):
+    for location in locations:
+        assert source.folder is not None
         origin, target = source.folder / location, folder / location
         if not target.exists():
             pairs.append((origin, target))
-        elif not filecmp.cmp(origin, target, shallow=False):
+        elif not _same_bytes(origin, target):
             raise ModelFileError(
                 f"{target}: exists and differs from the model's external data; "
                 "write to another folder"
@@ -250,13 +290,56 @@ def _to_copy(source: Source, folder: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:
+def _same_bytes(a: Path, b: Path) -> bool:
+    return a.samefile(b) or filecmp.cmp(a, b, shallow=False)
+
+
+def _settled(source: Source, path: Path) -> tuple[Source, _Pairs]:
+    """A model with its external data where onnxruntime finds it from `path`, and what to copy there.
+
+    onnxruntime follows links to data that stay in the folder of a model, or of what the model itself
+    is a link to. An output is no link.
+    """
+    names = external.locations(source)
+    folder = path.parent.resolve()
+    astray = [n for n in names if not (path.parent / n).resolve().is_relative_to(folder)]
+    copies = _to_copy(source, [n for n in names if n not in astray], path.parent)
+    renamed: dict[str, str] = {}
+    for location in astray:
+        assert source.folder is not None
+        origin = source.folder / location
+        name = renamed[location] = _free_name(path, origin, renamed.values())
+        if not path.with_name(name).exists():
+            copies.append((origin, path.with_name(name)))
+    if renamed:
+        source = source.holding(external.renamed(source.proto, renamed))
+    return source, copies
+
+
+def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
+    """A name beside `path` for a copy of `origin`: of no file yet, or of one that is such a copy."""
+    for number in itertools.count():
+        name = f"{path.name}_data{f'_{number}' if number else ''}"
+        target = path.with_name(name)
+        free = not target.is_symlink() and (not target.exists() or _same_bytes(origin, target))
+        if name not in taken and free:
+            return name
+    raise AssertionError
+
+
+def _atomically(
+    path: Path,
+    fill: Fill,
+    mode: int | None = None,
+    check_written: Callable[[Path], None] = lambda temporary: None,
+) -> None:
     """Fill a temporary file beside `path`, then move it there in one step.
 
     Args:
         path: the file to be.
         fill: writes it.
         mode: its permissions, if they are not those of any new file.
+        check_written: is called before the move.
     """
     temporary = path.with_name(f".onnx-spatial-{secrets.token_hex(8)}.tmp")
     try:
@@ -265,11 +348,20 @@ def _atomically(path: Path, fill: Fill, mode: int | None = None) -> None:
             if mode is not None:
                 temporary.chmod(mode)
             os.fsync(file.fileno())
-        temporary.replace(path)
+        check_written(temporary)
+        _move(temporary, path)
     except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def _move(temporary: Path, path: Path) -> None:
+    try:
+        temporary.replace(path)
+    except PermissionError:  # Windows, as long as a session that nobody needs has the file mapped
+        gc.collect()
+        temporary.replace(path)
 
 
 def _sync(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import external, walk
 
 #: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
 SMALL = 4096
@@ -113,9 +113,9 @@ def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto, folder: Path | None) 
 
 
 def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto, folder: Path | None) -> None:
-    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    elsewhere = tensor.data_location == onnx.TensorProto.EXTERNAL
     small = math.prod(tensor.dims) <= SMALL
-    if small and not external:
+    if small and not elsewhere:
         copy.CopyFrom(tensor)
         return
     copy.name, copy.data_type = tensor.name, tensor.data_type
@@ -129,13 +129,7 @@ def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto, folder: Path 
 
 def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
     """The bytes of a small tensor; None where they cannot be read, which leaves it unknown."""
-    entry = {e.key: e.value for e in tensor.external_data}
     try:
-        size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-        with (folder / entry["location"]).open("rb") as file:
-            file.seek(int(entry.get("offset", "0")))
-            length = math.prod(max(dim, 0) for dim in tensor.dims) * size
-            data: bytes = file.read(length)
-            return data
-    except (OSError, ValueError, KeyError, OverflowError):
+        return external.content(tensor, folder).tobytes()
+    except (OSError, ValueError, TypeError, OverflowError):
         return None

@@ -120,6 +120,10 @@ class Weights:
         """The file that holds them, byte for byte."""
         return Content([Range(0, self._stamp[0])], self.file)
 
+    def close(self) -> None:
+        """Let go of the file, which some systems let nobody replace as long as it is open."""
+        self.file.close()
+
     def check(self) -> None:
         """Raise if the file was changed since it was read.
 

@@ -73,7 +73,7 @@ class Work:
 @cache
 def _prices() -> dict[str, list[Features]]:
     """regime -> prices of its features with one thread, with two."""
-    text = resources.files("onnx_spatial.lowering").joinpath("prices.json").read_text()
+    text = resources.files("onnx_spatial.lowering").joinpath("prices.json").read_text("utf-8")
     found: dict[str, list[Features]] = json.loads(text)["prices"]
     return found
 

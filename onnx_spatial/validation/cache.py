@@ -63,8 +63,9 @@ def tools() -> dict[str, str]:
 def _own_source() -> str:
     """The digest of this package: a version number stays the same while it is being developed."""
     digest = hashlib.sha256()
-    roots = [Path(place) for place in onnx_spatial.__path__]
-    roots.append(Path(onnx_spatial.custom_ops.__file__).parent)  # elsewhere in an editable install
+    # The custom operators lie elsewhere in a checkout.
+    packages = (onnx_spatial, onnx_spatial.custom_ops)
+    roots = [Path(str(package.__file__)).parent for package in packages]
     for root in roots:
         for path in sorted((*root.rglob("*.py"), *root.rglob("*.json"))):
             _add(digest, path.relative_to(root).as_posix().encode())

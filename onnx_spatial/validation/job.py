@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx_spatial
-from onnx_spatial.validation import cache
+from onnx_spatial.validation import cache, limits
 from onnx_spatial.validation.model import examine
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult
@@ -71,7 +70,9 @@ def do(folder: Path) -> None:
     """
     faulthandler.enable()  # where a signal came goes to the log
     job = Job.from_dict(json.loads((folder / JOB).read_text("utf-8")))
-    _limit(job.memory)
+    limits.leave_no_core()
+    if job.memory is not None:
+        limits.limit_memory(job.memory)
     try:
         os.chdir(job.folder)
         result = _look(job, _notes(folder / STAGE))
@@ -118,17 +119,3 @@ def _look(job: Job, note: Stage) -> ModelResult:
     if key is not None and job.cache is not None and key == cache.key_of(Path(job.model), options):
         cache.put(Path(job.cache), key, result)
     return result
-
-
-def _limit(memory: int | None) -> None:
-    """Bound what the process may have of its own (mapped files do not count), and leave no core."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    if memory is not None:
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = memory if most == resource.RLIM_INFINITY else min(memory, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx_spatial
 from onnx_spatial.validation import job as jobs
 from onnx_spatial.validation.job import Job
 from onnx_spatial.validation.result import Entry, Kind, ModelResult
@@ -53,7 +54,9 @@ class Lane:
     """
 
     def __init__(self, fork: bool | None = None) -> None:
-        self._fork = sys.platform not in ("win32", "darwin") if fork is None else fork
+        # macOS's own libraries do not bear a fork, although there is one.
+        safe = hasattr(os, "fork") and sys.platform != "darwin"
+        self._fork = safe if fork is None else fork
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -77,7 +80,10 @@ class Lane:
 
     def _look(self, job: Job) -> ModelResult:
         for attempt in range(1, _ATTEMPTS + 1):
-            with tempfile.TemporaryDirectory(prefix="onnx-spatial-") as name:
+            # Windows removes no file that a helper of the process still has open.
+            with tempfile.TemporaryDirectory(
+                prefix="onnx-spatial-", ignore_cleanup_errors=True
+            ) as name:
                 folder = Path(name)
                 (folder / jobs.JOB).write_text(json.dumps(job.to_dict()), "utf-8")
                 ended = self._run(folder, job.timeout)
@@ -139,7 +145,7 @@ class Lane:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**os.environ, **_ENVIRONMENT},
+                    env=_environment(),
                     start_new_session=True,  # Ctrl-C is for the one that started it all
                 )
                 new = self._process
@@ -188,7 +194,7 @@ class Lane:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **_ENVIRONMENT},
+                env=_environment(),
                 start_new_session=True,
             )
             process.stdin = None
@@ -205,6 +211,15 @@ class Lane:
                 raise Closed
         seconds = time.monotonic() - started
         return {"code": code, "seconds": seconds, "timed_out": timed_out, "peak_memory": None}
+
+
+def _environment() -> dict[str, str]:
+    """The variables of a process that runs this very package, be it installed or in a checkout."""
+    found = {**os.environ, **_ENVIRONMENT}
+    top = str(Path(onnx_spatial.__file__).resolve().parent.parent)
+    if top in onnx_spatial.__path__:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, (top, found.get("PYTHONPATH"))))
+    return found
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -51,11 +52,17 @@ class Candidates:
         model: the original, for the numbers in it.
         inputs: its inputs.
         findings: its sites, their shapes in the symbols of the inputs.
+        folder: where its external data lies.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, inputs: Sequence[GraphInput], findings: Sequence[Finding]
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[GraphInput],
+        findings: Sequence[Finding],
+        folder: Path | None = None,
     ) -> None:
+        self._folder = folder
         self._inputs = {i.name: i for i in inputs}
         self._model = model
         self._all = findings
@@ -193,7 +200,7 @@ class Candidates:
             if index and name in values:
                 inputs[index] = InputFacts.of(values[name])
             elif index and default is not None and not override:
-                inputs[index] = InputFacts.of(constant_value(default))
+                inputs[index] = InputFacts.of(constant_value(default, self._folder))
         dims = self._dims(finding)
         if dims is not None:
             known = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
@@ -248,6 +255,6 @@ def _values(tensor: onnx.TensorProto) -> list[int]:
     if tensor.data_type not in integers or external or math.prod(tensor.dims) > 8:
         return []
     try:
-        return [int(v) for v in constant_value(tensor).flat]
+        return [int(v) for v in constant_value(tensor, None).flat]
     except ModelFileError:  # of no use for guessing; whoever needs it will say so
         return []

@@ -7,6 +7,7 @@ Only models whose result depends on their reals without steps: where a real beco
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -70,7 +71,7 @@ def _is_step(node: onnx.NodeProto) -> bool:
     return whole or node.op_type in DISCRETE or node.op_type in RANDOM
 
 
-def doubled(model: onnx.ModelProto, folder: str) -> onnx.ModelProto:
+def doubled(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
     """A copy of a model that computes in double precision; nodes keep their order.
 
     Raises:
@@ -101,7 +102,7 @@ def _tensor_types(known: onnx.TypeProto) -> Iterator[onnx.TypeProto.Tensor]:
         yield from _tensor_types(known.optional_type.elem_type)
 
 
-def _double_node(node: onnx.NodeProto, folder: str) -> None:
+def _double_node(node: onnx.NodeProto, folder: Path | None) -> None:
     for attribute in node.attribute:
         if attribute.HasField("t"):
             _double_tensor(attribute.t, folder)
@@ -116,7 +117,7 @@ def _double_node(node: onnx.NodeProto, folder: str) -> None:
         node.attribute.append(onnx.helper.make_attribute("value", zero))
 
 
-def _double_tensor(tensor: onnx.TensorProto, folder: str) -> None:
+def _double_tensor(tensor: onnx.TensorProto, folder: Path | None) -> None:
     if tensor.data_type not in EPSILON or tensor.data_type == DOUBLE:
         return
     values = constant_value(tensor, folder).astype(np.float64)

@@ -373,4 +373,4 @@ class _Converted:
 
     def _initializer(self, name: str) -> Array | None:
         tensor = self._stored.get(name)
-        return None if tensor is None else constant_value(tensor, str(self._folder or ""))
+        return None if tensor is None else constant_value(tensor, self._folder)

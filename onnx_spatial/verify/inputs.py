@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -194,7 +195,7 @@ def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> di
 
 
 def overrides(
-    inputs: Sequence[GraphInput], skip: set[str], folder: str, seed: int
+    inputs: Sequence[GraphInput], skip: set[str], folder: Path | None, seed: int
 ) -> dict[str, Array]:
     """Other values than the default for the float initializers that may be overridden."""
     # Of whole numbers not every one is legal: see `whole_overrides`.
@@ -214,7 +215,7 @@ def overrides(
 
 
 def whole_overrides(
-    inputs: Sequence[GraphInput], skip: set[str], folder: str
+    inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
 ) -> dict[str, list[Array]]:
     """Values worth trying for the integers and bools that may be overridden, by name."""
     found = {}

@@ -194,7 +194,9 @@ class Proof:
         sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in self._inputs]
         if max(sizes, default=0) > _MOST_ELEMENTS:
             return "what goes into it is very large"
-        candidates = Candidates(self._source.proto, self._inputs, self._findings)
+        candidates = Candidates(
+            self._source.proto, self._inputs, self._findings, self._source.folder
+        )
         search = Search(
             self._program,
             self._inputs,

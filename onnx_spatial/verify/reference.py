@@ -206,7 +206,7 @@ class Reference:
         program = self._program
         sites = program.positions()
         try:
-            model = double.doubled(flat, str(program.folder or ""))
+            model = double.doubled(flat, program.folder)
             self._precise = Program(model, sites, program.folder, KERNELS)
             found = magnitudes(model, sites)
             if found is not None:

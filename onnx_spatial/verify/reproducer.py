@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import ModelFileError, SpatialError
-from onnx_spatial.graph import files, walk
+from onnx_spatial.graph import external, files, walk
 from onnx_spatial.verify import cut, script
 from onnx_spatial.verify.bisect import Bisection, arrays
 from onnx_spatial.verify.compare import RTOL
@@ -138,9 +138,7 @@ def _whole(source: files.Source, folder: Path | None) -> onnx.ModelProto:
 def _embedded(source: files.Source, folder: Path | None) -> onnx.ModelProto:
     """The model with all its weights in it."""
     model = source.whole()
-    external = [t for t in walk.tensors(model) if t.data_location == onnx.TensorProto.EXTERNAL]
-    if external:
-        onnx.load_external_data_for_model(model, str(folder or ""))
+    external.embed_all(model, folder)
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class Scope:
     def __init__(
         self,
         stored: Mapping[str, Stored],
-        folder: str,
+        folder: Path | None,
         values: dict[str, Any],
         outer: Scope | None,
     ) -> None:
@@ -52,7 +53,7 @@ class Scope:
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)
         if isinstance(stored, onnx.NodeProto):
-            return _constant(stored)
+            return _constant(stored, self._folder)
         raise RunFailure(f"the value {name!r} is read but nothing computes it", "load")
 
 
@@ -66,9 +67,9 @@ def is_dense_constant(node: onnx.NodeProto) -> bool:
     )
 
 
-def _constant(node: onnx.NodeProto) -> Array:
+def _constant(node: onnx.NodeProto, folder: Path | None) -> Array:
     attribute = node.attribute[0]
     if attribute.name == "value":
-        return constant_value(attribute.t)
+        return constant_value(attribute.t, folder)
     kind = np.int64 if "int" in attribute.name else np.float32
     return np.array(onnx.helper.get_attribute_value(attribute), kind)

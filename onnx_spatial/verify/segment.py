@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial.graph import walk
+from onnx_spatial.graph import external, walk
 from onnx_spatial.verify import cut
 from onnx_spatial.verify.mismatch import Operands
 from onnx_spatial.verify.scope import Scope
@@ -160,7 +161,7 @@ class Segment(Step):
 
     def _substitute(self, model: onnx.ModelProto, failure: RunFailure) -> _Reference:
         try:
-            substitute = _Reference(model, str(self.program.folder or ""))
+            substitute = _Reference(model, self.program.folder)
         except Exception:  # neither runs it: onnxruntime's reason is the one to tell
             raise failure from None
         self.program.substitutes.append(str(failure))
@@ -174,9 +175,8 @@ class Segment(Step):
 class _Reference:
     """onnx's reference evaluator in the place of a session."""
 
-    def __init__(self, model: onnx.ModelProto, folder: str) -> None:
-        if folder:
-            onnx.load_external_data_for_model(model, folder)
+    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+        external.embed_all(model, folder)
         self._evaluator = ReferenceEvaluator(model)
         for node in self._evaluator.rt_nodes_:
             if node.onnx_node.op_type in _LOOPING:

@@ -93,7 +93,7 @@ class GraphProgram:
         self, graph: onnx.GraphProto, program: Program, parent: GraphProgram | None
     ) -> None:
         self.graph = graph
-        self._folder = str(program.folder or "")
+        self._folder = program.folder
         self.stored: dict[str, Stored] = {}
         self.stored.update((t.name, t) for t in graph.initializer)
         self.stored.update((s.values.name, s) for s in graph.sparse_initializer)

@@ -43,6 +43,14 @@ _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
 _FEW_NUMBERS = 2**24
 _FEW_PRODUCTS = 2**30
 
+#: What onnxruntime says of two nodes with one name.
+_SAME_NAME = re.compile(r"same node name \((.*)\)")
+
+#: Operators that take a shape, or what they make one of, as an input: which.
+_SHAPED_BY = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0}
+#: Operators that models put shapes together with.
+_OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze"})
+
 
 @dataclass(frozen=True)
 class Request:
@@ -122,23 +130,24 @@ def find(
             gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(open_inputs)}"]
         )
     request.progress("looking for legal input sizes")
-    candidates = Candidates(original.proto, inputs, findings)
+    candidates = Candidates(original.proto, inputs, findings, original.folder)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
     first = search.first()
     if first is None:
-        return Found(gaps=[_no_sizes(inputs, search)])
+        return Found(gaps=[_no_sizes(original.proto, inputs, search)])
     if only_first:
         return Found([first])
     trials = [first, *search.others(first)]
     if is_small(program, first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
-    folder = str(original.folder or "")
-    other = overrides(inputs, candidates.parameter_names(), folder, request.seed)
+    other = overrides(inputs, candidates.parameter_names(), original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
     if other or (flags and len(trials) == 1):
         again = search.again(trials[-1], other)
         trials += [again] if again is not None else []
-    for name, values in whole_overrides(inputs, candidates.parameter_names(), folder).items():
+    for name, values in whole_overrides(
+        inputs, candidates.parameter_names(), original.folder
+    ).items():
         runs = (search.again(first, {name: value}) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
     return Found(trials, search.forced)
@@ -190,14 +199,36 @@ def _mended(failure: RunFailure) -> str:
     return "; onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True) puts it into the model"
 
 
-def _no_sizes(inputs: Sequence[GraphInput], search: Search) -> str:
+def _say_shapes(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
+    """Inputs whose values are asked for as a shape, directly or put together with others."""
+    wanted: set[str] = set()
+    for node in reversed(model.graph.node):
+        index = _SHAPED_BY.get(node.op_type)
+        if index is not None and index < len(node.input):
+            wanted.add(node.input[index])
+        if node.op_type in _OF_SHAPES and not wanted.isdisjoint(node.output):
+            wanted.update(node.input)
+    return [v.name for v in model.graph.input if v.name in wanted & inputs]
+
+
+def _no_sizes(model: onnx.ModelProto, inputs: Sequence[GraphInput], search: Search) -> str:
     failure = search.last_failure
+    twice = _SAME_NAME.search(str(failure))
+    if twice is not None:
+        return (
+            f"two nodes have the name {twice[1]!r}, which onnxruntime refuses; rename one of them"
+        )
     if failure is not None and failure.hopeless:
         return f"the original does not load, whatever its sizes: {failure}{_mended(failure)}"
     reasons = [] if failure is None else [str(failure)]
     if search.limit is not None:
         reasons.append(f"inputs of more than {search.limit:,} elements were not tried")
     reason = f" ({'; '.join(reasons)})" if reasons else ""
+    shapes = _say_shapes(model, {i.name for i in inputs if i.default is None})
+    if shapes:
+        names = ", ".join(map(repr, shapes))
+        asked = f"no values were found for {names}, by which the model makes its shapes"
+        return f"{asked}{reason}; {GIVE_DATA}"
     open_inputs = [
         i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
     ]

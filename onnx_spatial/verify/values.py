@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import ml_dtypes
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph import external
 
 Array = npt.NDArray[Any]
 
@@ -71,15 +73,24 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
-def constant_value(tensor: onnx.TensorProto, folder: str = "") -> Array:
+def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     """The array in a tensor message; strings as Python strings.
 
+    Args:
+        tensor: the message.
+        folder: where external data lies.
+
     Raises:
-        ModelFileError: its data does not fill its shape, or is of a type that onnx does not know.
+        ModelFileError: its data does not fill its shape, or is of a type that onnx does not know, or
+            cannot be read.
     """
+    array: Array
     try:
-        array: Array = onnx.numpy_helper.to_array(tensor, folder)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            array = external.array(tensor, folder)
+        else:
+            array = onnx.numpy_helper.to_array(tensor)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ModelFileError(f"tensor {tensor.name!r} cannot be read: {error}") from None
     if array.dtype.kind in "OS":
         decoded = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in array.flat]

@@ -243,7 +243,7 @@ def test_in_place_works_where_files_have_no_second_names(path, monkeypatch):
 def test_in_place_what_reads_back_differently_is_undone(path, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr(copying.Content, "is_in", lambda self, path: False)
-    with pytest.raises(ModelFileError, match="reads back differently; the original was put back"):
+    with pytest.raises(ModelFileError, match="reads back differently; the original was left there"):
         output.replace(edited(path), path, keep=False)
     assert path.read_bytes() == before
     assert names(path.parent) == ["model.onnx"]

@@ -33,6 +33,8 @@ def check_target(path: Path) -> None:
     Raises:
         ModelFileError: its folder does not exist, or it is none to write to.
     """
+    if str(path) == "-":  # standard output has the table, or with --json the document
+        raise ModelFileError("-: reports are written to files (./- names one)")
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder")
     if not path.parent.is_dir():

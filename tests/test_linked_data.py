@@ -1,0 +1,191 @@
+"""Weights that lie elsewhere: in links, hard and symbolic, and in Constant nodes of a model file.
+
+Model hubs and package installers keep files once and link to them. onnxruntime follows what stays in the
+folder of the model (or of what the model is a link to); onnx's own loader follows no link of any kind.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from definitions import space_to_batch
+from onnx import helper, numpy_helper
+
+import onnx_spatial
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph.copying import Content
+from onnx_spatial.validation import Options
+from onnx_spatial.validation.model import examine
+from onnx_spatial.verify.values import constant_value
+
+X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
+DATA = "model.onnx_data"
+AMOUNTS = {"block": [2, 2], "pads": [[1, 1], [0, 2]]}
+EXPECTED = space_to_batch(X, [2, 2], [(1, 1), (0, 2)]) + np.float32(2)  # the largest weight
+
+
+def network(*, in_node: bool) -> onnx.ModelProto:
+    """A weight that numpy has to look up, as it is an output too: large in a node, else small."""
+    weight = np.arange(2**15 if in_node else 3, dtype=np.float32)
+    stored = numpy_helper.from_array(weight, "w")
+    amounts = [numpy_helper.from_array(np.array(v), n) for n, v in AMOUNTS.items()]
+    nodes = [helper.make_node("Constant", [], ["w"], value=stored)] if in_node else []
+    nodes += [
+        helper.make_node("SpaceToBatchND", ["x", "block", "pads"], ["y"], name="s2b"),
+        helper.make_node("ReduceMax", ["w"], ["m"], keepdims=0),
+        helper.make_node("Add", ["y", "m"], ["z"]),
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value("x", 1, X.shape)], [value("z", 1, None), value("w", 1, weight.shape)]
+    graph = helper.make_graph(nodes, "g", *ends, [*amounts, *([] if in_node else [stored])])
+    imports = [helper.make_opsetid("", 13)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def with_data(path: Path) -> Path:
+    """The model with its weight in a file beside it."""
+    model = network(in_node=False)
+    weight = model.graph.initializer[-1]
+    path.with_name(DATA).write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=DATA)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def hard_links(path: Path) -> Path:
+    for name in (path.name, DATA):
+        os.link(path.with_name(name), path.with_name(f"other-{name}"))
+    return path
+
+
+def link_within(path: Path) -> Path:
+    path.with_name(DATA).rename(path.with_name("real"))
+    path.with_name(DATA).symlink_to("real")
+    return path
+
+
+def hub(path: Path) -> Path:
+    """snapshots/0/model.onnx -> ../../blobs/0, and its data the same."""
+    folder = path.parent / "snapshots" / "0"
+    folder.mkdir(parents=True)
+    (path.parent / "blobs").mkdir()
+    for number, name in enumerate((path.name, DATA)):
+        path.with_name(name).rename(path.parent / "blobs" / str(number))
+        (folder / name).symlink_to(f"../../blobs/{number}")
+    return folder / path.name
+
+
+def data_elsewhere(path: Path) -> Path:
+    """onnxruntime refuses that one, and runs what is made of it."""
+    (path.parent / "elsewhere").mkdir()
+    (path.parent / "in").mkdir()
+    path.with_name(DATA).rename(path.parent / "elsewhere" / "0")
+    (path.parent / "in" / DATA).symlink_to("../elsewhere/0")
+    return path.rename(path.parent / "in" / path.name)
+
+
+@pytest.fixture(params=[hard_links, link_within, hub, data_elsewhere])
+def linked(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(request.param(with_data(tmp_path / "model.onnx")))
+
+
+def check(session: ort.InferenceSession) -> None:
+    np.testing.assert_array_equal(session.run(["z"], {"x": X})[0], EXPECTED)
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("folder", ["", "out"])
+def test_what_is_made_of_linked_data_runs(linked, folder):
+    before = content(linked.parent)
+    output = linked.parent / folder / "out.onnx"
+    output.parent.mkdir(exist_ok=True)
+    assert onnx_spatial.convert(linked, output).verification
+    check(ort.InferenceSession(output))
+    assert onnx_spatial.verify(linked, output)
+    assert content(linked.parent).items() >= before.items()
+    assert not any(p.is_symlink() for p in output.parent.iterdir() if p not in before)
+
+
+@pytest.mark.parametrize("mode", ["lower", "function"])
+def test_a_session_runs_it(linked, mode):
+    check(onnx_spatial.InferenceSession(linked, mode=mode))
+
+
+def test_validation_runs_it(linked):
+    result = examine(str(linked), Options())
+    assert result.status == "passed", result.reason
+
+
+def test_in_place_a_copy_takes_the_place_of_a_link_that_leads_out(tmp_path):
+    path = data_elsewhere(with_data(tmp_path / "model.onnx"))
+    onnx_spatial.convert(path, in_place=True)
+    check(ort.InferenceSession(path))
+    assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA, f"{DATA}_1"]
+    assert not path.with_name(f"{DATA}_1").is_symlink()
+
+
+def test_a_second_conversion_uses_the_copy_of_the_first_and_no_other(tmp_path):
+    path = hub(with_data(tmp_path / "model.onnx"))
+    (path.parent / "out.onnx_data").write_bytes(b"somebody else's")
+    for _ in range(2):
+        onnx_spatial.convert(path, path.parent / "out.onnx")
+    made = {n for n in os.listdir(path.parent) if n.startswith("out")}
+    assert made == {"out.onnx", "out.onnx_data", "out.onnx_data_1"}
+    assert (path.parent / "out.onnx_data").read_bytes() == b"somebody else's"
+
+
+def test_a_copy_goes_with_a_model_that_cannot_be_written(tmp_path, monkeypatch):
+    path = hub(with_data(tmp_path / "model.onnx"))
+    monkeypatch.setattr(Content, "write", lambda *_: os.close(-1))
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        onnx_spatial.convert(path, path.parent / "out.onnx")
+    assert sorted(os.listdir(path.parent)) == ["model.onnx", DATA]
+
+
+def test_large_constant_nodes_are_found_from_any_folder(tmp_path, monkeypatch):
+    """Their bytes stay in the model file, as those of initializers do."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models" / "model.onnx"
+    path.write_bytes(network(in_node=True).SerializeToString())
+    for given in (path, Path("models", "model.onnx")):
+        assert onnx_spatial.convert(given, "out.onnx").verification
+
+
+@pytest.mark.parametrize("location", ["../secret", "ROOT/secret", "a/../../secret", ""])
+def test_numpy_reads_nothing_that_lies_elsewhere(tmp_path, location):
+    (tmp_path / "secret").write_bytes(bytes(64))
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location.replace("ROOT", str(tmp_path)))
+    (tmp_path / "in").mkdir()
+    with pytest.raises(ModelFileError, match="not in the model's folder"):
+        constant_value(tensor, tmp_path / "in")
+
+
+SIZES = {"FLOAT": 12, "BFLOAT16": 6, "BOOL": 3, "INT64": 24, "INT4": 2, "UINT4": 2, "COMPLEX64": 24}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_type_is_read_as_onnx_reads_it(tmp_path, name):
+    data_type = getattr(onnx.TensorProto, name)
+    inside = onnx.TensorProto(name="w", data_type=data_type, dims=[3, 1])
+    inside.raw_data = bytes([1, 0, 1] * 8)[: SIZES[name]]
+    outside = onnx.TensorProto(name="w", data_type=data_type, dims=[3, 1])
+    outside.data_location = onnx.TensorProto.EXTERNAL
+    (tmp_path / "w").write_bytes(b"123" + inside.raw_data + b"more")
+    for key, value in (("location", "w"), ("offset", "3")):
+        outside.external_data.add(key=key, value=value)
+    wanted, found = constant_value(inside, None), constant_value(outside, tmp_path)
+    assert (found.dtype, found.shape) == (wanted.dtype, (3, 1))
+    assert found.tobytes() == wanted.tobytes()

@@ -1,0 +1,167 @@
+"""What macOS and Windows lack, refuse, or do otherwise: taken away here, everything works without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from building import one_node
+from onnx import helper, numpy_helper
+
+import onnx_spatial
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.graph import files
+from onnx_spatial.validation import limits
+
+X = np.zeros((1, 4, 6, 3), np.float32)
+
+MACOS = """
+import resource
+def refuse(number, limits): raise ValueError("current limit exceeds maximum limit")
+resource.setrlimit = refuse
+del os.copy_file_range, os.sched_getaffinity
+"""
+WINDOWS = """
+sys.modules["resource"] = sys.modules["fcntl"] = None
+for name in ("fork", "killpg", "setpgid", "wait4", "sysconf", "copy_file_range",
+             "sched_getaffinity", "getuid", "geteuid", "link", "O_NOFOLLOW"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGCHLD", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPROF", "SIGVTALRM",
+             "pthread_sigmask", "set_wakeup_fd"):
+    delattr(signal, name)
+opened = os.open
+def open_no_folder(path, *arguments, **named):
+    if os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", path)
+    return opened(path, *arguments, **named)
+os.open = open_no_folder
+"""
+COMMANDS = """
+import os, signal, sys
+# These of the standard library look at the system while they are loaded.
+import multiprocessing, pathlib, shutil, subprocess, tempfile, uuid
+{system}
+from onnx_spatial.cli.main import main
+from onnx_spatial.validation import job, lane
+def run(*arguments):
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return end.code
+folder, model = map(pathlib.Path, sys.argv[1:])
+assert run("--version") == 0
+assert run("convert", str(model), "-o", str(folder / "out.onnx")) == 0
+assert run("convert", str(model), "--in-place", "--no-verify", "--mode", "custom-op") == 0
+assert (folder / "model.onnx.orig").exists()
+asked = job.Job("out.onnx", str(folder), {{}}, memory=2**33)
+asked = job.Job.from_dict({{**asked.to_dict(), "options": job.Options().to_dict()}})
+print(lane.Lane(fork={fork}).look(asked).message)
+(folder / job.JOB).write_text(__import__("json").dumps(asked.to_dict()))
+job.do(folder)  # as the process of a validation does
+print(job.ModelResult.from_dict(__import__("json").loads((folder / job.RESULT).read_text())).status)
+"""
+
+
+def model_at(path: Path, *, weights: int = 4) -> Path:
+    """A model with a weight that stays in the file, if it is large."""
+    model = one_node("SpaceToBatchND", (X, np.array([2, 2]), np.zeros((2, 2), np.int64)))
+    inner = model.graph.node[0]
+    name = inner.output[0]
+    inner.output[0] = "inner"
+    stored = numpy_helper.from_array(np.ones(weights, np.float32), "w")
+    model.graph.initializer.append(stored)
+    model.graph.node.append(helper.make_node("ReduceMax", ["w"], ["m"], keepdims=0))
+    model.graph.node.append(helper.make_node("Add", ["inner", "m"], [name]))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("system", [MACOS, WINDOWS], ids=["macOS", "Windows"])
+def test_commands_do_without_what_a_system_lacks(tmp_path, system):
+    code = COMMANDS.format(system=system, fork="False" if system == WINDOWS else "None")
+    model = model_at(tmp_path / "model.onnx")
+    command = [sys.executable, "-P", "-c", code, str(tmp_path), str(model)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "passed", done.stdout
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError])
+def test_a_bound_that_is_refused_is_none(monkeypatch, error):
+    resource = pytest.importorskip("resource")
+
+    def refuse(*_: object) -> None:
+        raise error("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert not limits.limit_memory(2**40)
+    assert not limits.leave_no_core()
+
+
+def test_a_bound_of_an_unknown_kind_is_none(monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.delattr(resource, "RLIMIT_DATA")
+    assert not limits.limit_memory(2**40)
+
+
+def test_a_bound_is_never_raised(monkeypatch):
+    resource = pytest.importorskip("resource")
+    most = resource.RLIM_INFINITY
+    given = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    for now in ((most, most), (10, most), (most, 20), (10, 20)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, now=now: now)
+        assert limits.limit_memory(15)
+    assert given == [(15, most), (10, most), (15, 20), (10, 20)]
+
+
+def test_in_place_works_where_open_files_cannot_be_replaced(tmp_path, monkeypatch):
+    """Windows neither gives the name of an open file away nor removes it, however it is open."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("what is open is seen on Linux only")
+    path = model_at(tmp_path / "model.onnx", weights=2**15)
+
+    def is_open(path: Path) -> bool:
+        if not path.exists():
+            return False
+        inode = path.stat().st_ino
+        held = {p.stat().st_ino for p in Path("/proc/self/fd").iterdir() if p.exists()}
+        mapped = {line.split()[4] for line in Path("/proc/self/maps").read_text().splitlines()}
+        return inode in held or str(inode) in mapped
+
+    def guarded(name: str, target: int) -> None:
+        real = getattr(Path, name)
+
+        def call(*paths: Path, **named: object) -> object:
+            if is_open(paths[target]):
+                raise PermissionError(13, "Access is denied", str(paths[target]))
+            return real(*paths, **named)
+
+        monkeypatch.setattr(Path, name, call)
+
+    guarded("replace", 1)
+    guarded("unlink", 0)
+    before = onnx.load(path)
+    made = onnx_spatial.convert(path, in_place=True)
+    assert made.verification
+    assert made.backup is None
+    assert os.listdir(tmp_path) == ["model.onnx"]
+    assert made.model == onnx.load(path) != before
+
+
+def test_a_folder_is_said_to_be_one_whatever_the_system_says_of_it(tmp_path, monkeypatch):
+    real = Path.open
+
+    def denied(self: Path, *arguments: str, **named: object) -> object:
+        if self.is_dir():
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(ModelFileError, match="is a folder, not a model file"):
+        files.read(tmp_path)
