@@ -16,7 +16,7 @@ from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.graph import files
 from onnx_spatial.graph import output as writing
 from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.plan import Choose, Plan, Site, Writer, freeze, make_plan, refusals
+from onnx_spatial.plan import WRITERS, Choose, Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.timing import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verify import Verification
 from onnx_spatial.verify import verify as run_verification
@@ -133,7 +133,7 @@ def inspect(
 
 
 def convert(
-    model: files.Model,
+    model: files.Model | files.Source,
     output: str | os.PathLike[str] | None = None,
     *,
     mode: str = "lower",
@@ -158,7 +158,8 @@ def convert(
     """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
 
     Args:
-        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
+            Files of external data may be missing where the result is neither verified nor written.
         output: where to write the result, atomically and only if all went well; None writes nothing.
         mode: "lower", "function" (the operators stay, and local functions say what they mean) or
             "custom-op" (the form that `custom_ops.register` runs).
@@ -196,7 +197,7 @@ def convert(
     if mode not in MODES:
         raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     _check_strategy(strategy)
-    source = read_source(model, static)
+    source = read_source(model, static, data=verify or in_place or output is not None)
     target = _target(source, output, in_place=in_place)
     choose = None
     if tune:
@@ -308,14 +309,21 @@ def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
     return Cache(given)
 
 
-def read_source(model: files.Model, static: Mapping[str, int] | None) -> files.Source:
+def read_source(
+    model: files.Model | files.Source, static: Mapping[str, int] | None, *, data: bool = True
+) -> files.Source:
     """The model, with symbolic dims fixed where sizes are given for them.
+
+    Args:
+        model: the model.
+        static: the sizes, by name.
+        data: whether the files of its external data must be there.
 
     Raises:
         ModelFileError: it cannot be read.
         UsageError: it has no dim of that name.
     """
-    source = files.read(model)
+    source = files.read(model, data=data)
     return source.holding(freeze(source.proto, static)) if static else source
 
 
@@ -330,11 +338,6 @@ def _plan(
     choose: Choose | None = None,
     fuse: bool = True,
 ) -> Plan:
-    write: Writer | None = None
-    if mode == "custom-op" and not inline:
-        from onnx_spatial.custom_ops import prepared
-
-        write = prepared.write
     return make_plan(
         source.proto,
         mode=mode,
@@ -346,7 +349,7 @@ def _plan(
         fuse=fuse,
         folder=source.folder,
         progress=progress,
-        write=write,
+        write=WRITERS[mode]() if mode in WRITERS and not inline else None,
     )
 
 

@@ -45,6 +45,8 @@ _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
 
+#: How modes are written that a row above this one knows: import it and return its writer.
+WRITERS: dict[str, Callable[[], Writer]] = {}
 
 #: Chooses a lowering. Raises ConversionError where there is none.
 Choose = Callable[[Request, Finding], Lowered]

@@ -136,6 +136,6 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
             file.seek(int(entry.get("offset", "0")))
             length = math.prod(max(dim, 0) for dim in tensor.dims) * size
             data: bytes = file.read(length)
-            return data
+            return data if len(data) == length else None
     except (OSError, ValueError, KeyError, OverflowError):
         return None
