@@ -103,6 +103,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         if not _is_ort_format(given, sess_options):
             wanted = {
                 "mode": mode,
+                "raise_ir_version": True,  # nobody sees it
                 "fuse": fuse,
                 "domains": sorted({domains} if isinstance(domains, str) else set(domains)),
                 "static": dict(static or {}),

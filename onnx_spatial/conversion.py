@@ -68,8 +68,8 @@ class Conversion:
         touched: what differs from the original: nodes_replaced (the operators, each followed by the
             nodes that it absorbed), nodes_added, initializers_added,
             value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed. With mode "function" the nodes replaced are the same nodes, which
-            now call functions.
+            opset_imports_removed; ir_version ("7 -> 8") if that was raised. With mode "function" the
+            nodes replaced are the same nodes, which now call functions.
         output: the file that was written, if any.
         backup: where the original of a conversion in place is kept, if it is.
     """
@@ -140,6 +140,7 @@ def convert(
     inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
+    raise_ir_version: bool = False,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -167,6 +168,8 @@ def convert(
         fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
             of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
         max_rank: largest rank that new tensors may have.
+        raise_ir_version: in mode "function", give a model that is older than local functions the
+            first IR version that has them, 8.
         verify: compare the result with the original by running both.
         seed: of the data that verification uses.
         static: sizes for symbolic dims, by name; they are fixed in the result.
@@ -214,7 +217,18 @@ def convert(
         ).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("a cache and threads for tuning want tune as well")
-    plan = _plan(source, domains, max_rank, strategy, progress, mode, inline, choose, fuse)
+    plan = _plan(
+        source,
+        domains,
+        max_rank,
+        strategy,
+        progress,
+        mode,
+        inline,
+        choose,
+        fuse,
+        raise_ir_version=raise_ir_version,
+    )
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -337,6 +351,8 @@ def _plan(
     inline: bool = False,
     choose: Choose | None = None,
     fuse: bool = True,
+    *,
+    raise_ir_version: bool = False,
 ) -> Plan:
     return make_plan(
         source.proto,
@@ -347,6 +363,7 @@ def _plan(
         strategy=strategy,
         choose=choose,
         fuse=fuse,
+        raise_ir_version=raise_ir_version,
         folder=source.folder,
         progress=progress,
         write=WRITERS[mode]() if mode in WRITERS and not inline else None,
