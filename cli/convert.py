@@ -21,6 +21,11 @@ from onnx_spatial.graph import output as writing
 @click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
 @click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
+@click.option(
+    "--raise-ir-version",
+    is_flag=True,
+    help="With --mode function: raise an IR version that is older than local functions to 8.",
+)
 @click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
 @click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
@@ -50,6 +55,7 @@ def convert(
     dry_run: bool,
     mode: str,
     inline: bool,
+    raise_ir_version: bool,
     no_fuse: bool,
     no_verify: bool,
     tune: bool,
@@ -100,6 +106,7 @@ def convert(
                 mode=mode,
                 inline=inline,
                 fuse=not no_fuse,
+                raise_ir_version=raise_ir_version,
                 max_rank=max_rank,
                 strategy=strategy,
                 verify=not no_verify,

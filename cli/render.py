@@ -165,6 +165,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     else:
         converted = [site for site in found if site.converted]
         console.print(f"{model}: {_done(converted)}", soft_wrap=True)
+        for versions in result.touched.get("ir_version", ()):
+            console.print(f"raised the IR version: {versions}")
         if verbose or len(converted) < len(found):
             sites(console, found, verbose=verbose)
     if result.verification is not None:

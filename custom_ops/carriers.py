@@ -11,7 +11,8 @@
 
 onnxruntime-extensions aborts the process on a 16-bit float, and on a string that is no UTF-8; it cuts
 strings at a zero byte. A detour by Cast to float32 would quieten signalling NaNs; positions keep
-every bit of anything, for two more integer tensors of the same shape.
+every bit of anything, for two more integer tensors of the same shape. So does data of unknown type,
+if nothing is padded; where something is, it is taken to be numbers.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def choose(request: Request) -> Carrier:
         ConversionError: there is none.
     """
     types = request.element_types
+    if not types and not _may_pad(request.call) and request.opset >= _RANGE:
+        return Positions(None)  # behind a foreign operator: strings, perhaps
     if types <= set(DIRECT):
         return Direct()
     names = ", ".join(sorted(dtype_name(t) for t in types))

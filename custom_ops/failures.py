@@ -27,21 +27,35 @@ _SHAPE = re.compile(r"Input shape:\s*\{([0-9,]+)\}")
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed operator: where it stands, in words, and the exception."""
+    """One failed operator, in words: another copy of this package may have to raise it.
+
+    Attributes:
+        site: where it stands.
+        kind: "rule" (an OperatorError), or the name of another exception.
+        text: what that said.
+    """
 
     site: str
-    error: BaseException
+    kind: str
+    text: str
 
-    def exception(self) -> BaseException:
-        """What to raise for it; it names the node."""
-        if isinstance(self.error, KeyboardInterrupt):
-            return self.error
-        if isinstance(self.error, MemoryError):
-            detail = str(self.error) or "out of memory"
-            return MemoryError(f"{self.site}: {detail}")
-        if isinstance(self.error, OperatorError):
-            return OperatorError(f"{self.site}: {self.error}")
-        return OperatorError(f"{self.site}: {type(self.error).__name__}: {self.error}")
+    @classmethod
+    def of(cls, site: str, error: BaseException) -> Failure:
+        """A failure in words; the exception itself would keep the arrays of the run."""
+        known = (KeyboardInterrupt, MemoryError)  # or of a class that is derived from one
+        kind = next((c.__name__ for c in known if isinstance(error, c)), type(error).__name__)
+        return cls(site, "rule" if isinstance(error, OperatorError) else kind, str(error))
+
+
+def exception(failure: Failure) -> BaseException:
+    """What to raise for a failure; it names the node."""
+    if failure.kind == "KeyboardInterrupt":
+        return KeyboardInterrupt(*filter(None, [failure.text]))
+    if failure.kind == "MemoryError":
+        return MemoryError(f"{failure.site}: {failure.text or 'out of memory'}")
+    if failure.kind == "rule":
+        return OperatorError(f"{failure.site}: {failure.text}")
+    return OperatorError(f"{failure.site}: {failure.kind}: {failure.text}")
 
 
 class Failures:
@@ -58,8 +72,7 @@ class Failures:
 
     def keep(self, site: str, error: BaseException) -> int:
         """Keep a failure; its number."""
-        # Its frames hold the arrays of the run.
-        failure = Failure(site, error.with_traceback(None))
+        failure = Failure.of(site, error)
         with self._lock:
             number = next(self._numbers) % _LARGEST + 1
             self._failures[number] = failure

@@ -30,42 +30,45 @@ _SIGNALS = tuple(
     if hasattr(signal, name)
 )
 
-_pending: list[int] = []
-_ctrl_c_ends_the_run = False
 _main = threading.main_thread()
 
 
-def pending() -> bool:
-    """Whether the run in work has been interrupted and will end in KeyboardInterrupt."""
-    if not _pending or threading.current_thread() is not _main:
-        return False
-    return _ctrl_c_ends_the_run and signal.SIGINT in _pending
+class Signals:
+    """The signals of a process that arrived during a run."""
 
+    def __init__(self) -> None:
+        self._pending: list[int] = []
+        self._ctrl_c_ends_the_run = False
 
-@contextmanager
-def held() -> Iterator[None]:
-    """Keep signals until the block is left, on the main thread; elsewhere Python handles none."""
-    if threading.current_thread() is not _main:
-        yield
-        return
-    global _ctrl_c_ends_the_run
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    previous = {n: h for n, h in handlers.items() if callable(h) and h is not _keep}
-    if signal.SIGINT in previous:
-        _ctrl_c_ends_the_run = previous[signal.SIGINT] is signal.default_int_handler
-    for number in previous:
-        signal.signal(number, _keep)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        if previous:
-            arrived = list(dict.fromkeys(_pending))
-            _pending.clear()
-            for number in arrived:
-                signal.raise_signal(number)
+    def pending(self) -> bool:
+        """Whether the run in work has been interrupted and will end in KeyboardInterrupt."""
+        if not self._pending or threading.current_thread() is not _main:
+            return False
+        return self._ctrl_c_ends_the_run and signal.SIGINT in self._pending
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep signals until the block is left, on the main thread; elsewhere Python handles none."""
+        if threading.current_thread() is not _main:
+            yield
+            return
+        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        # Bound methods of one object are equal, and never the same object.
+        previous = {n: h for n, h in handlers.items() if callable(h) and h != self._keep}
+        if signal.SIGINT in previous:
+            self._ctrl_c_ends_the_run = previous[signal.SIGINT] is signal.default_int_handler
+        for number in previous:
+            signal.signal(number, self._keep)
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            if previous:
+                arrived = list(dict.fromkeys(self._pending))
+                self._pending.clear()
+                for number in arrived:
+                    signal.raise_signal(number)
 
-def _keep(number: int, frame: FrameType | None) -> None:
-    _pending.append(number)
+    def _keep(self, number: int, frame: FrameType | None) -> None:
+        self._pending.append(number)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.custom_ops import interrupts
 from onnx_spatial.custom_ops.failures import Failures, answer
+from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.memory import empty
 from onnx_spatial.dialects.prepared import BLOCKS, PATCHES, check_batch_entry, from_json
 from onnx_spatial.errors import OperatorError
@@ -61,9 +61,6 @@ class Watch:
         return self._runs > 0
 
 
-watch = Watch()
-
-
 class Result(np.ndarray[Any, np.dtype[Any]]):
     """An array that onnxruntime-extensions takes as it is.
 
@@ -80,18 +77,20 @@ class Result(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray)
 
 
-def bodies(failures: Failures, *, raw: bool) -> dict[str, Body]:
+def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> dict[str, Body]:
     """What to run for each operator of the domain.
 
     Args:
         failures: where to keep what goes wrong.
+        watch: tells whether somebody will raise that.
+        signals: tell whether the run has been interrupted.
         raw: whether onnxruntime-extensions takes a `Result`; a plain array otherwise.
     """
 
     def guarded(compute: Callable[..., Array]) -> Body:
         def body(x: Array, *parameters: Array, site: str, **attributes: Any) -> Array:
             try:
-                if interrupts.pending():
+                if signals.pending():
                     raise KeyboardInterrupt
                 result = compute(x, *parameters, **attributes)
             except BaseException as error:

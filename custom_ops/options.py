@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import onnx
 import onnxruntime as ort
@@ -60,6 +61,41 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
     return copy
 
 
+def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
+    """Whether options bring external data in memory, which no copy of them would do.
+
+    They hold initializers by name if no session of another model can be made with them, and a file
+    if a tensor can be read from it in a session that knows no folder.
+
+    Args:
+        options: the program's own.
+        locations: files that hold external data of the model.
+    """
+    names = list(locations)
+    if not names:
+        return False
+    with _lock:
+        profiling, target = options.enable_profiling, options.optimized_model_filepath
+        severity = options.log_severity_level
+        options.enable_profiling, options.optimized_model_filepath = False, ""
+        options.log_severity_level = 4
+        try:
+            return not _loads(_identity(), options) or any(
+                _loads(_reading(name), options) for name in names
+            )
+        finally:
+            options.enable_profiling, options.optimized_model_filepath = profiling, target
+            options.log_severity_level = severity
+
+
+def _loads(model: bytes, options: ort.SessionOptions) -> bool:
+    try:
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except Exception:  # of onnxruntime's own types
+        return False
+    return True
+
+
 def entry(options: ort.SessionOptions | None, key: str) -> str:
     """A config entry of the options; empty if there is none."""
     if options is None:
@@ -75,6 +111,20 @@ def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
         return True
     local = {f.domain for f in model.functions}
     return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
+
+
+def _reading(location: str) -> bytes:
+    """A model that gives the first byte of a file."""
+    tensor = onnx.TensorProto(name="x", data_type=TensorProto.UINT8, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", "1")):
+        tensor.external_data.add(key=key, value=value)
+    output = helper.make_tensor_value_info("y", TensorProto.UINT8, [1])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "reading", [], [output], [tensor])
+    imports = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
+    return bytes(model.SerializeToString())
 
 
 def _identity() -> bytes:

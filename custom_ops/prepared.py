@@ -79,7 +79,7 @@ def write(request: Request, finding: Finding) -> Lowered:
     if request.opset < MIN_OPSET:
         raise ConversionError(
             f"the model's opset is {request.opset}; Python operators need {MIN_OPSET} or newer "
-            "(raise it with onnx.version_converter)"
+            "(export the model again with a newer opset)"
         )
     node = finding.node
     site = f"{node.op_type} {walk.label(node)!r} in {finding.place}"

@@ -2,13 +2,16 @@
 
 What onnxruntime-extensions registers is registered for good. The same operator twice makes every
 later session fail, and one more operator in a domain that is in use is a use after free. So there is
-one private domain with a fixed set of operators, and a mark on onnxruntime-extensions itself: a
-second copy of this package, or this module loaded anew, finds it and uses the first one's operators.
+one private domain with a fixed set of operators. They, and all that they share with those who run
+them, are kept on onnxruntime-extensions itself: a second copy of this package, or this module loaded
+anew, uses the first one's operators, and raises what went wrong in them as exceptions of its own.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 import weakref
 from types import ModuleType, SimpleNamespace
@@ -21,7 +24,8 @@ from onnx import TensorProto, helper
 
 from onnx_spatial.custom_ops import operators
 from onnx_spatial.custom_ops.carriers import DIRECT
-from onnx_spatial.custom_ops.failures import Failures
+from onnx_spatial.custom_ops.failures import Failures, exception
+from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.dialects.prepared import (
     BATCH_ENTRY,
     BLOCKS,
@@ -33,10 +37,12 @@ from onnx_spatial.dialects.prepared import (
 )
 from onnx_spatial.errors import UsageError
 
-#: Attribute of the module onnxruntime_extensions under which the process keeps its registration.
+#: Attribute of the module onnxruntime_extensions under which the process keeps its registration,
+#: and of onnxruntime.SessionOptions for the modules of onnxruntime_extensions.
 _MARK = "_onnx_spatial_operators"
+_LIBRARY = "onnxruntime_extensions"
 #: Of what is kept there: raised when it changes, so that unlike copies do not meet.
-_PROTOCOL = 1
+_PROTOCOL = 2
 
 #: onnxruntime-extensions sets this when it is imported: every child process of the program would
 #: parse its models with protobuf's slow implementation.
@@ -52,6 +58,9 @@ def extensions() -> ModuleType:
     Raises:
         UsageError: it is not installed.
     """
+    if _LIBRARY not in sys.modules:
+        # Imported anew it would register its own operators again: no session could be made any more.
+        sys.modules.update(ort.SessionOptions.__dict__.get(_MARK, {}))
     before = os.environ.get(_LEAKED)
     try:
         import onnxruntime_extensions
@@ -90,12 +99,12 @@ def register(sess_options: ort.SessionOptions) -> None:
             before ours were there.
     """
     library = extensions()
-    state = _state(library)
-    with state.lock:
-        if _known(state, sess_options):
+    found = state()
+    with found.lock:
+        if _known(found, sess_options):
             return
-        was_ready = state.ready
-        _register_operators(library, state)
+        was_ready = found.ready
+        _register_operators(library, found)
         if was_ready and _loads(sess_options, _own_probe()):
             pass  # the program registered the library on its own
         elif _loads(sess_options, _foreign_probe()):
@@ -106,17 +115,17 @@ def register(sess_options: ort.SessionOptions) -> None:
             )
         else:
             sess_options.register_custom_ops_library(library.get_library_path())
-        _remember(state, sess_options)
+        _remember(found, sess_options)
 
 
 def register_fresh(sess_options: ort.SessionOptions) -> None:
     """`register` for options that are known to hold no operators yet."""
     library = extensions()
-    state = _state(library)
-    with state.lock:
-        _register_operators(library, state)
+    found = state()
+    with found.lock:
+        _register_operators(library, found)
         sess_options.register_custom_ops_library(library.get_library_path())
-        _remember(state, sess_options)
+        _remember(found, sess_options)
 
 
 def explain(error: BaseException | str) -> BaseException | None:
@@ -131,36 +140,48 @@ def explain(error: BaseException | str) -> BaseException | None:
     """
     if not available():
         return None
-    failure = _state(extensions()).failures.take(str(error))
-    return None if failure is None else failure.exception()
+    failure = state().failures.take(str(error))
+    return None if failure is None else exception(failure)
 
 
-def _state(library: ModuleType) -> Any:
+def state() -> Any:
+    """What all copies of this package in a process share: operators, failures, runs, signals.
+
+    Raises:
+        UsageError: onnxruntime-extensions is not installed, or another version of this package was
+            there first.
+    """
+    library = extensions()
     fresh = SimpleNamespace(
         protocol=_PROTOCOL,
         version=VERSION,
         lock=threading.RLock(),
         ready=False,
         failures=Failures(),
+        watch=operators.Watch(),
+        signals=Signals(),
         options={},
         operators=[],
     )
-    state = library.__dict__.setdefault(_MARK, fresh)
-    if state is fresh and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _after_fork(fresh))
-    if (state.protocol, state.version) != (_PROTOCOL, VERSION):
+    found = library.__dict__.setdefault(_MARK, fresh)
+    if found is fresh:
+        modules = {n: m for n, m in sys.modules.items() if n.split(".")[0] == _LIBRARY}
+        setattr(ort.SessionOptions, _MARK, modules)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_after_fork, fresh))
+    if (found.protocol, found.version) != (_PROTOCOL, VERSION):
         raise UsageError(
             "another version of onnx-spatial has registered its operators in this process, and "
             "onnxruntime cannot be told of others; use one version per process"
         )
-    return state
+    return found
 
 
 def _after_fork(state: Any) -> None:
     """Locks that other threads of the parent held would never be released here."""
     state.lock = threading.RLock()
     state.failures.after_fork()
-    operators.watch.after_fork()
+    state.watch.after_fork()
 
 
 def _known(state: Any, options: ort.SessionOptions) -> bool:
@@ -196,7 +217,8 @@ def _register_operators(library: ModuleType, state: Any) -> None:
         PATCHES: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}),
     }
     state.raw = _takes_results(library)
-    for name, body in operators.bodies(state.failures, raw=state.raw).items():
+    bodies = operators.bodies(state.failures, state.watch, state.signals, raw=state.raw)
+    for name, body in bodies.items():
         parameters, attributes = signatures[name]
         for element_type in DIRECT:
             kind = types[element_type]

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnx_spatial.custom_ops import interrupts
-from onnx_spatial.custom_ops.operators import watch
-from onnx_spatial.custom_ops.registration import explain
+from onnx_spatial.custom_ops import registration
 
 
 @contextmanager
@@ -25,15 +23,16 @@ def raising() -> Iterator[None]:
         OperatorError: an operator was asked for what it cannot do; the message names the node.
         MemoryError, KeyboardInterrupt: likewise.
     """
-    watch.begin()
+    state = registration.state()
+    state.watch.begin()
     try:
-        with interrupts.held():
+        with state.signals.held():
             try:
                 yield
             except Exception as error:
-                reason = explain(error)
+                reason = registration.explain(error)
                 if reason is None:
                     raise
                 raise reason from None
     finally:
-        watch.end()
+        state.watch.end()

@@ -27,7 +27,9 @@ from onnx_spatial.errors import (
     UsageError,
     VerificationError,
 )
+from onnx_spatial.plan import WRITERS as _WRITERS
 from onnx_spatial.plan import Site
+from onnx_spatial.plan import Writer as _Writer
 from onnx_spatial.verify import Verification, verify
 from onnx_spatial.verify.sessions import EXTENSIONS as _EXTENSIONS
 from onnx_spatial.verify.sessions import Extension as _Extension
@@ -94,5 +96,12 @@ def _raising() -> AbstractContextManager[None]:
     return raising()
 
 
-# Verification stands below the custom operators and runs prepared models all the same.
+def _writer() -> _Writer:
+    from onnx_spatial.custom_ops import prepared
+
+    return prepared.write
+
+
+# Conversion and verification stand below the custom operators, and write and run prepared models.
+_WRITERS["custom-op"] = _writer
 _EXTENSIONS[_PREPARED] = _Extension(_register, _raising)

@@ -16,7 +16,7 @@ from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.graph import files
 from onnx_spatial.graph import output as writing
 from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.plan import Choose, Plan, Site, Writer, freeze, make_plan, refusals
+from onnx_spatial.plan import WRITERS, Choose, Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.timing import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verify import Verification
 from onnx_spatial.verify import verify as run_verification
@@ -68,8 +68,8 @@ class Conversion:
         touched: what differs from the original: nodes_replaced (the operators, each followed by the
             nodes that it absorbed), nodes_added, initializers_added,
             value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed. With mode "function" the nodes replaced are the same nodes, which
-            now call functions.
+            opset_imports_removed; ir_version ("7 -> 8") if that was raised. With mode "function" the
+            nodes replaced are the same nodes, which now call functions.
         output: the file that was written, if any.
         backup: where the original of a conversion in place is kept, if it is.
     """
@@ -133,13 +133,14 @@ def inspect(
 
 
 def convert(
-    model: files.Model,
+    model: files.Model | files.Source,
     output: str | os.PathLike[str] | None = None,
     *,
     mode: str = "lower",
     inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
+    raise_ir_version: bool = False,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -158,7 +159,8 @@ def convert(
     """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
 
     Args:
-        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
+            Files of external data may be missing where the result is neither verified nor written.
         output: where to write the result, atomically and only if all went well; None writes nothing.
         mode: "lower", "function" (the operators stay, and local functions say what they mean) or
             "custom-op" (the form that `custom_ops.register` runs).
@@ -166,6 +168,8 @@ def convert(
         fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
             of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
         max_rank: largest rank that new tensors may have.
+        raise_ir_version: in mode "function", give a model that is older than local functions the
+            first IR version that has them, 8.
         verify: compare the result with the original by running both.
         seed: of the data that verification uses.
         static: sizes for symbolic dims, by name; they are fixed in the result.
@@ -198,7 +202,7 @@ def convert(
     if mode not in MODES:
         raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     _check_strategy(strategy)
-    source = read_source(model, static)
+    source = read_source(model, static, data=verify or in_place or output is not None)
     target = _target(source, output, in_place=in_place)
     choose = None
     if tune:
@@ -215,7 +219,18 @@ def convert(
         ).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("a cache and threads for tuning want tune as well")
-    plan = _plan(source, domains, max_rank, strategy, progress, mode, inline, choose, fuse)
+    plan = _plan(
+        source,
+        domains,
+        max_rank,
+        strategy,
+        progress,
+        mode,
+        inline,
+        choose,
+        fuse,
+        raise_ir_version=raise_ir_version,
+    )
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -313,14 +328,21 @@ def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
     return Cache(given)
 
 
-def read_source(model: files.Model, static: Mapping[str, int] | None) -> files.Source:
+def read_source(
+    model: files.Model | files.Source, static: Mapping[str, int] | None, *, data: bool = True
+) -> files.Source:
     """The model, with symbolic dims fixed where sizes are given for them.
+
+    Args:
+        model: the model.
+        static: the sizes, by name.
+        data: whether the files of its external data must be there.
 
     Raises:
         ModelFileError: it cannot be read.
         UsageError: it has no dim of that name.
     """
-    source = files.read(model)
+    source = files.read(model, data=data)
     return source.holding(freeze(source.proto, static)) if static else source
 
 
@@ -334,12 +356,9 @@ def _plan(
     inline: bool = False,
     choose: Choose | None = None,
     fuse: bool = True,
+    *,
+    raise_ir_version: bool = False,
 ) -> Plan:
-    write: Writer | None = None
-    if mode == "custom-op" and not inline:
-        from onnx_spatial.custom_ops import prepared
-
-        write = prepared.write
     return make_plan(
         source.proto,
         mode=mode,
@@ -349,9 +368,10 @@ def _plan(
         strategy=strategy,
         choose=choose,
         fuse=fuse,
+        raise_ir_version=raise_ir_version,
         folder=source.folder,
         progress=progress,
-        write=write,
+        write=WRITERS[mode]() if mode in WRITERS and not inline else None,
     )
 
 

@@ -126,7 +126,8 @@ def _edit(
     if padded and opset < _PAD_OPSET:
         raise OperatorError(
             f"its pads depend on sizes that only the run knows, and a Pad that computes them needs "
-            f"opset {_PAD_OPSET}, not {opset} (raise it with onnx.version_converter)"
+            f"opset {_PAD_OPSET}, not {opset} (fix them with --static, or export the model again with "
+            "a newer opset)"
         )
     made = insert.Inserted((), ())
     if padded:

@@ -45,6 +45,8 @@ _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
 
+#: How modes are written that a row above this one knows: import it and return its writer.
+WRITERS: dict[str, Callable[[], Writer]] = {}
 
 #: Chooses a lowering. Raises ConversionError where there is none.
 Choose = Callable[[Request, Finding], Lowered]
@@ -81,6 +83,7 @@ def make_plan(
     strategy: str | None = None,
     choose: Choose | None = None,
     fuse: bool = True,
+    raise_ir_version: bool = False,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -96,6 +99,7 @@ def make_plan(
         strategy: force this lowering wherever it applies.
         choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
         fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
+        raise_ir_version: in mode "function", raise the IR version of a model that is too old.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
@@ -106,7 +110,9 @@ def make_plan(
         before = undone(proto, groups_too=mode != "custom-op")
         findings = facts.find(before.model, before.domains.union(domains), folder)
         if mode == "function" and not inline:
-            plan = _with_functions(proto, before, findings, max_rank, strategy)
+            plan = _with_functions(
+                proto, before, findings, max_rank, strategy, raise_ir_version=raise_ir_version
+            )
             return _legal(plan, proto, before, findings, folder)
 
         def lower(request: Request, finding: Finding) -> Lowered:
@@ -173,6 +179,8 @@ def _with_functions(
     findings: list[Finding],
     max_rank: int | None,
     strategy: str | None,
+    *,
+    raise_ir_version: bool,
 ) -> Plan:
     todo = (f for f in findings if f.known_domain and f.index not in before.functions)
     # Dead functions may hold operators that only their callers could complete: they are left.
@@ -181,7 +189,14 @@ def _with_functions(
     model = onnx.ModelProto()
     model.CopyFrom(before.model)
     opset = _default_opset(given)
-    attached = attach(model, findings, opset=opset, strategy=strategy, max_rank=max_rank)
+    attached = attach(
+        model,
+        findings,
+        opset=opset,
+        strategy=strategy,
+        max_rank=max_rank,
+        raise_ir_version=raise_ir_version,
+    )
     plan = Plan([])
     for finding in findings:
         found = attached.get(finding.index)

@@ -91,6 +91,11 @@ class Site:
         return self.strategy is not None
 
     @property
+    def unknown_domain(self) -> bool:
+        """Whether it is left because its domain is not known to hold these operators."""
+        return self.action == "leave" and self.reason == _unknown(self.domain)
+
+    @property
     def left_over(self) -> bool:
         """Whether nothing stands in its place although it is not in the form asked for."""
         return self.action == "leave" and self.reason != PREPARED
@@ -112,9 +117,7 @@ def left(finding: Finding, *, done: str | None = None, function: str | None = No
     """
     domain = finding.node.domain
     if not finding.known_domain:
-        reason: str | None = (
-            f"domain {domain!r} is not known to hold this operator; accept it with --domain {domain}"
-        )
+        reason: str | None = _unknown(domain)
     elif done is not None:
         reason = done
     elif finding.error is not None and finding.dead:
@@ -122,6 +125,10 @@ def left(finding: Finding, *, done: str | None = None, function: str | None = No
     else:
         return _site(finding, "refuse", finding.error, function=function)
     return _site(finding, "leave", reason, function=function)
+
+
+def _unknown(domain: str) -> str:
+    return f"domain {domain!r} is not known to hold this operator; accept it with --domain {domain}"
 
 
 def converted(

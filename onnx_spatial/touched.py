@@ -42,7 +42,7 @@ def renew_and_list(
     Returns:
         nodes_replaced, nodes_changed (they keep their names), nodes_removed, nodes_added,
         initializers_added, value_info_changed, functions_added, functions_removed,
-        opset_imports_added, opset_imports_removed.
+        opset_imports_added, opset_imports_removed; and ir_version ("7 -> 8") if that was raised.
     """
     values = {name for _, _, node in walk.nodes(given) for name in node.output}
     before = {t.name for _, g in walk.graphs(given) for t in getattr(g, "initializer", ())}
@@ -61,7 +61,9 @@ def renew_and_list(
     replaced = [
         label for f in findings for label in (walk.label(f.node), *absorbed.get(f.index, ()))
     ]
+    raised = given.ir_version != converted.ir_version
     return {
+        **({"ir_version": [f"{given.ir_version} -> {converted.ir_version}"]} if raised else {}),
         "nodes_replaced": replaced,
         "nodes_changed": [n.name for n in ours if n.name in named],
         "nodes_removed": _gone(given, converted, replaced),

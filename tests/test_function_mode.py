@@ -397,9 +397,30 @@ def test_functions_are_refused_before_ir_version_8(ir_version):
         onnx_spatial.convert(made, mode="function")
     assert str(caught.value).endswith(
         f"the model's IR version is {ir_version}; local functions need 8 or newer "
-        "(raise ir_version, or use mode 'lower')"
+        "(raise it with --raise-ir-version, or use mode 'lower')"
     )
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("ir_version", [3, 4, 7, 8, 9])
+def test_an_old_ir_version_is_raised_if_that_is_asked_for(ir_version):
+    made = model(ONE, ir=ir_version, opset=11)
+    if ir_version < 4:  # where every initializer is an input
+        for tensor in made.graph.initializer:
+            made.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    done = onnx_spatial.convert(made, mode="function", raise_ir_version=True)
+    assert done.verification
+    assert done.model.ir_version == max(ir_version, 8)
+    assert [v.name for v in done.model.graph.input] == ["x"]
+    raised = [f"{ir_version} -> 8"] if ir_version < 8 else None
+    assert done.to_dict()["touched"].get("ir_version") == raised
+    lower = onnx_spatial.convert(made, raise_ir_version=True)  # which needs no other
+    assert lower.model.ir_version == ir_version
+    session = onnx_spatial.InferenceSession(made, mode="function")
+    (y,) = session.run(None, {"x": image(2, 4, 4, 3)})
+    assert y.shape == (8, 2, 2, 3)
 
 
 # Options

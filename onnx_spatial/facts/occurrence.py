@@ -18,12 +18,21 @@ from onnx_spatial.ops import Dim
 
 @dataclass
 class Occurrence:
-    """A node of ours in the inlined model."""
+    """A node of ours in the inlined model.
+
+    Attributes:
+        finding: the node.
+        node: what stands for it here.
+        scope: the values that can be seen here.
+        types: of its inputs, each time that they were inferred.
+        declared: element type that the model declares of its output.
+    """
 
     finding: Finding
     node: onnx.NodeProto
     scope: constants.Scope | None = None
     types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
+    declared: int | None = None
 
     def facts(self) -> NodeFacts:
         """What is known of the node here."""
@@ -70,9 +79,15 @@ class Occurrence:
         return seen
 
     def element_types(self) -> list[int]:
-        """ONNX element types of the data input that were seen, or at least declared."""
-        found = map(shapes.element_type, self._data_types())
-        return [t for t in found if t is not None]
+        """ONNX element types of the data input that were seen, or at least declared.
+
+        Behind an operator that onnx does not know nothing is: the output's type, which is the same,
+        may be declared all the same.
+        """
+        found = [t for t in map(shapes.element_type, self._data_types()) if t is not None]
+        if not found and self.declared is not None:
+            found = [self.declared]
+        return found
 
 
 def output_type(

@@ -107,11 +107,13 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
     copy.opset_import.append(onnx.helper.make_opsetid(shapes.DOMAIN, 1))
     inlined = _inline(copy)
     occurrences = []
-    for _, _, node in walk.nodes(inlined):
-        if node.domain == shapes.DOMAIN:
-            number = number_of(node)
-            occurrences.append(Occurrence(findings[number.i], node))
-            number.i = len(occurrences) - 1
+    for scope, graph in constants.scopes(inlined):
+        for node in graph.node:
+            if node.domain == shapes.DOMAIN:
+                number = number_of(node)
+                declared = shapes.element_type(scope.type(next(iter(node.output), "")))
+                occurrences.append(Occurrence(findings[number.i], node, declared=declared))
+                number.i = len(occurrences) - 1
     seen = {id(o.finding) for o in occurrences}
     symbols = shapes.symbols(copy)
     outputs = ranks.declared(inlined.graph)

@@ -46,8 +46,13 @@ def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def check(source: Source) -> None:
+def check(source: Source, *, files: bool = True) -> None:
     """Every external tensor must lie in a file of the model's folder that is long enough.
+
+    Args:
+        source: the model.
+        files: look at the files too. Who only rewrites the graph does without them: onnxruntime can
+            be given their contents in memory (`SessionOptions.add_external_initializers`).
 
     Raises:
         ModelFileError: one does not.
@@ -60,13 +65,6 @@ def check(source: Source) -> None:
             raise ModelFileError(
                 f"{source.name}: is damaged: where tensor {tensor.name!r} has its data is not UTF-8 text"
             )
-        if source.folder is None:
-            raise ModelFileError(
-                f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
-                "give the model as a path so that the file can be found"
-            )
-        if location not in sizes:
-            sizes[location] = _size_of(source, source.folder, tensor.name, location)
         try:
             offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
         except ValueError:
@@ -76,6 +74,15 @@ def check(source: Source) -> None:
                 f"{source.name}: tensor {tensor.name!r}: offset and length of its external data "
                 "must be integers, 0 or more"
             )
+        if not files:
+            continue
+        if source.folder is None:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
+                "give the model as a path so that the file can be found"
+            )
+        if location not in sizes:
+            sizes[location] = _size_of(source, source.folder, tensor.name, location)
         if offset + length > sizes[location]:
             if pointers.is_pointer_file(source.folder / location):
                 raise ModelFileError(f"{source.name}: external data {location!r} {pointers.REASON}")

@@ -28,13 +28,20 @@ __all__ = ["Model", "Source", "read", "resolved", "serialize"]
 _NO_MEMORY = "Arena alloc failed"
 
 
-def read(model: Model) -> Source:
+def read(model: Model | Source, *, data: bool = True) -> Source:
     """Parse a model given as path, bytes, ModelProto or onnx_ir.Model; nothing given is changed.
+
+    Args:
+        model: the model; one that was read before comes back after its external data was looked at.
+        data: whether the files of its external data must be there.
 
     Raises:
         ModelFileError: there is no such file, it is no ONNX model, or external data is missing.
         MemoryError: there is too little memory to parse it.
     """
+    if isinstance(model, Source):
+        external.check(model, files=data)
+        return model
     if isinstance(model, onnx.ModelProto):
         source = Source(model)
     elif isinstance(model, ir.Model):
@@ -52,7 +59,7 @@ def read(model: Model) -> Source:
         raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}")
     try:
         sound.check(source.proto, source.name)
-        external.check(source)
+        external.check(source, files=data)
     except UnicodeDecodeError:
         raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
     return source

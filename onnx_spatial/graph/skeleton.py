@@ -131,5 +131,5 @@ def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
     """The bytes of a small tensor; None where they cannot be read, which leaves it unknown."""
     try:
         return external.content(tensor, folder).tobytes()
-    except (OSError, ValueError, TypeError, OverflowError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None

@@ -43,8 +43,8 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
-#: Pad has taken its amounts as an input since opset 11; everything here is written that way.
-MIN_OPSET = 11
+#: Integers are computed with since opset 7, which is also the oldest that onnxruntime runs.
+MIN_OPSET = 7
 
 _COMPLEX = frozenset({TensorProto.COMPLEX64, TensorProto.COMPLEX128})
 #: Element types that standard operators have held since opset 9; bfloat16 since 13.
@@ -137,6 +137,11 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
     if ranking.fitting:
         first = ranking.fitting[0].strategy
         return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
+    if old := [reason for reason in ranking.reasons.values() if "need opset" in reason]:
+        raise ConversionError(
+            f"the model's opset is {request.opset}: {old[0]} (fix its sizes with --static, or export "
+            "the model again with a newer opset)"
+        )
     reasons = [f"{name}: {reason}" for name, reason in ranking.reasons.items()]
     raise ConversionError("no lowering fits: " + "; ".join(reasons))
 
@@ -210,6 +215,11 @@ def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lower
         output = candidate.build(request, emit)
     else:
         output = _between_transposes(candidate, request, emit)
+    if emit.slices_by_gather and TensorProto.STRING in request.element_types:
+        # onnxruntime's Gather takes only the first string of each row.
+        raise ConversionError(
+            "strings in slices that only the run knows, or with steps, need opset 10"
+        )
     if all(node.outputs[0] is not output for node in emit.nodes):
         # An input or a constant is no node's output; the operator's name needs one.
         output = emit.op("Identity", output)
@@ -261,8 +271,8 @@ def unsupported(request: Request) -> str | None:
     """What standard operators cannot hold at all, whatever the strategy."""
     if request.opset < MIN_OPSET:
         return (
-            f"the model's opset is {request.opset}; lowering needs {MIN_OPSET} or newer "
-            "(raise it with onnx.version_converter)"
+            f"the model's opset is {request.opset}; lowering needs {MIN_OPSET} or newer, and so does "
+            "onnxruntime (export the model again with a newer opset)"
         )
     if request.element_types & _COMPLEX:
         names = " and ".join(
@@ -277,7 +287,7 @@ def unsupported(request: Request) -> str | None:
         return f"element type {names} is not supported"
     if TensorProto.BFLOAT16 in request.element_types and request.opset < 13:
         return (
-            f"the model's opset is {request.opset}; bfloat16 needs 13 or newer "
-            "(raise it with onnx.version_converter)"
+            f"the model's opset is {request.opset}; bfloat16 needs 13 or newer (export the model "
+            "again with a newer opset)"
         )
     return None

@@ -99,7 +99,9 @@ def _to_space(r: Rearrangement, emit: Emitter, lead: Order, space: Order) -> ir.
     x = emit.reshape(x, [1, emit.mul(shape[1], block * block), r.sizes[rows], r.sizes[columns]])
     count = emit.elements_in(shape)
     work = prices.depth(count, count * x.itemsize, block, to_depth=False)
-    y = emit.op("DepthToSpace", x.value, blocksize=block, mode="DCR", work=work)
+    # DCR is what it did before there were modes, in opset 11.
+    mode = {"mode": "DCR"} if emit.opset >= 11 else {}
+    y = emit.op("DepthToSpace", x.value, blocksize=block, work=work, **mode)
     return r.finished(emit, emit.tensor(y, shape, x.itemsize))
 
 

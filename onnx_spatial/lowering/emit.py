@@ -5,6 +5,12 @@ known is folded here and now, so that static facts become constants and only wha
 computed at run time. Nothing that would be a no-op is written.
 
 Every node is priced as it is written (`prices`), with a guess for each size that is not known.
+
+Older opsets hold in attributes what newer ones take as inputs, and lack operators: what is known is
+written as they have it, what only the run knows by way of a Gather.
+
+    Slice             attributes, no steps, before opset 10      else Gather of the places
+    Range             since opset 11                             before that NonZero of ones, opset 9
 """
 
 from __future__ import annotations
@@ -32,6 +38,9 @@ INT64_MAX = 2**63 - 1
 #: Ranges up to this many elements are constants; longer ones are made at run time.
 _LARGEST_RANGE = 1 << 14
 
+
+#: Slice has taken its places as inputs since opset 10; Range came with 11, NonZero with 9.
+_SLICE_INPUTS, _RANGE, _NON_ZERO = 10, 11, 9
 
 #: What an unknown dim is taken to be where forms are compared.
 TYPICAL_DIM = 64
@@ -71,6 +80,7 @@ class Emitter:
         constants: values of constants, in order of first use, with a hint for their names.
         rank_limit: the largest rank that the target of the lowering admits; None for any.
         max_rank: the largest rank of any tensor handled so far.
+        slices_by_gather: whether a Gather stands in the place of a Slice that the opset lacks.
     """
 
     def __init__(self, opset: int, rank_limit: int | None = None) -> None:
@@ -79,6 +89,7 @@ class Emitter:
         self.nodes: list[ir.Node] = []
         self.constants: list[tuple[ir.Value, str]] = []
         self.max_rank = 0
+        self.slices_by_gather = False
         self._constant_of: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
         self._result_of: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
         self._work_of: dict[ir.Node, Work] = {}
@@ -367,6 +378,8 @@ class Emitter:
         steps: Sequence[int] | None = None,
     ) -> Tensor:
         """Slice to the dims `dims`; an end of INT64_MAX is the end of the axis."""
+        if self.opset < _SLICE_INPUTS:
+            return self._taken(x, axes, starts, ends, dims, steps)
         inputs = [self.vector(starts, "starts"), self.vector(ends, "ends"), self.ints(axes, "axes")]
         strided = steps is not None and any(step != 1 for step in steps)
         if strided:
@@ -379,6 +392,51 @@ class Emitter:
         single = by_axis[inner] != 1 and run == 1
         work = prices.take(count // max(run, 1), count * x.itemsize, strided=strided, single=single)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
+
+    def _taken(
+        self,
+        x: Tensor,
+        axes: Sequence[int],
+        starts: Sequence[Size],
+        ends: Sequence[Size],
+        dims: Sequence[Size],
+        steps: Sequence[int] | None,
+    ) -> Tensor:
+        """`slice` before opset 10: attributes where they serve, else a Gather of the places."""
+        literal: list[tuple[int, int, int]] = []
+        for axis, start, end, step in zip(
+            axes, starts, ends, steps or [1] * len(axes), strict=True
+        ):
+            known = isinstance(start, int) and start >= 0
+            if known and isinstance(end, int) and step == 1:
+                assert isinstance(start, int)
+                literal.append((axis, start, end))
+                continue
+            # What it must give is known: so many places, from `start` on.
+            first = start if not isinstance(start, int) or known else self.add(x.dims[axis], start)
+            count = dims[axis]
+            if isinstance(first, int) and isinstance(count, int) and count <= _LARGEST_RANGE:
+                places = self.ints([first + i * step for i in range(count)], "index")
+            else:
+                places = self.range(count, step)
+                if not same(first, 0):
+                    places = self.op("Add", places, self.size(first))
+            self.slices_by_gather = True
+            x = self.gather(x, places, [count], axis)
+        if not literal:
+            return self.tensor(x.value, dims, x.itemsize)
+        inner = max(axis for axis, _, _ in literal)
+        count, run = self.elements_in(dims), self.elements_in(dims[inner:])
+        work = prices.take(count // max(run, 1), count * x.itemsize, strided=False, single=False)
+        value = self.op(
+            "Slice",
+            x.value,
+            axes=[axis for axis, _, _ in literal],
+            starts=[start for _, start, _ in literal],
+            ends=[end for _, _, end in literal],
+            work=work,
+        )
+        return self.tensor(value, dims, x.itemsize)
 
     def split(self, x: Tensor, axis: int, parts: int) -> list[Tensor]:
         """Split into equal parts along `axis`; they may have one more axis, of size 1."""
@@ -421,6 +479,13 @@ class Emitter:
         """0, step, .. (count elements) as a 1-D int64 value."""
         if isinstance(count, int) and count <= _LARGEST_RANGE:
             return self.ints([i * step for i in range(count)], "index")
+        if self.opset < _RANGE:
+            if self.opset < _NON_ZERO:
+                raise ConversionError(f"places that only the run knows need opset {_NON_ZERO}")
+            one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
+            ones = self.op("ConstantOfShape", self.size(count), value=one)
+            places = self.op("Squeeze", self.op("NonZero", ones), axes=[0])
+            return places if step == 1 else self.op("Mul", places, self.ints([step], "step"))
         scalar = self.ints([], "scalar_shape")
         limit = self.op("Reshape", self.size(self.mul(count, step)), scalar)
         zero = self.constant(np.array(0, np.int64), "start")

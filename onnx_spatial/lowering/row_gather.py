@@ -22,6 +22,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.dialects import BlockCall, PatchCall
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import movement, separable_gather
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor
 from onnx_spatial.lowering.factoring import Stage
@@ -34,6 +35,9 @@ from onnx_spatial.ops.shapes import is_countable
 
 #: An index of this many entries (int32: 4 MiB) may be stored as it is where tables do not serve.
 _LARGEST_CONSTANT = 1 << 20
+
+#: GatherND came with this opset, and Gather counts from the end since then.
+_GATHER_ND = 11
 
 _ZERO_ROW = np.array(-1, np.int64)
 
@@ -56,6 +60,8 @@ class RowGather:
             return "the rank of the input is unknown"
         if len(request.element_types) > 1:
             return "the function is called with several element types"
+        if request.opset < _GATHER_ND and TensorProto.STRING in request.element_types:
+            return f"strings need GatherND, opset {_GATHER_ND}"
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
@@ -102,8 +108,15 @@ class RowGather:
                 return _summed(emit, tables, size, wide=strings), shape
             if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
                 numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
-                index = operator(numbers, pad_value=-1).astype(np.int64 if strings else np.int32)
+                # Gather counts from the end since opset 11.
+                zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
+                index = operator(numbers, pad_value=zero_row)
+                index = index.astype(np.int64 if strings else np.int32)
                 return emit.constant(index.reshape(-1), "rows"), shape
+        if request.opset < _GATHER_ND and _pads(request):
+            raise ConversionError(
+                f"rows of zeros need opset {_GATHER_ND}, where Gather counts from the end"
+            )
         count = emit.product(dims)
         rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
         if isinstance(call, BlockCall):

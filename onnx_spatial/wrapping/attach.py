@@ -57,6 +57,7 @@ def attach(
     opset: int,
     strategy: str | None = None,
     max_rank: int | None = None,
+    raise_ir_version: bool = False,
 ) -> dict[int, Attached]:
     """Add the functions and let the nodes of `findings` call them; `model` is changed in place.
 
@@ -68,6 +69,7 @@ def attach(
         opset: version of the default domain where it is not imported.
         strategy: lower with this strategy wherever it applies.
         max_rank: largest rank of any tensor in the bodies.
+        raise_ir_version: give an older model the first IR version that has local functions.
 
     Returns:
         What stands for each site, by `Finding.index`.
@@ -77,7 +79,8 @@ def attach(
         if finding.call is None:
             continue
         try:
-            _check_ir_version(model)
+            if not raise_ir_version:
+                _check_ir_version(model)
             wanted = Wanted(
                 finding.call, finding.facts, finding.element_types, finding.opset or opset
             )
@@ -88,14 +91,30 @@ def attach(
             finding.error = str(error)
     own = [_Site(f, w, b) for f, w, b in sites]
     _share(own, strategy, max_rank)
+    if own and model.ir_version < MIN_IR_VERSION:
+        _raise_ir_version(model)
     return _add(model, own)
+
+
+def _raise_ir_version(model: onnx.ModelProto) -> None:
+    """Give a model the first IR version that has local functions; it means the same there.
+
+    Before IR version 4 initializers were inputs as well, which nobody could feed; since then such
+    an input could be fed.
+    """
+    if model.ir_version < 4:
+        stored = {tensor.name for tensor in model.graph.initializer}
+        for index in reversed(range(len(model.graph.input))):
+            if model.graph.input[index].name in stored:
+                del model.graph.input[index]
+    model.ir_version = MIN_IR_VERSION
 
 
 def _check_ir_version(model: onnx.ModelProto) -> None:
     if model.ir_version < MIN_IR_VERSION:
         raise ConversionError(
             f"the model's IR version is {model.ir_version}; local functions need "
-            f"{MIN_IR_VERSION} or newer (raise ir_version, or use mode 'lower')"
+            f"{MIN_IR_VERSION} or newer (raise it with --raise-ir-version, or use mode 'lower')"
         )
 
 

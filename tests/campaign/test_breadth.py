@@ -31,8 +31,8 @@ def try_out(corner: Corner) -> int:
     model = corner.model()
     if corner.dtype == "bfloat16" and corner.opset < 13:
         needs = (
-            f"the model's opset is {corner.opset}; bfloat16 needs 13 or newer "
-            "(raise it with onnx.version_converter)"
+            f"the model's opset is {corner.opset}; bfloat16 needs 13 or newer (export the model "
+            "again with a newer opset)"
         )
         assert {site.reason for site in plan(model).refused()} == {needs}
         return 0

@@ -80,3 +80,18 @@ def test_an_old_ir_version_is_refused_in_one_line(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert "IR version is 7; local functions need 8 or newer" in line
     assert not out.exists()
+
+
+def test_an_old_ir_version_is_raised_and_said(tmp_path, capsys):
+    made = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["" : 13, "com.microsoft" : 1]>
+        g (float[2,4,4,3] x) => (float[8,2,2,3] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            [site] y = com.microsoft.SpaceToBatchND(x, block, none)
+        }""")
+    onnx.save(made, tmp_path / "old.onnx")
+    command = ["convert", str(tmp_path / "old.onnx"), "-o", str(tmp_path / "new.onnx")]
+    assert run([*command, "--mode", "function"]) == 3
+    assert "--raise-ir-version" in capsys.readouterr().err
+    assert run([*command, "--mode", "function", "--raise-ir-version"]) == 0
+    assert "raised the IR version: 7 -> 8" in capsys.readouterr().out
+    assert onnx.load(tmp_path / "new.onnx").ir_version == 8

@@ -1,0 +1,347 @@
+"""What `InferenceSession` takes beside onnxruntime's arguments, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import running
+import sessions
+from building import one_node
+from definitions import space_to_batch
+from onnx import helper, numpy_helper, parser
+
+import onnx_spatial
+from onnx_spatial import InferenceSession, UsageError, VerificationError
+from onnx_spatial.custom_ops import model_cache
+from onnx_spatial.custom_ops import session as module
+
+X = np.arange(2 * 8 * 8 * 3, dtype=np.float32).reshape(2, 8, 8, 3)
+EXPECTED = space_to_batch(X, [2, 2], [(0, 0), (0, 0)])
+
+MODES = [
+    "lower",
+    "function",
+    pytest.param("custom-op", marks=pytest.mark.skipif(
+        not onnx_spatial.custom_ops.available(), reason="needs onnxruntime-extensions")),
+]  # fmt: skip
+
+DILATED = """
+<ir_version: 8, opset_import: ["" : 13]>
+g (float[N, 8, 8, 1] x) => (float[N, a, b, 1] y)
+<int64[2] block = {2, 2}, int64[2, 2] none = {0, 0, 0, 0}, float[1, 1, 3, 3] w = {1,2,3,4,5,6,7,8,9},
+ int64[2, 2] pads = {2, 2, 2, 2}>
+{
+    s = SpaceToBatchND (x, block, pads)
+    t = Transpose <perm = [0, 3, 1, 2]> (s)
+    c = Conv (t, w)
+    u = Transpose <perm = [0, 2, 3, 1]> (c)
+    y = BatchToSpaceND (u, block, none)
+}
+"""
+
+
+def spatial(**options: object) -> onnx.ModelProto:
+    return one_node("SpaceToBatchND", (X, np.array([2, 2]), np.zeros((2, 2), int)), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("mod", "mode"),
+        ("fused", "fuse"),
+        ("provider", "providers"),
+        ("disabled_optimizer", "disabled_optimizers"),
+        ("session_options", "sess_options"),
+        ("zzz", None),
+    ],
+)
+def test_unknown_names_are_refused(name, meant):
+    with pytest.raises(TypeError, match=f"argument {name!r}") as caught:
+        InferenceSession(spatial(), **{name: None})
+    assert ("did you mean" in str(caught.value)) == (meant is not None)
+    assert meant is None or repr(meant) in str(caught.value)
+
+
+def test_what_onnxruntime_takes_by_name_is_taken():
+    taken = {"disabled_optimizers": ["ConstantFolding"], "enable_fallback": 0}
+    session = InferenceSession(spatial(), None, **taken, read_config_from_model=0)
+    assert not session._enable_fallback
+    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
+
+
+def test_one_model_is_given_by_either_name():
+    for named in ({"model": spatial()}, {"path_or_bytes": spatial().SerializeToString()}):
+        assert running.same_bits(InferenceSession(**named).run(None, {"x": X})[0], EXPECTED)
+    for wrong in ({}, {"model": spatial(), "path_or_bytes": spatial()}):
+        with pytest.raises(TypeError, match="takes one model"):
+            InferenceSession(**wrong)
+
+
+def test_fuse_static_and_strategy_say_how_it_is_rewritten():
+    def types(**named: object) -> list[str]:
+        conversion = InferenceSession(parser.parse_model(DILATED), **named).conversion
+        return [node.op_type for node in conversion.model.graph.node]
+
+    assert len(types()) < len(types(fuse=False))
+    session = InferenceSession(parser.parse_model(DILATED), static={"N": 2}, strategy="slices")
+    assert session.get_inputs()[0].shape[0] == 2
+    slices = InferenceSession(parser.parse_model(DILATED), fuse=False, strategy="slices")
+    assert {s.strategy for s in slices.conversion.inspection.sites} == {"slices"}
+    x = X[..., :1]
+    (one,), (other,) = session.run(None, {"x": x}), slices.run(None, {"x": x})
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    for wrong in ({"static": {"M": 2}}, {"strategy": "magic"}):
+        with pytest.raises(UsageError):
+            InferenceSession(parser.parse_model(DILATED), **wrong)
+
+
+def test_static_holds_for_a_model_with_nothing_to_convert(tmp_path):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    session = InferenceSession(tmp_path / "model.onnx", static={"N": 3})
+    assert session.get_inputs()[0].shape == [3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_verify_proves_it_first(mode, monkeypatch):
+    session = InferenceSession(spatial(), mode=mode, verify=True)
+    assert session.conversion.verification
+    assert InferenceSession(spatial(), mode=mode).conversion.verification is None
+    found = session.conversion.verification
+
+    def fails(*_: object, **__: object) -> object:
+        found.status, found.sites_only = "failed", False
+        return found
+
+    monkeypatch.setattr("onnx_spatial.conversion.run_verification", fails)
+    with pytest.raises(VerificationError):
+        InferenceSession(spatial(), mode=mode, verify=True)
+
+
+# The cache
+
+
+@pytest.fixture
+def rewrites(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was rewritten, and not taken from the cache."""
+    done: list[object] = []
+    convert = module.convert
+
+    def counted(*given: object, **named: object) -> object:
+        done.append(given)
+        return convert(*given, **named)
+
+    monkeypatch.setattr(module, "convert", counted)
+    return done
+
+
+def large(folder: Path, scale: float = 1.0, *, external: bool = False) -> Path:
+    """y = spatial(x) + weight, whose weight is large: it stays in its file."""
+    model = spatial()
+    model.graph.node[0].output[0] = "moved"
+    model.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
+    weight = np.full((8, 64, 64, 3), scale, np.float32)[:, :4, :4].repeat(1, 0)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
+    spare = np.full(40000, scale, np.float32)  # what makes it large
+    model.graph.initializer.append(numpy_helper.from_array(spare, "spare"))
+    model.graph.node.append(helper.make_node("ReduceMax", ["spare"], ["z"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("z", 1, []))
+    folder.mkdir(exist_ok=True)
+    onnx.save(model, folder / "model.onnx", save_as_external_data=external, location="w.bin")
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["embedded", "external"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_is_rewritten_once(tmp_path, rewrites, mode, external):
+    cache = tmp_path / "new" / "cache"
+    path = large(tmp_path / "a", external=external)
+    for _ in range(3):
+        session = InferenceSession(path, mode=mode, cache=cache)
+        y, z = session.run(None, {"x": X})
+        assert running.same_bits(y, EXPECTED + 1) and z == 1
+    assert len(rewrites) == 1
+    assert session.conversion.changed  # done again when it is asked for
+    assert len(rewrites) == 2
+    moved = large(tmp_path / "b", external=external)  # the same files in another folder
+    path.unlink()
+    y, z = InferenceSession(moved, mode=mode, cache=cache).run(None, {"x": X})
+    assert running.same_bits(y, EXPECTED + 1) and z == 1
+    assert len(rewrites) == 2
+    assert sum(f.stat().st_size for f in cache.iterdir()) < 20_000  # the weights are not in there
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["embedded", "external"])
+def test_other_weights_options_and_versions_are_other_models(
+    tmp_path, rewrites, external, monkeypatch
+):
+    cache = tmp_path / "cache"
+    path = large(tmp_path / "a", external=external)
+    InferenceSession(path, cache=cache)
+    large(tmp_path / "a", 2.0, external=external)
+    y, z = InferenceSession(path, cache=cache).run(None, {"x": X})
+    assert running.same_bits(y, EXPECTED + 2) and z == 2
+    assert len(rewrites) == 2
+    for named in ({"fuse": False}, {"max_rank": 5}, {"domains": ["a"]}, {"verify": True}):
+        InferenceSession(path, cache=cache, **named)
+    assert len(rewrites) == 6
+    monkeypatch.setattr(onnx_spatial, "__version__", "99")
+    InferenceSession(path, cache=cache)
+    assert len(rewrites) == 7
+
+
+def test_what_is_kept_is_what_is_given_as_bytes_or_a_message(tmp_path, rewrites):
+    for given in (spatial(), spatial().SerializeToString()):
+        session = InferenceSession(given, cache=str(tmp_path))
+        assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
+    assert len(rewrites) <= 2
+    before = len(rewrites)
+    InferenceSession(spatial(), cache=tmp_path)
+    assert len(rewrites) == before
+
+
+def test_damaged_entries_are_written_anew(tmp_path, rewrites):
+    InferenceSession(spatial(), cache=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    good = entry.read_bytes()
+    for bad in (b"", good[:20], good[:-1], good[:-1] + bytes([good[-1] ^ 1]), b"X" + good[1:]):
+        entry.write_bytes(bad)
+        session = InferenceSession(spatial(), cache=tmp_path)
+        assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
+        assert entry.read_bytes() == good
+        assert list(tmp_path.iterdir()) == [entry]
+    assert len(rewrites) == 6
+
+
+def test_where_nothing_can_be_kept_sessions_are_made_all_the_same(tmp_path, caplog):
+    (tmp_path / "file").write_text("not a folder")
+    session = InferenceSession(spatial(), cache=tmp_path / "file")
+    assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)
+    assert "cannot be kept" in caplog.text
+
+
+def test_nothing_to_do_is_kept_as_well(tmp_path, rewrites):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    for _ in range(2):
+        session = InferenceSession(tmp_path / "model.onnx", cache=tmp_path / "cache")
+        assert session._model_path == str(tmp_path / "model.onnx")
+    assert len(rewrites) == 1
+
+
+def test_a_half_written_entry_is_never_seen(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        model_cache.put(tmp_path, "key", spatial())
+    assert not list(tmp_path.iterdir())
+    model_cache.put(tmp_path, "key", spatial())
+    assert model_cache.get(tmp_path, "key") == spatial()
+
+
+# External data that lies in memory
+
+
+def elsewhere(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bytes]:
+    """A model whose initializers lie in the file w.bin, and that file."""
+    data = b""
+    for tensor in model.graph.initializer:
+        raw = numpy_helper.to_array(tensor).tobytes()
+        lean = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        lean.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", "w.bin"), ("offset", len(data)), ("length", len(raw))):
+            lean.external_data.add(key=key, value=str(value))
+        tensor.CopyFrom(lean)
+        data += raw
+    return model, data
+
+
+def added() -> onnx.ModelProto:
+    """y = spatial(x) + weight, all parameters initializers."""
+    model = spatial()
+    model.graph.node[0].output[0] = "moved"
+    model.graph.node.append(helper.make_node("Add", ["moved", "weight"], ["y"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32([7, 8, 9]), "weight"))
+    return model
+
+
+#: onnxruntime reads them when a session is made.
+KEPT: list[object] = []
+
+
+def by_name(names: tuple[str, ...]) -> onnxruntime.SessionOptions:
+    arrays = {t.name: numpy_helper.to_array(t) for t in added().graph.initializer}
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(arrays[n]) for n in names]
+    options = sessions.options()
+    options.add_external_initializers(list(names), values)
+    KEPT.append(values)
+    return options
+
+
+def in_files(data: bytes) -> onnxruntime.SessionOptions:
+    options = sessions.options()
+    options.add_external_initializers_from_files_in_memory(["w.bin"], [data], [len(data)])
+    return options
+
+
+@pytest.mark.parametrize("form", ["bytes", "message", "path"])
+@pytest.mark.parametrize("mode", MODES)
+def test_external_data_may_be_given_in_memory(tmp_path, mode, form):
+    wanted = EXPECTED + np.float32([7, 8, 9])
+    model, data = elsewhere(added())
+    names = tuple(t.name for t in model.graph.initializer)
+    partly = added()
+    weight, _ = elsewhere(added())
+    partly.graph.initializer[-1].CopyFrom(weight.graph.initializer[-1])
+    cases = [(model, in_files(data)), (partly, in_files(data))]
+    cases += [(model, by_name(names)), (partly, by_name(("weight",)))]
+    for given, options in cases:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(given.SerializeToString())
+        forms = {"bytes": given.SerializeToString(), "message": given, "path": path}
+        session = InferenceSession(forms[form], options, mode=mode)
+        assert running.same_bits(session.run(None, {"x": X})[0], wanted)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_given_in_memory_goes_before_files(tmp_path, mode):
+    model, data = elsewhere(added())
+    other = data[:-12] + np.float32([1, 2, 3]).tobytes()
+    (tmp_path / "w.bin").write_bytes(other)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    for options in (in_files(data), by_name(("weight",))):
+        session = InferenceSession(tmp_path / "model.onnx", options, mode=mode)
+        assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED + np.float32([7, 8, 9]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_data_that_is_nowhere_is_named(tmp_path, mode):
+    model, _ = elsewhere(added())
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    for options in (None, sessions.options()):
+        with pytest.raises(
+            onnx_spatial.ModelFileError, match=r"'w\.bin' is missing.*put it beside"
+        ):
+            InferenceSession(tmp_path / "model.onnx", options, mode=mode)
+
+
+def test_conversion_in_memory_reads_no_weights(tmp_path):
+    partly, whole = added(), elsewhere(added())[0]
+    partly.graph.initializer[-1].CopyFrom(whole.graph.initializer[-1])
+    (tmp_path / "model.onnx").write_bytes(partly.SerializeToString())
+    for given in (partly, tmp_path / "model.onnx"):
+        assert onnx_spatial.convert(given, verify=False).changed
+        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
+            onnx_spatial.convert(given)
+        with pytest.raises(onnx_spatial.ModelFileError, match=r"w\.bin"):
+            onnx_spatial.convert(given, tmp_path / "out.onnx", verify=False)
