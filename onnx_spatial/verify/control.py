@@ -64,7 +64,7 @@ def _scan(
     node: onnx.NodeProto, body: GraphProgram, inputs: Sequence[Any], scope: Scope
 ) -> list[Any]:
     attributes = {a.name: a for a in node.attribute}
-    if "num_scan_inputs" not in attributes or "directions" in attributes:
+    if "num_scan_inputs" not in attributes or len(inputs) != len(body.graph.input):
         raise RunFailure("Scan as it was before opset 9 cannot be run", "load")
 
     def integers(name: str, count: int) -> list[int]:
