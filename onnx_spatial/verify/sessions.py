@@ -83,6 +83,8 @@ class RunFailure(Exception):
         lacks_kernel: onnxruntime does not know the operator, or not for this type or attribute.
         hopeless: no other sizes would help, either.
         progress: nodes that ran before.
+        refused: the operator of ours that is asked for what it cannot do, by its position among the
+            nodes, and the sizes of its data; None for other failures.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class RunFailure(Exception):
         self.lacks_kernel = lacks_kernel
         self.hopeless = any(words in message for words in _HOPELESS)
         self.progress = 0
+        self.refused: tuple[int, tuple[int, ...]] | None = None
 
 
 class Session:
