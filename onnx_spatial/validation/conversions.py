@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import onnx
+
 from onnx_spatial.conversion import Inspection, convert
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
@@ -144,10 +146,28 @@ def _check_plain(subject: Subject, form: Form) -> None:
         form.message = f"onnxruntime does not load it: {failure}"
         if failure.lacks_kernel:
             subject.add("warning", "run", form.message, "unverified")
+        elif _is_valid(subject):
+            form.message = f"onnxruntime does not load it, although it is valid: {failure}"
+            subject.add("warning", "run", form.message, "unverified")
         else:
             subject.add("error", "run", form.message, "does-not-run")
         return
     _verify(subject, form)
+
+
+def _is_valid(subject: Subject) -> bool:
+    """Whether ONNX itself accepts a model: then what it needs is missing here.
+
+    Operators newer than onnxruntime, a kernel that refuses an attribute, a locale of the system.
+    """
+    opsets = [o.version for o in subject.source.proto.opset_import if o.domain in ("", "ai.onnx")]
+    if any(version > onnx.defs.onnx_opset_version() for version in opsets):
+        return False  # the checker would take the operators that it knows
+    try:
+        onnx.checker.check_model(subject.path, full_check=True)
+    except Exception:  # of the C++ side: of the checker, of shape inference, of protobuf
+        return False
+    return True
 
 
 def serialized(source: files.Source) -> bytes:

@@ -32,6 +32,8 @@ _ALL_BELOW = 130
 _MODEL_INTEGERS = 64
 #: How much smaller than the input a net may make the sizes that it then relies on.
 _STRIDES = (1, 2, 4, 8, 16, 32)
+#: How often other parameters are drawn for a site that refuses its data.
+_REDRAWN = 6
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,29 @@ class Candidates:
                 if isinstance(dim, str):
                     sizes.setdefault(dim, size)
         return sizes, values
+
+    def redrawn(
+        self, site: int, shape: Sequence[int], values: Mapping[str, Array], seed: int
+    ) -> Iterator[dict[str, Array]]:
+        """Other values, with those of all sites, for the parameters of one that refused its data.
+
+        Args:
+            site: its position among the nodes.
+            shape: of the data, as it came to it.
+            values: those that were refused.
+            seed: to draw with.
+        """
+        for finding in (f for f in self._findings if f.index == site):
+            own = self._fed_parameters(finding)
+            others = {name: value for name, value in values.items() if name not in own}
+            facts = self._facts(finding, {}, others, override=True)
+            data = replace(facts.inputs[0] or InputFacts(), shape=tuple(shape))
+            facts = replace(facts, inputs=(data, *facts.inputs[1:]))
+            for number in range(_REDRAWN if own else 0):
+                draw = legal.draw(facts, np.random.default_rng([seed, number]), number)
+                if draw is not None:
+                    drawn = {finding.node.input[i]: v for i, v in draw.parameters.items()}
+                    yield {**values, **{n: v for n, v in drawn.items() if n in own}}
 
     def parameter_names(self) -> set[str]:
         """Inputs of the model that are parameters of sites."""

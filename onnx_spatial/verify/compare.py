@@ -186,6 +186,10 @@ def _reason(outcome: OutputResult) -> str:
         amount = ""
     elif math.isinf(apart):
         amount = ", some by NaN or infinity"
+    elif not apart and outcome.max_steps is not None:
+        amount = ", by no more than the sign of a zero or the bits of a NaN"
+    elif not apart:
+        amount = ", in the last digits of large numbers"
     elif math.isinf(error):
         amount = f", by at most {apart:.2g} where all should be 0"
     else:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.graph import shapes
+from onnx_spatial.ops.shapes import show
 from onnx_spatial.verify import sessions
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, dtype_of
@@ -64,7 +65,7 @@ def _scan(
     node: onnx.NodeProto, body: GraphProgram, inputs: Sequence[Any], scope: Scope
 ) -> list[Any]:
     attributes = {a.name: a for a in node.attribute}
-    if "num_scan_inputs" not in attributes or "directions" in attributes:
+    if "num_scan_inputs" not in attributes or len(inputs) != len(body.graph.input):
         raise RunFailure("Scan as it was before opset 9 cannot be run", "load")
 
     def integers(name: str, count: int) -> list[int]:
@@ -79,12 +80,21 @@ def _scan(
             inputs[len(states) :], axes, integers("scan_input_directions", scanned), strict=True
         )
     ]
+    lengths = sorted({len(source) for source in sources})
+    if len(lengths) > 1:
+        raise RunFailure(f"Scan: inputs have {lengths[0]} and {lengths[-1]} elements", "run")
     names = [v.name for v in body.graph.input]
     declared = body.graph.output[len(states) :]
     collected: list[list[Array]] = [[] for _ in declared]
     for turn in range(len(sources[0])):
         feeds = dict(zip(names, [*states, *(np.asarray(s[turn]) for s in sources)], strict=True))
         results = _outputs(body, feeds, scope)
+        for name, old, new in zip(names, states, results, strict=False):
+            if np.shape(old) != np.shape(new):
+                shapes_of = (
+                    f"{show(np.shape(old))} before a turn and {show(np.shape(new))} after it"
+                )
+                raise RunFailure(f"Scan: state {name!r} has the shape {shapes_of}", "run")
         states = results[: len(states)]
         for rows, value in zip(collected, results[len(states) :], strict=True):
             rows.append(value)
@@ -109,6 +119,10 @@ def _scalar(declared: onnx.ValueInfoProto, value: int | bool, dtype: type[np.gen
 
 def _stack(rows: Sequence[Array], declared: onnx.ValueInfoProto, axis: int) -> Array:
     if rows:
+        found = list(dict.fromkeys(np.shape(row) for row in rows))
+        if len(found) > 1:
+            shapes_of = f"{show(found[0])} in one turn and {show(found[1])} in another"
+            raise RunFailure(f"output {declared.name!r} has the shape {shapes_of}", "run")
         return np.stack(rows, axis)
     # No turn at all: the declared shape, with unknown dims 0 as in onnxruntime.
     element_type = shapes.element_type(declared.type) or onnx.TensorProto.FLOAT

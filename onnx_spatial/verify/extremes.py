@@ -21,7 +21,7 @@ from onnx_spatial.verify import cut
 from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure
-from onnx_spatial.verify.values import Array, element_type_of, patterns
+from onnx_spatial.verify.values import Array, element_type_of, is_native, patterns
 
 #: Operators that move what they read, and at which inputs; None: at all of them. Others of their inputs
 #: are sizes and places, which not every number can be.
@@ -39,7 +39,7 @@ _MOVES: dict[str, tuple[int, ...] | None] = {
 _DECIDES: dict[str, frozenset[int]] = {
     "If": frozenset({0}),
     "Loop": frozenset({0, 1}),
-    "Scan": frozenset(),
+    "Scan": frozenset(),  # in opset 8 the one in front, which is no input of the body
 }
 #: The sizes of a value say nothing of its numbers.
 _SIZES = frozenset({"Shape", "Size"})
@@ -87,8 +87,11 @@ def _follow_bodies(program: Program, node: onnx.NodeProto, reached: set[str]) ->
         return False
     given: set[str] = set()
     for _, body in walk.subgraphs(node):
-        inside = {*reached, *(body.input[i].name for i in read)}
-        states = _states(node)
+        ahead = len(node.input) - len(body.input) if node.op_type == "Scan" else 0
+        if not all(0 <= i - ahead < len(body.input) for i in read):
+            return False
+        inside = {*reached, *(body.input[i - ahead].name for i in read)}
+        states = _states(node, body)
         while True:  # what one turn gives is what the next one gets
             before = len(inside)
             if not _follow(program, body, inside):
@@ -105,13 +108,13 @@ def _follow_bodies(program: Program, node: onnx.NodeProto, reached: set[str]) ->
     return True
 
 
-def _states(node: onnx.NodeProto) -> list[tuple[int, int]]:
+def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> list[tuple[int, int]]:
     """(output, input) of the body for each value that a turn hands on to the next."""
     if node.op_type == "Loop":
-        return [(i - 1, i) for i in range(2, len(node.input))]
+        return [(i - 1, i) for i in range(2, len(body.input))]
     if node.op_type == "Scan":
         (scanned,) = (a.i for a in node.attribute if a.name == "num_scan_inputs")
-        return [(i, i) for i in range(len(node.input) - scanned)]
+        return [(i, i) for i in range(len(body.input) - scanned)]
     return []
 
 
@@ -122,7 +125,7 @@ def again(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Tr
         if name in names and name not in trial.assignment.values and array.size:
             rng = np.random.default_rng([seed, position, array.size])
             fed[name] = patterns(element_type_of(array), array.shape, rng)
-    if not fed or any(a.dtype.kind == "V" and a.dtype.itemsize < 2 for a in fed.values()):
+    if not fed or any(not is_native(a.dtype) and a.dtype.itemsize < 2 for a in fed.values()):
         return None  # of the 8-bit floats and 4-bit integers nothing is known
     feeds = {**trial.feeds, **fed}
     try:

@@ -313,11 +313,20 @@ class FirstRun:
         return None
 
     def _changes(self) -> Iterator[Callable[[Assignment], Iterator[Assignment]]]:
+        yield self._redrawn
         yield lambda a: (replace(a, mode=m) for m in self._modes)
         singles = [[s] for g in self._groups if len(g) > 1 for s in g]
         batch_last = sorted(self._groups, key=self._candidates.is_batch)
         for unit in (*batch_last, *singles):
             yield lambda a, u=unit: self._resized(a, u)  # type: ignore[misc]
+
+    def _redrawn(self, assignment: Assignment) -> Iterator[Assignment]:
+        """Other parameters for the operator that refused its data, which they were not drawn for."""
+        failure = self.last_failure
+        if failure is not None and failure.refused is not None:
+            site, shape = failure.refused
+            for values in self._candidates.redrawn(site, shape, assignment.values, self._seed):
+                yield replace(assignment, values=values)
 
     def _resized(self, assignment: Assignment, unit: Sequence[str]) -> Iterator[Assignment]:
         hinted = self._candidates.hinted(str(self.last_failure))

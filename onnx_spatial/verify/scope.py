@@ -34,10 +34,14 @@ class Scope:
         self.values = values
 
     def computed(self, name: str) -> Any:
-        """A value that was fed or computed; None if it is none of these."""
+        """A value that was fed or computed; None if it is none of these, or an empty optional."""
+        holder = self._holder(name)
+        return None if holder is None else holder.values[name]
+
+    def _holder(self, name: str) -> Scope | None:
         if name in self.values:
-            return self.values[name]
-        return None if self._outer is None else self._outer.computed(name)
+            return self
+        return None if self._outer is None else self._outer._holder(name)
 
     def stored(self, name: str) -> Stored | None:
         """The initializer or Constant node of that name."""
@@ -45,10 +49,10 @@ class Scope:
         return found if found is not None or self._outer is None else self._outer.stored(name)
 
     def value(self, name: str) -> Any:
-        """Any value as an array (or list of arrays)."""
-        found = self.computed(name)
-        if found is not None:
-            return found
+        """Any value as an array, a list of arrays, or None (an empty optional)."""
+        holder = self._holder(name)
+        if holder is not None:
+            return holder.values[name]
         stored = self.stored(name)
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)

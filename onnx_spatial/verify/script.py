@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from onnx_spatial.verify.exactness import MOVEMENT
-from onnx_spatial.verify.values import Array, dtype_name
+from onnx_spatial.verify.values import Array, dtype_name, is_native
 
 #: Operators of the converted part among which every bit must be the same.
 EXACT = MOVEMENT | {"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range", "Constant"}
@@ -108,4 +108,4 @@ def text(
 
 def _is_short(array: Array) -> bool:
     """Whether numpy knows the type by ml_dtypes only."""
-    return array.dtype.isbuiltin != 1
+    return not is_native(array.dtype)

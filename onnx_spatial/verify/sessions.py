@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import threading
@@ -12,23 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
-import onnx
 import onnxruntime as ort
 
 from onnx_spatial.verify.mismatch import Operands
-from onnx_spatial.verify.values import Array, dtype_of, element_type_of
-
-#: Types that numpy cannot exchange with a session (1.31); they go as raw bits in an OrtValue.
-_RAW_TYPES = {
-    "tensor(bfloat16)": onnx.TensorProto.BFLOAT16,
-    "tensor(float8e4m3fn)": onnx.TensorProto.FLOAT8E4M3FN,
-    "tensor(float8e4m3fnuz)": onnx.TensorProto.FLOAT8E4M3FNUZ,
-    "tensor(float8e5m2)": onnx.TensorProto.FLOAT8E5M2,
-    "tensor(float8e5m2fnuz)": onnx.TensorProto.FLOAT8E5M2FNUZ,
-}
-_FEEDABLE = frozenset(_RAW_TYPES.values())
+from onnx_spatial.verify.ort_values import from_ort, is_raw, is_raw_type, to_ort
 
 _SILENT = 4
 
@@ -66,7 +53,8 @@ _HOPELESS = (
 
 #: A function of onnxruntime's own, at times with its file and line, in front of what it has to say.
 _SIGNATURE = re.compile(
-    r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? "
+    r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?"
+    r"(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
 )
 
 
@@ -98,6 +86,8 @@ class RunFailure(Exception):
         hopeless: no other sizes would help, either.
         progress: nodes that ran before.
         operands: what the node was given, where that was asked for (`Program.explains`).
+        refused: the operator of ours that is asked for what it cannot do, by its position among the
+            nodes, and the sizes of its data; None for other failures.
     """
 
     def __init__(
@@ -110,6 +100,7 @@ class RunFailure(Exception):
         self.hopeless = any(words in message for words in _HOPELESS)
         self.progress = 0
         self.operands: Operands | None = None
+        self.refused: tuple[int, tuple[int, ...]] | None = None
 
 
 class Session:
@@ -181,17 +172,15 @@ class Session:
         names = list(outputs if outputs is not None else self.outputs)
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
-        raw = any(self.outputs[n] in _RAW_TYPES for n in names) or any(
-            isinstance(a, np.ndarray) and _is_raw(a) for a in feeds.values()
-        )
         try:
             with _deadline(options, self._has_loop), self._raising():
-                if not raw:
-                    fed = {n: _contiguous(a) for n, a in feeds.items()}
+                if not any(is_raw_type(self.outputs[n]) for n in names):
+                    fed = {n: _fed(a) for n, a in feeds.items()}
                     return dict(zip(names, self._session.run(names, fed, options), strict=True))
-                values = {n: _to_ort(a) for n, a in feeds.items()}
+                # The other way: all outputs of any type, but no strings and no sequences are fed.
+                values = {n: to_ort(a) for n, a in feeds.items()}
                 results = self._session.run_with_ort_values(names, values, options)
-                return {n: _from_ort(v) for n, v in zip(names, results, strict=True)}
+                return {n: from_ort(v) for n, v in zip(names, results, strict=True)}
         except Exception as error:  # as above
             if options.terminate:
                 raise endless() from None
@@ -207,7 +196,7 @@ class Session:
         options.log_severity_level = _SILENT
         names, session, raising = list(self.outputs), self._session, self._raising
         strings = any(isinstance(a, np.ndarray) and a.dtype.kind in "OUST" for a in feeds.values())
-        fed = {n: _contiguous(a) if strings else _to_ort(a) for n, a in feeds.items()}
+        fed = {n: _fed(a) if strings else to_ort(a) for n, a in feeds.items()}
         run = session.run if strings else session.run_with_ort_values
 
         def once() -> None:
@@ -240,34 +229,13 @@ def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
         timer.cancel()
 
 
-def _contiguous(value: Any) -> Any:
+def _fed(value: Any) -> Any:
+    """What a session takes beside numpy's own arrays: OrtValues, lists, None."""
+    if is_raw(value):
+        return to_ort(value)
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         return np.ascontiguousarray(value)
     return value
-
-
-def _is_raw(array: Array) -> bool:
-    return array.dtype.kind == "V" or array.dtype == ml_dtypes.bfloat16
-
-
-def _to_ort(array: Array) -> ort.OrtValue:
-    if not _is_raw(array):
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
-    element_type = element_type_of(array)
-    if element_type not in _FEEDABLE:
-        raise ValueError(f"onnxruntime's Python interface takes no {array.dtype.name} tensors")
-    bits = np.ascontiguousarray(array).reshape(array.shape).view(f"u{array.dtype.itemsize}")
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, element_type)
-
-
-def _from_ort(value: ort.OrtValue) -> Any:
-    element_type = _RAW_TYPES.get(value.data_type())
-    if element_type is None:
-        return value.numpy()
-    dtype, shape = dtype_of(element_type), tuple(value.shape())
-    size = int(np.prod(shape)) * dtype.itemsize
-    data = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _failure(error: Exception, stage: Stage) -> RunFailure:

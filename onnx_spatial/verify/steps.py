@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from onnx_spatial.errors import OperatorError
@@ -35,11 +36,14 @@ class Site(Step):
     def run(self, scope: Scope) -> None:
         """Apply the kernel to the node's inputs."""
         node = self.nodes[0]
+        arrays = [scope.value(name) if name else None for name in node.input]
         try:
-            arrays = [scope.value(name) if name else None for name in node.input]
             result = run_node(node, arrays)
         except OperatorError as error:
-            raise RunFailure(f"{self.program.label(self.index)}: {error}", "rule") from None
+            failure = RunFailure(f"{self.program.label(self.index)}: {error}", "rule")
+            if arrays and arrays[0] is not None:
+                failure.refused = self.index, np.shape(arrays[0])
+            raise failure from None
         except (MemoryError, ValueError, TypeError) as error:
             raise RunFailure(f"{self.program.label(self.index)}: {error}", "run") from None
         scope.values[node.output[0]] = result

@@ -189,6 +189,15 @@ def test_a_model_without_spatial_operators_has_to_run(tmp_path):
     assert (result.status, result.kind) == ("failed", "does-not-run")
 
 
+def test_what_is_missing_on_the_machine_leaves_a_valid_model_unverified(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (string[3] x) => (string[3] y)
+        { y = StringNormalizer<case_change_action = "LOWER", locale = "xx_NOWHERE">(x) }"""
+    result = look(save(tmp_path / "m.onnx", text))
+    assert (result.status, result.kind) == ("unverified", "unverified")
+    assert "valid" in result.message and "xx_NOWHERE" in result.message
+    assert result.fails(Options(strict=True))
+
+
 def test_operators_of_somebody_else_leave_a_model_unverified(tmp_path):
     for text in (FOREIGN, STRANGE_DOMAIN):
         result = look(save(tmp_path / "m.onnx", text))
@@ -228,7 +237,63 @@ def test_a_shape_that_does_not_fit_leaves_the_model_unverified(tmp_path):
     assert "does not fit" in result.message
 
 
+#: Dropout in training mode where `train` says so; a seed makes onnxruntime repeat itself.
+DROPOUT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[64] x, bool train) => (float[64] y) <float ratio = {0.5}>
+{ [drop] y = Dropout<seed = 0>(x, ratio, train) }
+"""
+
+
 class TestRecordedData:
+    @pytest.mark.parametrize("name", ["int4", "uint4", "bfloat16", "float8e4m3fn", "float8e5m2"])
+    def test_types_that_numpy_lacks(self, tmp_path, name):
+        text = f"""<ir_version: 10, opset_import: ["" : 21]>
+            g ({name}[2,3] x) => ({name}[3,2] y) {{ y = Transpose(x) }}"""
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, name.upper()))
+        x = np.array([[1, 2, 3], [4, 5, 6]]).astype(dtype)
+        record(tmp_path, [x], [x.T])
+        assert look(save(tmp_path / "m.onnx", text)).status == "passed"
+        record(tmp_path, [x], [x.T[::-1]], 1)
+        assert look(save(tmp_path / "m.onnx", text)).kind == "recorded-data"
+
+    def test_which_nan_and_the_sign_of_zero_are_no_difference(self, tmp_path):
+        x = np.array([[np.nan, 0.0, 1.0, 2.0]], np.float32)
+        y = np.array([[np.nan, -0.0, 1.0, 2.0]], np.float32)
+        y.view(np.uint32)[0, 0] ^= 5
+        path = save(tmp_path / "m.onnx", PLAIN.replace("Relu", "Identity"))
+        record(tmp_path, [x], [y])
+        assert look(path).status == "passed"
+        y[0, 2] = np.nextafter(np.float32(1), np.float32(2))
+        record(tmp_path, [x], [y], 1)
+        assert look(path).kind == "recorded-data"
+
+    def test_a_kernel_that_is_missing_is_no_fault_of_the_data(self, tmp_path):
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+            g (uint8[1,1,3,3] x, uint8[2,1,1,1] w, uint8 a, uint8[2] b) => (int32[1,2,3,3] y)
+            { y = ConvInteger(x, w, a, b) }"""
+        inputs = [np.full(shape, 1, np.uint8) for shape in ((1, 1, 3, 3), (2, 1, 1, 1), (), (2,))]
+        record(tmp_path, inputs, [np.zeros((1, 2, 3, 3), np.int32)])
+        result = look(save(tmp_path / "m.onnx", text))
+        assert (result.status, result.kind) == ("unverified", "unverified")
+        assert "not supported" in result.message
+
+    def test_random_numbers_cannot_be_what_is_recorded(self, tmp_path):
+        path = save(tmp_path / "m.onnx", DROPOUT)
+        x = np.arange(1, 65, dtype=np.float32)
+        record(tmp_path, [x, np.array(True)], [np.zeros(64, np.float32)])
+        result = look(path)
+        assert (result.status, result.kind) == ("unverified", "unverified")
+        assert "random" in result.message and "Dropout node 'drop'" in result.message
+        assert {line["passed"] for line in result.recorded} == {None}
+
+    def test_a_dropout_that_is_told_not_to_train_is_not_random(self, tmp_path):
+        x = np.arange(1, 65, dtype=np.float32)
+        record(tmp_path, [x, np.array(False)], [x + 1])
+        assert look(save(tmp_path / "m.onnx", DROPOUT)).kind == "recorded-data"
+        text = DROPOUT.replace(", bool train", "").replace("{0.5}>", "{0.5}, bool train = {0}>")
+        record(tmp_path / "stored", [x], [x + 1])
+        assert look(save(tmp_path / "stored" / "m.onnx", text)).kind == "recorded-data"
+
     def test_what_is_recorded_is_what_comes_out(self, tmp_path):
         for batch in (1, 2):
             record(tmp_path, [image(batch)], [space_to_batch(image(batch))], batch)

@@ -72,6 +72,23 @@ def test_inputs_that_are_only_moved_in_bodies(body: str, moved: list[str]) -> No
     assert [name for name in found if name in ("x", "z")] == moved
 
 
+def test_a_scan_of_opset_8_has_an_input_more_than_its_body() -> None:
+    text = """
+        g (float[1,2] s, float[1,3,2] x, int64[1] n) => (float[1,2] y, float[1,3,2] z) {
+            y, z = Scan <num_scan_inputs = 1, body = f (float[2] a, float[2] r) =>
+                (float[2] b, float[2] o) { b = BODY(a) o = Identity(r) }> (LENGTHS, s, x)
+        }
+    """
+
+    def moved(body: str, lengths: str) -> list[str]:
+        changed = text.replace("BODY", body).replace("LENGTHS", lengths)
+        return moved_inputs(Program(model(changed, 8, 3), ()))
+
+    assert moved("Identity", "") == ["s", "x"]
+    assert moved("Neg", "") == ["x"]
+    assert moved("Identity", "n") == ["s", "x"]  # how many turns there are is no data
+
+
 @pytest.mark.parametrize("through", ["int32", "double"])
 def test_numbers_that_are_lost_behind_a_scan_are_seen(through: str) -> None:
     text = """

@@ -34,6 +34,17 @@ SOURCE = "/onnxruntime_src/onnxruntime/core"
             f"{SOURCE}/a.cc:1 bool onnxruntime::Has(std::function<void(int)>) const Nothing (at all)",
             "Nothing (at all)",
         ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: "
+            f"{SOURCE}/providers/cpu/text/string_normalizer.cc:235 onnxruntime::StringNormalizer::Locale"
+            "::Locale(const std::string&)::<lambda()> Failed to construct locale with name:en_US.UTF-8",
+            "Exception during initialization: Failed to construct locale with name:en_US.UTF-8",
+        ),
+        (
+            f"Exception during initialization: {SOURCE}/providers/cpu/rnn/rnn.h:48 onnxruntime::RNN<T>"
+            "::RNN(const onnxruntime::OpKernelInfo&) [with T = float] layout_ == 0 was false.",
+            "Exception during initialization: layout_ == 0 was false.",
+        ),
         ("Load model failed: nobody knows onnxruntime::Op", None),
     ],
 )

@@ -317,3 +317,72 @@ def test_inputs_are_named_where_dims_have_no_names_of_their_own() -> None:
     assert "no legal sizes were found for inputs 'x', 'z' (" in told
     assert "unk__" not in told.partition("(")[0]
     assert "--shape x=SIZE,SIZE,3 --shape z=2,SIZE, or give data with --inputs" in told
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parameters_are_drawn_for_the_data_that_comes_to_an_operator(seed: int) -> None:
+    # What the last one may be padded with hangs on what the others were fed.
+    text = """
+        g (float[N,H,W,2] x, int32[2,2] p, int32[2,2] c, int32[2,2] q) => (float[A,B,C,2] y)
+        <int32[2] b = {3, 2}, int32[2] d = {4, 3}> {
+            u = tf.SpaceToBatchND(x, b, p)
+            r = Relu(u)
+            v = tf.BatchToSpaceND(r, b, c)
+            y = tf.SpaceToBatchND(v, d, q)
+        }
+    """
+    original = model(text)
+    result = verify(original, onnx_spatial.convert(original, verify=False).model, seed=seed)
+    assert result.status == "passed", result.message
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_channels_are_not_padded_where_something_counts_on_their_number(seed: int) -> None:
+    text = """
+        g (float[N,2,H,W] x, int64[4] begins, int64[4] ends) => (float[A,B,C,D] y)
+        <int64[4] b = {1, 1, 2, 2}, float[1,2,1,1] w = {1, 2}> {
+            u = org.openvinotoolkit.SpaceToBatch(x, b, begins, ends)
+            y = Conv(u, w)
+        }
+    """
+    original = model(text)
+    original.opset_import.append(helper.make_opsetid("org.openvinotoolkit", 1))
+    result = verify(original, onnx_spatial.convert(original, verify=False).model, seed=seed)
+    assert result.status == "passed", result.message
+
+
+def test_the_state_of_a_scan_keeps_its_shape() -> None:
+    # onnxruntime gives each turn the memory of the first state; only a batch of 1 fits into it.
+    text = """
+        g (float[T,N,4,2] x) => (float[A,B,C] last, float[T,P,2,2] y)
+        <int32[1] b = {2}, int32[1,2] p = {0, 0}, float[1,4,2] zero = {0, 0, 0, 0, 0, 0, 0, 0}> {
+            last, y = Scan <num_scan_inputs = 1,
+                body = f (float[A,B,C] s, float[N,4,2] r) => (float[A,B,C] t, float[P,2,2] o)
+                { t = Add(s, r) o = ai.onnx.converters.tensorflow.SpaceToBatchND(t, b, p) }>
+                (zero, x)
+        }
+    """
+    original = model(text)
+    converted = onnx_spatial.convert(original, verify=False).model
+    result = verify(original, converted)
+    assert result.status == "passed", result.message
+    assert result.forced == {"N": 1}
+    with pytest.raises(UsageError, match=r"state 's' has the shape \[1, 4, 2\] before a turn"):
+        verify(original, converted, inputs={"x": np.zeros((2, 3, 4, 2), np.float32)})
+
+
+def test_what_a_scan_reads_is_of_one_length() -> None:
+    text = """
+        g (float[T,4,2] x, float[S,4,2] z) => (float[U,2,2,2] y)
+        <int32[1] b = {2}, int32[1,2] p = {0, 0}> {
+            y = Scan <num_scan_inputs = 2, body = f (float[4,2] r, float[4,2] s) => (float[2,2,2] o)
+                { t = Add(r, s) i = Unsqueeze(t, a)
+                  o = ai.onnx.converters.tensorflow.SpaceToBatchND(i, b, p) }> (x, z)
+        }
+    """
+    original = model(text.replace("int32[1] b", "int64[1] a = {0}, int32[1] b"))
+    converted = onnx_spatial.convert(original, verify=False).model
+    assert verify(original, converted).status == "passed"
+    fed = {"x": np.zeros((3, 4, 2), np.float32), "z": np.zeros((2, 4, 2), np.float32)}
+    with pytest.raises(UsageError, match="2 and 3 elements"):
+        verify(original, converted, inputs=fed)
