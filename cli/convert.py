@@ -21,6 +21,7 @@ from onnx_spatial.errors import VerificationError
 @click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
 @click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
 @click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
+@click.option("--checked", is_flag=True, help="Let every run that breaks a rule fail.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
 @click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
 @click.option(
@@ -50,6 +51,7 @@ def convert(
     mode: str,
     inline: bool,
     no_fuse: bool,
+    checked: bool,
     no_verify: bool,
     tune: bool,
     tune_cache: str | None,
@@ -94,6 +96,7 @@ def convert(
                 mode=mode,
                 inline=inline,
                 fuse=not no_fuse,
+                checked=checked,
                 max_rank=max_rank,
                 strategy=strategy,
                 verify=not no_verify,

@@ -47,6 +47,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             operators, by way of onnxruntime-extensions.
         domains: operator domains to accept beside the ones that converters are known to use.
         max_rank: largest rank that new tensors may have, in mode "lower".
+        checked: let every run fail in which sizes or parameters break a rule of an operator, as for
+            `onnx_spatial.convert`.
         arguments: whatever else onnxruntime.InferenceSession takes, as disabled_optimizers.
 
     Raises:
@@ -66,6 +68,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         mode: str = "lower",
         domains: Sequence[str] = (),
         max_rank: int | None = None,
+        checked: bool = False,
         **arguments: Any,
     ) -> None:
         if mode not in MODES:
@@ -77,7 +80,9 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self._running: Callable[[], AbstractContextManager[None]] = nullcontext
         given: Any = path_or_bytes
         if not _is_ort_format(path_or_bytes, sess_options):
-            given, sess_options = self._rewrite(given, sess_options, mode, domains, max_rank)
+            given, sess_options = self._rewrite(
+                given, sess_options, mode, domains, max_rank, checked
+            )
         super().__init__(given, sess_options, providers, provider_options, **arguments)
 
     def _rewrite(
@@ -87,6 +92,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         mode: str,
         domains: Sequence[str],
         max_rank: int | None,
+        checked: bool,
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """What to give to onnxruntime in place of a model and options."""
         source = _read(model, given)
@@ -94,6 +100,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             source.proto,
             domains=domains,
             max_rank=max_rank,
+            checked=checked,
             folder=source.folder,
             mode=mode,
             write=write if mode == "custom-op" else None,

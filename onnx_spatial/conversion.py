@@ -140,6 +140,7 @@ def convert(
     inline: bool = False,
     fuse: bool = True,
     max_rank: int | None = None,
+    checked: bool = False,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -166,6 +167,8 @@ def convert(
         fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
             of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
         max_rank: largest rank that new tensors may have.
+        checked: let every run fail in which sizes or parameters break a rule of an operator. Without
+            it some give a tensor without elements (docs/operators.md); in mode "custom-op" all fail.
         verify: compare the result with the original by running both.
         seed: of the data that verification uses.
         static: sizes for symbolic dims, by name; they are fixed in the result.
@@ -213,7 +216,7 @@ def convert(
         ).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("a cache and threads for tuning want tune as well")
-    plan = _plan(source, domains, max_rank, strategy, progress, mode, inline, choose, fuse)
+    plan = _plan(source, domains, max_rank, strategy, progress, mode, inline, choose, fuse, checked)
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -329,6 +332,7 @@ def _plan(
     inline: bool = False,
     choose: Choose | None = None,
     fuse: bool = True,
+    checked: bool = False,
 ) -> Plan:
     write: Writer | None = None
     if mode == "custom-op" and not inline:
@@ -344,6 +348,7 @@ def _plan(
         strategy=strategy,
         choose=choose,
         fuse=fuse,
+        checked=checked,
         folder=source.folder,
         progress=progress,
         write=write,
