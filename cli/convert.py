@@ -27,6 +27,7 @@ from onnx_spatial.graph import output as writing
     help="With --mode function: raise an IR version that is older than local functions to 8.",
 )
 @click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
+@click.option("--checked", is_flag=True, help="Let every run that breaks a rule fail.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
 @click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
 @click.option(
@@ -57,6 +58,7 @@ def convert(
     inline: bool,
     raise_ir_version: bool,
     no_fuse: bool,
+    checked: bool,
     no_verify: bool,
     tune: bool,
     tune_cache: str | None,
@@ -107,6 +109,7 @@ def convert(
                 inline=inline,
                 fuse=not no_fuse,
                 raise_ir_version=raise_ir_version,
+                checked=checked,
                 max_rank=max_rank,
                 strategy=strategy,
                 verify=not no_verify,

@@ -18,6 +18,7 @@ inference, and no way to report an error: an exception ends the process. So
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -84,6 +85,9 @@ def write(request: Request, finding: Finding) -> Lowered:
     node = finding.node
     site = f"{node.op_type} {walk.label(node)!r} in {finding.place}"
     emit = Emitter(request.opset)
+    if not request.ranked and request.shape is not None:
+        data = request.of_its_rank(emit)
+        request = replace(request, inputs=(data, *request.inputs[1:]), ranked=True)
     carrier = carriers.choose(request)
     carried = carrier.into(request, emit)
     call = request.call
@@ -97,7 +101,7 @@ def write(request: Request, finding: Finding) -> Lowered:
             name, [carried, block, table], {SITE: site, BATCH_ENTRY: int(whole)}, domain=DOMAIN
         )
     emit.nodes.append(main)
-    checked = emit.op("Reshape", main.outputs[0], _shape(request, emit, main.outputs[0]))
+    checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
     output = carrier.back(request, emit, checked)
     if output is checked and finding.place.function is not None:
         output = _typed(request, emit, output)
@@ -121,11 +125,12 @@ def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     )
 
 
-def _shape(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
+def _shape(request: Request, emit: Emitter) -> ir.Value:
     """The output's shape for Reshape: 0 where only the run knows it."""
     rank = len(request.shape) if request.shape is not None else request.call.rank
-    if rank is None:
-        shape = emit.shape_of(value)
+    if rank is None:  # it is that of the data
+        assert request.inputs[0] is not None
+        shape = emit.shape_of(request.inputs[0])
         return emit.op("Sub", shape, shape)
     known = request.call.output_shape(request.shape or (None,) * rank)
     return emit.ints([d if isinstance(d, int) else 0 for d in known], "shape")

@@ -56,6 +56,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         static: sizes for symbolic dims, by name; they are fixed in the session.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         max_rank: largest rank that new tensors may have, in mode "lower".
+        checked: let every run fail in which sizes or parameters break a rule of an operator, as for
+            `onnx_spatial.convert`.
         verify: prove the rewritten model first, as `convert` does.
         cache: folder that keeps rewritten models; a session of the same model with the same arguments
             takes it from there. It is made if it is missing, and may be emptied at any time.
@@ -85,6 +87,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         static: Mapping[str, int] | None = None,
         strategy: str | None = None,
         max_rank: int | None = None,
+        checked: bool = False,
         verify: bool = False,
         cache: str | os.PathLike[str] | None = None,
         **onnxruntime_arguments: Any,
@@ -109,6 +112,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 "static": dict(static or {}),
                 "strategy": strategy,
                 "max_rank": max_rank,
+                "checked": checked,
                 "verify": verify,
             }
             source = _read(given, sess_options, data=verify)

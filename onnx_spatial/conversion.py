@@ -141,6 +141,7 @@ def convert(
     fuse: bool = True,
     max_rank: int | None = None,
     raise_ir_version: bool = False,
+    checked: bool = False,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -170,6 +171,8 @@ def convert(
         max_rank: largest rank that new tensors may have.
         raise_ir_version: in mode "function", give a model that is older than local functions the
             first IR version that has them, 8.
+        checked: let every run fail in which sizes or parameters break a rule of an operator. Without
+            it some give a tensor without elements (docs/operators.md); in mode "custom-op" all fail.
         verify: compare the result with the original by running both.
         seed: of the data that verification uses.
         static: sizes for symbolic dims, by name; they are fixed in the result.
@@ -230,6 +233,7 @@ def convert(
         choose,
         fuse,
         raise_ir_version=raise_ir_version,
+        checked=checked,
     )
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
@@ -358,6 +362,7 @@ def _plan(
     fuse: bool = True,
     *,
     raise_ir_version: bool = False,
+    checked: bool = False,
 ) -> Plan:
     return make_plan(
         source.proto,
@@ -369,6 +374,7 @@ def _plan(
         choose=choose,
         fuse=fuse,
         raise_ir_version=raise_ir_version,
+        checked=checked,
         folder=source.folder,
         progress=progress,
         write=WRITERS[mode]() if mode in WRITERS and not inline else None,

@@ -84,6 +84,7 @@ def make_plan(
     choose: Choose | None = None,
     fuse: bool = True,
     raise_ir_version: bool = False,
+    checked: bool = False,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -100,6 +101,7 @@ def make_plan(
         choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
         fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
         raise_ir_version: in mode "function", raise the IR version of a model that is too old.
+        checked: let every run that breaks a rule fail (`Request.checked`).
         folder: where external data lies.
         progress: called with a line of text now and then.
 
@@ -111,7 +113,13 @@ def make_plan(
         findings = facts.find(before.model, before.domains.union(domains), folder)
         if mode == "function" and not inline:
             plan = _with_functions(
-                proto, before, findings, max_rank, strategy, raise_ir_version=raise_ir_version
+                proto,
+                before,
+                findings,
+                max_rank,
+                strategy,
+                raise_ir_version=raise_ir_version,
+                checked=checked,
             )
             return _legal(plan, proto, before, findings, folder)
 
@@ -125,7 +133,9 @@ def make_plan(
 
         action = "lower" if inline else mode
         rules = RULES if fuse and mode == "lower" and not inline else ()
-        plan = _spliced(proto, before, findings, write or lower, rules, action, folder, progress)
+        plan = _spliced(
+            proto, before, findings, write or lower, rules, action, folder, progress, checked
+        )
         return _legal(plan, proto, before, findings, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
@@ -144,6 +154,7 @@ def _spliced(
     action: str,
     folder: Path | None,
     progress: Progress | None,
+    checked: bool,
 ) -> Plan:
     done = site.PREPARED if action == "custom-op" else None
     ready = [f for f in findings if done and f.node.domain == prepared.DOMAIN and f.error is None]
@@ -160,6 +171,7 @@ def _spliced(
         opset=opset,
         folder=folder,
         progress=progress or (lambda _: None),
+        checked=checked,
     )
     by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
     by_index |= {f.index: site.left(f, done=done) for f in ready}
@@ -181,10 +193,12 @@ def _with_functions(
     strategy: str | None,
     *,
     raise_ir_version: bool,
+    checked: bool,
 ) -> Plan:
     todo = (f for f in findings if f.known_domain and f.index not in before.functions)
     # Dead functions may hold operators that only their callers could complete: they are left.
-    if all(f.dead and f.error for f in todo) and max_rank is None and strategy is None:
+    asked = max_rank is not None or strategy is not None or checked
+    if all(f.dead and f.error for f in todo) and not asked:
         return Plan([_called(f, before) for f in findings])
     model = onnx.ModelProto()
     model.CopyFrom(before.model)
@@ -196,6 +210,7 @@ def _with_functions(
         strategy=strategy,
         max_rank=max_rank,
         raise_ir_version=raise_ir_version,
+        checked=checked,
     )
     plan = Plan([])
     for finding in findings:

@@ -52,6 +52,7 @@ def splice(
     opset: int,
     folder: Path | None,
     progress: Callable[[str], None],
+    checked: bool = False,
 ) -> Spliced:
     """Replace every operator that can be; `proto` stays as it is.
 
@@ -65,6 +66,7 @@ def splice(
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
         progress: called with a line of text now and then.
+        checked: whether runs have to find every rule broken (`Request.checked`).
 
     Raises:
         ModelFileError: the graph contradicts itself.
@@ -72,7 +74,7 @@ def splice(
     model = _deserialize(proto)
     nodes = list(walk.ir_nodes(model))
     changes = patch.Patch(proto, model)
-    subjects = {f.index: s for f in findings if (s := _subject(f, nodes[f.index], opset))}
+    subjects = {f.index: s for f in findings if (s := _subject(f, nodes[f.index], opset, checked))}
     around = Neighbourhood(proto, nodes, subjects.values())
     names = Names(proto)
     sites: dict[int, Site] = {}
@@ -118,14 +120,14 @@ def splice(
         raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
 
 
-def _subject(finding: Finding, node: ir.Node, opset: int) -> Subject | None:
+def _subject(finding: Finding, node: ir.Node, opset: int, checked: bool) -> Subject | None:
     """An operator that can be rewritten; None if it breaks a rule or is not ours."""
     if finding.call is None:
         return None
     request = Request.of(
         finding.call, finding.facts, node.inputs, finding.element_types, finding.opset or opset
     )
-    return Subject(finding, node, request)
+    return Subject(finding, node, replace(request, checked=checked))
 
 
 def _rewrite(

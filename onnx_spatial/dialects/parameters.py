@@ -30,8 +30,8 @@ def vector(
     size = known[0] if known is not None and isinstance(known[0], int) else length
     if size is None:
         raise OperatorError(
-            f"{name} is computed at run time and its length is unknown; ONNX operators cannot "
-            "follow an unknown number of blocked axes (give the tensor a static shape)"
+            f"{name} is computed at run time and its length is unknown; how many axes are blocked has "
+            "to be known before: declare its shape, with --static NAME=N where the dim has a name"
         )
     return Vector(size, None, index)
 

@@ -17,6 +17,7 @@ from onnx_spatial.dialects import BlockCall, Vector
 from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
 from onnx_spatial.fusion.rewrite import Lower, Rewrite
 from onnx_spatial.graph import walk
+from onnx_spatial.lowering import are_open
 from onnx_spatial.ops import BatchToSpace, SpaceToBatch
 
 #: What `inspect` shows in the place of a strategy.
@@ -39,6 +40,8 @@ def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | s
     if len(readers) > 1 or around.is_named(output) or other.node.graph is not subject.node.graph:
         return f"{where} others read its output too"
     assert isinstance(other.request.call, BlockCall)
+    if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
+        return f"{where} without the two no run would be checked"
     left = remainder(call, other.request.call)
     if isinstance(left, str):
         return f"{where} {left}"

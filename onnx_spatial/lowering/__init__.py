@@ -18,6 +18,7 @@ from onnx_spatial.lowering.choose import (
 )
 from onnx_spatial.lowering.emit import Emitter
 from onnx_spatial.lowering.request import Request, Strategy
+from onnx_spatial.lowering.rules import are_open
 
 __all__ = [
     "MIN_OPSET",
@@ -28,6 +29,7 @@ __all__ = [
     "Ranking",
     "Request",
     "Strategy",
+    "are_open",
     "candidates",
     "lower",
     "lower_preferring",

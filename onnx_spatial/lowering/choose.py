@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering import prices
+from onnx_spatial.lowering import prices, rules
 from onnx_spatial.lowering.depth import Depth
 from onnx_spatial.lowering.emit import TYPICAL_DIM, Emitter, Tensor
 from onnx_spatial.lowering.gathered_rows import GatheredRows
@@ -211,6 +211,8 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
     emit = Emitter(request.opset, max_rank)
+    if request.checked:
+        request = rules.guarded(request, emit)
     if candidate.absorbs(request):
         output = candidate.build(request, emit)
     else:
@@ -231,7 +233,7 @@ def _between_transposes(candidate: Strategy, request: Request, emit: Emitter) ->
     plain = replace(request, after=None)
     if request.before is not None:
         data = request.data(emit).value
-        plain = replace(plain, inputs=(data, *request.inputs[1:]), before=None)
+        plain = replace(plain, inputs=(data, *request.inputs[1:]), before=None, ranked=True)
     output = candidate.build(plain, emit)
     if request.after is None:
         return output

@@ -257,6 +257,15 @@ class Emitter:
             return a
         return self._binary("Div", a, b, self.guess(a) // max(1, self.guess(b)))
 
+    def quotient(self, a: Size, b: Size) -> Size:
+        """a / b where b >= 1 divides a >= 0; otherwise one that no Reshape takes.
+
+        Before allowzero a 0 is no size to be refused for, so there it is the next larger one.
+        """
+        if self.opset < 14 and not (isinstance(a, int) and isinstance(b, int)):
+            a = self.add(a, self.sub(b, 1))
+        return self.div(a, b)
+
     def max(self, a: Size, b: Size) -> Size:
         """The larger of two; before opset 12 Max has no int64."""
         if isinstance(a, int) and isinstance(b, int):
@@ -310,34 +319,63 @@ class Emitter:
         """How many elements that is, or may be."""
         return min(prices.MOST, math.prod(max(0, self.guess(d)) for d in dims))
 
-    def reshape(self, x: Tensor, dims: Sequence[Size]) -> Tensor:
+    def reshape(self, x: Tensor, dims: Sequence[Size], *, exact: bool = False) -> Tensor:
         """Reshape to `dims`, with as little arithmetic as zero-sized tensors allow.
 
         A literal 0 copies the input's dim unless allowzero is set (opset 14); -1 fails beside a
         zero-sized dim, so it stands only where every other dim is known and not 0.
+
+        Args:
+            x: what to reshape.
+            dims: its new shape.
+            exact: whether the run has to find that there are as many elements as `dims` say.
         """
         if len(dims) == x.rank and all(map(same, dims, x.dims)):
             return x
         unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
         zero_free = all(d != 0 for d in dims if isinstance(d, int))
-        copied = all(i < x.rank and same(dims[i], x.dims[i]) for i in unknown)
+        kept = [i < x.rank and same(dims[i], x.dims[i]) for i in range(len(dims))]
         allow_zero = False
         if not unknown:
             literal = [d for d in dims if isinstance(d, int)]
-            copies = [i < x.rank and same(x.dims[i], 0) for i, d in enumerate(literal) if d == 0]
-            allow_zero = not all(copies)
+            allow_zero = any(d == 0 and not copied for d, copied in zip(literal, kept, strict=True))
             if allow_zero and self.opset < 14:
-                raise ConversionError(f"a Reshape to {literal} needs allowzero, opset 14")
+                if literal.count(0) > 1:
+                    raise ConversionError(f"a Reshape to {literal} needs allowzero, opset 14")
+                allow_zero, literal[literal.index(0)] = False, -1
             shape = self.ints(literal, "shape")
-        elif zero_free and len(unknown) == 1:
+        elif zero_free and len(unknown) == 1 and not exact:
             shape = self.ints([d if isinstance(d, int) else -1 for d in dims], "shape")
-        elif zero_free and copied:
+        elif zero_free and all(kept[i] for i in unknown):
             shape = self.ints([d if isinstance(d, int) else 0 for d in dims], "shape")
         else:
-            allow_zero = self.opset >= 14
-            shape = self.vector(dims, "shape")
+            sizes = [
+                0 if self.opset < 14 and k and not isinstance(d, int) else d
+                for d, k in zip(dims, kept, strict=True)
+            ]
+            value = self.reshape_exactly(x.value, sizes, kept)
+            return self.tensor(value, dims, x.itemsize)
         extra: dict[str, Any] = {"allowzero": 1} if allow_zero else {}
         return self.tensor(self.op("Reshape", x.value, shape, **extra), dims, x.itemsize)
+
+    def reshape_exactly(
+        self, value: ir.Value, dims: Sequence[Size], kept: Sequence[bool] = ()
+    ) -> ir.Value:
+        """Reshape to sizes of which none is left to the Reshape.
+
+        Before allowzero one of them may be 0, which is what a -1 in its place comes to.
+
+        Args:
+            value: what to reshape.
+            dims: its new shape, a whole vector of sizes among them or not.
+            kept: of which a 0 is also that of the input, and copied before allowzero; none by default.
+        """
+        shape = self.vector(dims, "shape")
+        if self.opset >= 14:
+            return self.op("Reshape", value, shape, allowzero=1)
+        instead = self.ints([0 if k else -1 for k in kept] or [-1], "instead_of_0")
+        empty = self.op("Equal", shape, self.ints([0], "zero"))
+        return self.op("Reshape", value, self.op("Where", empty, instead, shape))
 
     def reshape_to(self, value: ir.Value, dims: Sequence[int]) -> ir.Value:
         """Reshape to known dims, one of which may be -1, where no dim is zero that was not."""

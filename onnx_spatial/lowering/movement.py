@@ -18,7 +18,7 @@ from onnx_spatial.lowering import factoring, prices
 from onnx_spatial.lowering.emit import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.factoring import Kind, Problem, Stage
 from onnx_spatial.lowering.index import Numbers, check_length, constant_index, outer_sum
-from onnx_spatial.lowering.rearrange import Order, Rearrangement
+from onnx_spatial.lowering.rearrange import Order, Rearrangement, stop
 from onnx_spatial.lowering.request import Request
 
 _ANY_RANK = 64
@@ -109,6 +109,7 @@ class _Moving:
         #: Factors that became one axis when it was cropped, with its size.
         self.glued: dict[Order, Size] = {}
         self.done: set[int] = set()
+        self.proven = not r.unproven
 
     def size(self, factors: Sequence[int]) -> Size:
         """Of factors that lie behind each other."""
@@ -188,7 +189,10 @@ class _Moving:
         row = self.size(stage.before[n - back :])
         rows = self.size(stage.before[front : n - back])
         dims = [rows, row] if front == 0 else [self.size(stage.before[:front]), rows, row]
-        return self.emit.reshape(self.x, dims), len(dims) - 2
+        # A Gather would leave out what blocks that do not divide leave over.
+        rows_of = self.emit.reshape(self.x, dims, exact=not self.proven)
+        self.proven = True
+        return rows_of, len(dims) - 2
 
     def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:
         """Axes of the output that can be cropped in the index, with their factors."""
@@ -288,7 +292,7 @@ class _Moving:
         if not axes:
             return numbers.value
         begins, ends = zip(*(list(cuts.values())[i] for i in axes), strict=True)
-        stops = [emit.sub(numbers.dims[i], end) for i, end in zip(axes, ends, strict=True)]
+        stops = [stop(emit, numbers.dims[i], end) for i, end in zip(axes, ends, strict=True)]
         return emit.slice(numbers, axes, begins, stops, lengths).value
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +48,8 @@ class Rearrangement:
         element_types: ONNX element types that the data may have.
         near: whether other Transposes stand in front and behind, see `Request.near`.
         tail: the dims of an input of unknown rank that are one axis meanwhile, None if it is known.
+        unproven: whether only the run can tell that blocks divide what they split: a Reshape to sizes
+            that are computed exactly refuses what they do not.
     """
 
     x: Tensor
@@ -62,6 +63,7 @@ class Rearrangement:
     cuts: tuple[Cut, ...] = ()
     near: tuple[bool, bool] = (False, False)
     tail: ir.Value | None = None
+    unproven: bool = False
 
     @classmethod
     def of(cls, request: Request, emit: Emitter, x: Tensor | None = None) -> Rearrangement:
@@ -137,18 +139,11 @@ class Rearrangement:
         x = emit.reshape(x, dims)
         left = [a for a in range(len(whole)) if a not in done and self.cropped(a)]
         if left:
-            ends: list[Size] = []
-            for axis in left:
-                end = self.crops[axis][1]
-                if isinstance(end, int) and not isinstance(whole[axis], int):
-                    ends.append(-end if end else INT64_MAX)  # -0 would mean empty
-                else:
-                    ends.append(emit.sub(whole[axis], end))
+            ends = [stop(emit, whole[axis], self.crops[axis][1]) for axis in left]
             x = emit.slice(x, left, [self.crops[a][0] for a in left], ends, final)
         if self.tail is None:
             return x.value
-        shape = emit.vector([*x.dims[:-1], self.tail], "shape")
-        return emit.op("Reshape", x.value, shape, **_allow_zero(emit))
+        return emit.reshape_exactly(x.value, [*x.dims[:-1], self.tail])
 
     def _seen_through(self, request: Request) -> Rearrangement:
         """The same with the Transposes around the operator taken in."""
@@ -169,6 +164,14 @@ class Rearrangement:
                 crops=tuple(found.crops[j] for j in request.after),
             )
         return found
+
+
+def stop(emit: Emitter, size: Size, cut: Size) -> Size:
+    """Where a Slice has to end that cuts so much off the end of an axis, or all of it."""
+    if isinstance(cut, int) and not isinstance(size, int):
+        return -cut if cut else INT64_MAX  # -0 would mean empty
+    # Below 0 it would count from the end.
+    return emit.max(emit.sub(size, cut), 0)
 
 
 def refusal(request: Request) -> str | None:
@@ -204,12 +207,9 @@ def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     )
     rest = emit.op("ReduceProd", tail, keepdims=1)
     dims = (*emit.elements(shape, range(lead)), rest)
-    flat = emit.op("Reshape", value, emit.vector(dims, "shape"), **_allow_zero(emit))
+    given: Sequence[Size] = dims if emit.opset >= 14 else [*[0] * lead, rest]
+    flat = emit.reshape_exactly(value, given, [*[True] * lead, False])
     return emit.tensor(flat, dims, request.itemsize), tail
-
-
-def _allow_zero(emit: Emitter) -> dict[str, Any]:
-    return {"allowzero": 1} if emit.opset >= 14 else {}
 
 
 def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
@@ -217,7 +217,7 @@ def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
     blocked = len(p.block)
     rest = x.rank - 1 - blocked
     cells = [
-        emit.div(emit.add(emit.add(d, begin), end), b)
+        emit.quotient(emit.add(emit.add(d, begin), end), b)
         for d, begin, end, b in zip(x.dims[1:], p.begins, p.ends, p.block, strict=False)
     ]
     sizes, space, channels = _numbered(x.dims[0], cells, p.block, x.dims[1 + blocked :])
@@ -229,13 +229,17 @@ def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels),
         ((0, 0),) * x.rank,
         request.element_types,
+        unproven=any(
+            not isinstance(c, int) and not same(b, 1) for c, b in zip(cells, p.block, strict=True)
+        ),
     )
 
 
 def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     p = Parameters.of(request, emit)
     blocked = len(p.block)
-    batch = emit.div(x.dims[0], emit.product(p.block))
+    factor = emit.product(p.block)
+    batch = emit.quotient(x.dims[0], factor)
     crops = [(0, 0), *zip(p.begins, p.ends, strict=True), *[(0, 0)] * (x.rank - 1 - blocked)]
     cells, cuts, crops = _without_lost_cells(emit, x, p.block, crops)
     sizes, space, channels = _numbered(batch, cells, p.block, x.dims[1 + blocked :])
@@ -248,6 +252,7 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         tuple(crops),
         request.element_types,
         cuts=cuts,
+        unproven=not isinstance(batch, int) and not same(factor, 1),
     )
 
 

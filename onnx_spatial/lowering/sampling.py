@@ -35,7 +35,7 @@ def _sampled_at_run_time(emit: Emitter, op: ExtractPatches, number: int, size: S
     stride, extent = op.strides[number], op.extent(number)
     if op.auto_pad == "valid":
         count = emit.div(emit.add(size, stride - extent), stride)
-        if op.clamp_negative and extent > stride:
+        if extent >= 2 * stride:  # a window beyond the image: no Slice may take -1 for its last
             count = emit.max(count, 0)
         return Sampling(count, 0, 0)
     count = emit.div(emit.add(size, stride - 1), stride)

@@ -77,7 +77,19 @@ def _apart(r: Rearrangement, emit: Emitter) -> ir.Value:
     for place in itertools.product(*(range(_known(r, f)) for f in order)):
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
         parts.append(_strided(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
+    if r.unproven:
+        parts[-1] = _as_large_as(emit, parts[-1], parts[0])
     return r.finished(emit, emit.concat(parts, target))
+
+
+def _as_large_as(emit: Emitter, last: Tensor, first: Tensor) -> Tensor:
+    """The part of the last offsets, which is smaller than that of the first where no block divides.
+
+    Concat refuses parts of other sizes, but for those without elements: it skips them, and leaves
+    their share of the result as it was in memory.
+    """
+    value = emit.op("Reshape", last.value, emit.shape_of(first.value))
+    return emit.tensor(value, last.dims, last.itemsize)
 
 
 def _together(r: Rearrangement, emit: Emitter) -> ir.Value:

@@ -10,6 +10,7 @@ from onnx_spatial.dialects import BlockCall
 from onnx_spatial.lowering.emit import Emitter, Size
 from onnx_spatial.lowering.padding import filled
 from onnx_spatial.lowering.request import Parameters, Request
+from onnx_spatial.lowering.rules import checked_zero
 from onnx_spatial.lowering.sampling import sampled
 from onnx_spatial.ops import SpaceToBatch
 
@@ -29,7 +30,8 @@ class Copy:
         if isinstance(call, BlockCall):
             op = call.operator
             amounts = (*(call.begins.values or ()), *(call.ends.values or ()))
-            still = op is not None and set(op.block_shape) <= {1} and not any(amounts)
+            known = request.shape is not None and request.ranked
+            still = op is not None and known and set(op.block_shape) <= {1} and not any(amounts)
         else:
             still = set(call.operator.kernel) == {1} and set(call.operator.strides) == {1}
         return None if still else "the operator moves data"
@@ -61,7 +63,8 @@ class Empty:
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Zeros: padding an empty tensor up gives nothing else."""
-        dims = _output_dims(request, emit)
+        dims = list(_output_dims(request, emit))
+        dims[0] = emit.add(dims[0], checked_zero(request, emit))  # there may be zeros that came in
         emit.tensor(request.inputs[0], dims)  # type: ignore[arg-type]
         return filled(emit, dims, min(request.element_types, default=1))
 

@@ -8,8 +8,9 @@ a body for each: it reads block shapes, pads and crops from its inputs and attri
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx
 
@@ -58,6 +59,7 @@ def attach(
     strategy: str | None = None,
     max_rank: int | None = None,
     raise_ir_version: bool = False,
+    checked: bool = False,
 ) -> dict[int, Attached]:
     """Add the functions and let the nodes of `findings` call them; `model` is changed in place.
 
@@ -70,11 +72,13 @@ def attach(
         strategy: lower with this strategy wherever it applies.
         max_rank: largest rank of any tensor in the bodies.
         raise_ir_version: give an older model the first IR version that has local functions.
+        checked: whether runs have to find every rule broken (`Request.checked`).
 
     Returns:
         What stands for each site, by `Finding.index`.
     """
     sites = []
+    build = partial(body.build, strategy=strategy, max_rank=max_rank, checked=checked)
     for finding in findings:
         if finding.call is None:
             continue
@@ -84,13 +88,11 @@ def attach(
             wanted = Wanted(
                 finding.call, finding.facts, finding.element_types, finding.opset or opset
             )
-            sites.append(
-                (finding, wanted, body.build(wanted, strategy=strategy, max_rank=max_rank))
-            )
+            sites.append((finding, wanted, build(wanted)))
         except ConversionError as error:
             finding.error = str(error)
     own = [_Site(f, w, b) for f, w, b in sites]
-    _share(own, strategy, max_rank)
+    _share(own, build)
     if own and model.ir_version < MIN_IR_VERSION:
         _raise_ir_version(model)
     return _add(model, own)
@@ -157,7 +159,7 @@ class _Site:
         )
 
 
-def _share(sites: Sequence[_Site], strategy: str | None, max_rank: int | None) -> None:
+def _share(sites: Sequence[_Site], build: Callable[[Wanted], Body]) -> None:
     """Give each family one body where that makes the model smaller."""
     families: dict[tuple[object, ...], list[_Site]] = {}
     for site in sites:
@@ -167,14 +169,14 @@ def _share(sites: Sequence[_Site], strategy: str | None, max_rank: int | None) -
         own = {site.body.key: site.body for site in family}
         if len(own) == 1:
             continue
-        shared = _shared_body([site.wanted for site in family], strategy, max_rank)
+        shared = _shared_body([site.wanted for site in family], build)
         apart = sum(len(b.function.node) for b in own.values())
         if shared is not None and len(shared.function.node) < apart:
             for site in family:
                 site.body = shared
 
 
-def _shared_body(each: Sequence[Wanted], strategy: str | None, max_rank: int | None) -> Body | None:
+def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Body | None:
     first = each[0]
     joined = facts.join([wanted.facts for wanted in each])
     differing = [n for n, value in joined.attributes.items() if isinstance(value, Conflict)]
@@ -184,7 +186,7 @@ def _shared_body(each: Sequence[Wanted], strategy: str | None, max_rank: int | N
     element_types = frozenset[int]().union(*(wanted.element_types for wanted in each))
     try:
         wanted = Wanted(read(joined), joined, element_types, first.opset, differing)
-        return body.build(wanted, strategy=strategy, max_rank=max_rank)
+        return build(wanted)
     except (ConversionError, OperatorError):
         return None
 

@@ -66,7 +66,13 @@ class Wanted:
     references: Sequence[str] = ()
 
 
-def build(wanted: Wanted, *, strategy: str | None = None, max_rank: int | None = None) -> Body:
+def build(
+    wanted: Wanted,
+    *,
+    strategy: str | None = None,
+    max_rank: int | None = None,
+    checked: bool = False,
+) -> Body:
     """Write a body.
 
     Raises:
@@ -82,9 +88,13 @@ def build(wanted: Wanted, *, strategy: str | None = None, max_rank: int | None =
         assert isinstance(call, BlockCall)
         call = _with_reference(call, name, len(inputs))
         value = _reference(emit, name, 2 if name == "block_size" else None)
-        facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64")))
+        count = 2 if name == "block_size" else len(facts.integers(name))
+        facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
         inputs.append(value)
     request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
+    # What attributes hold was read for each call.
+    proven = frozenset(range(len(formals), len(inputs)))
+    request = replace(request, checked=checked, proven=proven)
     lowered = lower_preferring(request, strategy, max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])

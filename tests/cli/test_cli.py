@@ -621,3 +621,55 @@ def test_an_oracle_that_is_not_installed(save, capsys, monkeypatch):
     model = save(S2B)
     assert run(["verify", model, model, "--oracle", "openvino"]) == 2
     assert "pip install openvino" in error_line(capsys)
+
+
+UNCOUNTED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[1,4,6,3] x, int64[K] given, int64[M,2] pads) => (y) {
+    block = Identity(given)
+    [s2b] y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
+}
+"""
+
+
+def test_blocks_of_an_unknown_number_are_refused_in_the_same_words_everywhere(
+    save, tmp_path, capsys
+):
+    model = save(UNCOUNTED)
+    reason = (
+        "block_shape is computed at run time and its length is unknown; how many axes are blocked "
+        "has to be known before: declare its shape, with --static NAME=N where the dim has a name"
+    )
+    assert run(["inspect", model]) == 3
+    assert f"refuse s2b: {reason}" in " ".join(capsys.readouterr().out.split())
+    for mode in ("lower", "function", "custom-op"):
+        assert run(["convert", model, "-o", str(tmp_path / "out.onnx"), "--mode", mode]) == 3
+        line = error_line(capsys)
+        assert "SpaceToBatchND 's2b' in main graph" in line and reason in line
+        with pytest.raises(onnx_spatial.ConversionError, match=r"'s2b' in main graph.*--static"):
+            onnx_spatial.InferenceSession(model, mode=mode)
+    out = str(tmp_path / "out.onnx")
+    static = ["--static", "K=2"]
+    assert run(["convert", model, "-o", out, *static, "--no-verify"]) == 0
+
+
+CROPPED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+g (float[4,H,W,1] x) => (y) <int32[2] block = {2, 2}, int32[2,2] crops = {1, 2, 0, 0}> {
+    [b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(x, block, crops)
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["lower", "function"])
+def test_checked_models_fail_where_the_operator_does(mode, save, tmp_path, capsys):
+    model, outs = save(CROPPED), [str(tmp_path / name) for name in ("plain.onnx", "checked.onnx")]
+    for out, options in zip(outs, ([], ["--checked"]), strict=True):
+        assert run(["convert", model, "-o", out, "--mode", mode, *options]) == 0
+    legal, small = (np.ones((4, height, 3, 1), np.float32) for height in (2, 1))
+    plain, checked = map(onnxruntime.InferenceSession, outs)
+    for session in (plain, checked):
+        assert session.run(None, {"x": legal})[0].shape == (1, 1, 6, 1)
+    assert plain.run(None, {"x": small})[0].size == 0
+    sessions = (checked, onnx_spatial.InferenceSession(model, mode=mode, checked=True))
+    for session in sessions:
+        with pytest.raises(Exception, match="out of data bounds"):
+            session.run(None, {"x": small})

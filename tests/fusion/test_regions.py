@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 import regions
+from converting import plan
 from onnx import numpy_helper
 
 import onnx_spatial
@@ -79,3 +80,29 @@ def spoil(model: onnx.ModelProto, rng: Random) -> bool:
     weights = numpy_helper.to_array(tensor) * np.float32(1.001)
     tensor.CopyFrom(numpy_helper.from_array(weights, tensor.name))
     return True
+
+
+def test_no_region_takes_away_what_a_checked_model_has_to_find():
+    text = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
+    g (float[1,{size},5] x) => (y)
+    <int32[1] block = {{2}}, int32[1,2] table = {{0, 0}}, float[5,5,1] w = {{{w}}}> {{
+        [s2b] blocks = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, table)
+        rows = Transpose<perm = [0, 2, 1]>(blocks)
+        sums = Conv(rows, w)
+        back = Transpose<perm = [0, 2, 1]>(sums)
+        [b2s] y = ai.onnx.converters.tensorflow.BatchToSpaceND(back, block, table)
+    }}"""
+    weights = ", ".join(["1.0"] * 25)
+    for size, checked, strategy in (
+        ("T", False, "dilated convolution"),
+        ("T", True, None),
+        ("6", True, "dilated convolution"),
+    ):
+        model = onnx.parser.parse_model(text.format(size=size, w=weights))
+        sites = plan(model, checked=checked).sites
+        taken = {site.strategy for site in sites}
+        if strategy is not None:
+            assert taken == {strategy}
+            continue
+        assert "dilated convolution" not in taken
+        assert all("to be checked" in " ".join(site.declined) for site in sites)

@@ -127,10 +127,18 @@ def test_reshape_says_as_little_as_zero_sized_dims_allow(dims, x, expected):
     assert reshaped(dims, x) == expected
 
 
-def test_a_zero_that_opset_13_cannot_say_is_refused():
+def test_opset_13_says_one_zero_that_moves_and_refuses_two():
+    assert reshaped([0, 6], [2, 3, 0], opset=13) == (["Reshape"], [-1, 6], False)
     with pytest.raises(ConversionError, match="14"):
-        reshaped([0, 6], [2, 3, 0], opset=13)
-    assert reshaped([M, N, 6], [N, M, 2, 3], opset=13) == (["Concat", "Reshape"], None, False)
+        reshaped([0, 6, 0], [2, 3, 0], opset=13)
+    nodes = ["Concat", "Equal", "Where", "Reshape"]
+    assert reshaped([M, N, 6], [N, M, 2, 3], opset=13) == (nodes, None, False)
+
+
+def test_an_exact_reshape_leaves_nothing_to_be_inferred():
+    emit = Emitter(17)
+    emit.reshape(Tensor(value(), (N, 2)), [2, N], exact=True)
+    assert written(emit) == ["Concat", "Reshape"]
 
 
 def test_no_transpose_is_written_that_moves_nothing():

@@ -24,7 +24,11 @@ from onnx_spatial.fusion.regions.view import Node, View
 from onnx_spatial.graph import walk
 from onnx_spatial.graph.arithmetic import Expression
 from onnx_spatial.graph.expressions import quotient
+from onnx_spatial.lowering import are_open
 from onnx_spatial.ops import SpaceToBatch
+
+#: Why an operator is no end of a region in a model that is to check every run.
+_UNCHECKED = "only the run can tell whether its sizes are legal, and it is to be checked"
 
 #: Operators that look at the shape of a value only.
 SHAPES = frozenset({"Shape", "Size"})
@@ -222,6 +226,11 @@ class _Walk:
             what = f"{message.op_type} {walk.label(message)!r}"
             self._lost[name] = f"the region that {what} begins cannot be written"
             return
+        request = subject.request
+        if request.checked and are_open(request):
+            self._decline_at(subject, _UNCHECKED)
+            self._lost[name] = f"{message.op_type} {walk.label(message)!r}: {_UNCHECKED}"
+            return
         blocks = ends.blocks(subject)
         shape = subject.request.shape
         if blocks is None or shape is None:
@@ -276,6 +285,8 @@ class _Walk:
         self.found.exits.append(found)
 
     def _exit(self, subject: Subject, message: onnx.NodeProto, state: Blocked) -> End | str:
+        if subject.request.checked and are_open(subject.request, of_batch=False):
+            return _UNCHECKED
         if reason := ends.refusal(subject, state):
             return reason
         window, sources = ends.window(subject, message, self._view)

@@ -1,0 +1,189 @@
+"""Random nodes whose rules only a run can break, and what converted models make of them.
+
+    python tests/lowering/illegal.py 0 10000 [checked]        prints a line of JSON
+
+The data's sizes, block shapes, pads and crops are drawn so that the operator's own validation
+refuses them; the model leaves whatever breaks the rule to the run. Run it as a process of its own:
+where a lowering lets such a thing pass, anything may happen.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+
+import ml_dtypes
+import onnx
+import running
+import sampling
+from sampling import OPSETS, Form, Sample
+
+from onnx_spatial.custom_ops import prepared, registration
+from onnx_spatial.dialects import InputFacts, NodeFacts, read
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.lowering import STRATEGIES
+from onnx_spatial.plan import make_plan
+
+MODES = ("lower", "lower", "lower", "function", "custom-op")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node with inputs that break a rule, and how a model says what it knows of them."""
+
+    sample: Sample
+    form: Form
+    undeclared: bool
+    mode: str
+    why: str
+
+    def model(self) -> onnx.ModelProto:
+        """A model of the node, which it is legal to convert."""
+        model = self.form.model(self.sample)
+        if self.undeclared:
+            for value in list(model.graph.input)[1:]:
+                value.type.tensor_type.ClearField("shape")
+        return model
+
+    def __str__(self) -> str:
+        return f"{self.sample}\n{self.form} {self.mode}: {self.why}"
+
+
+def broken_rule(sample: Sample) -> str | None:
+    """What the operator's own validation says; None if nothing is wrong."""
+    facts = NodeFacts(
+        sample.op_type,
+        sample.domain,
+        tuple(map(InputFacts.of, sample.inputs)),
+        {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()},
+    )
+    try:
+        read(facts).bind(sample.inputs).output_shape(sample.inputs[0].shape)
+    except OperatorError as error:
+        return str(error)
+    return None
+
+
+def broken(rng: Random, sample: Sample, *, ranks: bool) -> tuple[Sample, bool, frozenset[int]]:
+    """The sample with other sizes and parameters; (it, whether sizes are others, which parameters)"""
+    data, *parameters = sample.inputs
+    shape = list(data.shape)
+    sizes = not parameters or rng.random() < 0.6
+    if sizes:
+        for axis in range(len(shape)):
+            if rng.random() < 0.5:
+                shape[axis] = rng.randint(0 if rng.random() < 0.1 else 1, 9)
+        if ranks and rng.random() < 0.2:
+            shape = shape[:-1] if rng.random() < 0.5 else [*shape, rng.randint(1, 2)]
+    changed = set()
+    for number, value in enumerate(parameters, start=1):
+        if sizes and rng.random() < 0.5:
+            continue
+        lowest = 0 if value.dtype.kind == "u" else -4
+        flat = value.reshape(-1).copy()
+        for place in range(flat.size):
+            if rng.random() < 0.4:
+                flat[place] = rng.randint(lowest, 12)
+        parameters[number - 1] = flat.reshape(value.shape)
+        changed.add(number)
+    made = data
+    if tuple(shape) != data.shape:
+        name = "string" if data.dtype == object else data.dtype.name
+        made = sampling.array(rng, name, tuple(shape))
+    return replace(sample, inputs=(made, *parameters)), sizes, frozenset(changed)
+
+
+def case(number: int) -> Case:
+    """Case of that number."""
+    rng = Random(f"illegal {number}")
+    while True:
+        legal = sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
+        unranked = rng.random() < 0.2
+        sample, sizes, changed = broken(rng, legal, ranks=unranked)
+        why = broken_rule(sample)
+        if why is None:
+            continue
+        data, *parameters = sample.inputs
+        run_time = changed | {i for i in range(1, len(parameters) + 1) if rng.random() < 0.3}
+        shape: tuple[int | str | None, ...] | None = data.shape
+        if unranked:
+            shape = None
+        elif sizes:
+            known = rng.random() < 0.5
+            shape = tuple(
+                d if known and d == old and rng.random() < 0.7 else f"d{i}"
+                for i, (d, old) in enumerate(zip(data.shape, legal.inputs[0].shape, strict=True))
+            )
+        lowest = 13 if data.dtype == ml_dtypes.bfloat16 else OPSETS[0]
+        opset = rng.choice((rng.randint(lowest, OPSETS[-1]), max(lowest, 13), 17))
+        strategy = rng.choice((None, None, *(s.name for s in STRATEGIES)))
+        ir_version = max(8, running.ir_version_of(opset))
+        form = Form(shape, frozenset(run_time), opset, ir_version, strategy)
+        return Case(sample, form, rng.random() < 0.1, rng.choice(MODES), why)
+
+
+def outcome(made: Case, **options: bool) -> str:
+    """What becomes of it: "refused", "error", "empty" or "numbers"."""
+    write = prepared.write if made.mode == "custom-op" else None
+    plan = make_plan(
+        made.model(), mode=made.mode, strategy=made.form.strategy, write=write, **options
+    )
+    if plan.refused():
+        return "refused"
+    assert plan.model is not None
+    data = made.sample.inputs[0]
+    feeds = made.form.feeds(made.sample)
+    results = set()
+    for level in running.LEVELS:
+        try:
+            if made.mode == "custom-op":
+                opened = registration_session(plan.model, level)
+            else:
+                opened = running.session(plan.model, level)
+            (result,) = running.run_session(opened, feeds)
+        except Exception:  # whatever onnxruntime and pybind11 raise
+            results.add("error")
+        else:
+            results.add("numbers" if result.size else "empty")
+    del data
+    return max(results)  # "numbers" is the worst, "error" what is right
+
+
+def registration_session(model: onnx.ModelProto, level: object) -> object:
+    """A session that runs Python operators."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.log_severity_level = 4
+    registration.register(options)
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def main(numbers: Iterable[int], **options: bool) -> None:
+    """Print how many came out how, and those that gave numbers."""
+    count: Counter[str] = Counter()
+    seen = []
+    empty = []
+    by: Counter[str] = Counter()
+    for number in numbers:
+        made = case(number)
+        found = outcome(made, **options)
+        count[found] += 1
+        if found == "numbers":
+            seen.append(number)
+            by[f"{made.form.strategy} {made.mode}"] += 1
+        elif found == "empty":
+            empty.append(number)
+    print(json.dumps({"count": count, "numbers": seen, "empty": empty, "by": by}))
+
+
+if __name__ == "__main__":
+    first, last, *rest = sys.argv[1:]
+    main(range(int(first), int(last)), **dict.fromkeys(rest, True))

@@ -1,0 +1,199 @@
+"""What breaks an operator's rules in the run only: an error, or at most a tensor without elements."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import running
+import structure
+from building import OPENVINO, one_node
+from converting import convert
+
+from onnx_spatial.lowering import STRATEGIES
+
+NAMES = [strategy.name for strategy in STRATEGIES]
+#: Those for block operators and for patches, and the cheapest.
+BLOCKS, PATCHES = [None, *NAMES[2:9]], [None, "transpose", *NAMES[7:]]
+INT = np.int64
+
+
+def campaign(first: int, last: int, *options: str) -> dict[str, list[int]]:
+    """The illegal runs of these numbers, in a process of their own."""
+    script = Path(__file__).with_name("illegal.py")
+    path = [p for p in sys.path if p]
+    code = (
+        f"import sys; sys.path[:0] = {path!r}; sys.argv[1:] = {[str(first), str(last), *options]!r}"
+    )
+    code += f"; import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def data(shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:
+    return np.arange(1, 1 + np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def fails(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> bool:
+    """Whether runs of it fail, optimised or not."""
+    failed = 0
+    for level in running.LEVELS:
+        opened = running.session(model, level)
+        try:
+            running.run_session(opened, feeds)
+        except Exception:  # as onnxruntime raises it
+            failed += 1
+    return failed == len(running.LEVELS)
+
+
+def test_no_illegal_run_is_answered_with_numbers():
+    assert campaign(0, 100)["numbers"] == []
+
+
+def test_a_checked_model_answers_no_illegal_run_at_all():
+    found = campaign(340, 400, "checked")
+    assert found["numbers"] == found["empty"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 10_000, 1000))
+@pytest.mark.parametrize("options", [(), ("checked",)], ids=["plain", "checked"])
+def test_no_illegal_run_of_many_is_answered_with_numbers(start, options):
+    found = campaign(start, start + 1000, *options)
+    assert found["numbers"] == []
+    assert not options or found["empty"] == []
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("strategy", BLOCKS)
+@pytest.mark.parametrize(("size", "block", "pads"), [(1, 2, 0), (5, 3, 0), (3, 4, 2)], ids=str)
+def test_a_size_that_the_block_does_not_divide(strategy, opset, size, block, pads):
+    """Concat skips parts without elements and leaves their share unset; Gather takes what it is told."""
+    for other in (3, 6):  # the other axis is divisible, or makes up for it
+        parameters = (np.array([block, 2]), np.array([[0, pads], [0, 0]]))
+        x = data((1, size, other, 2))
+        model = one_node("SpaceToBatchND", (x, *parameters), shape=(1, "H", "W", 2), opset=opset)
+        assert fails(convert(model, strategy=strategy), {"x": x})
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("strategy", BLOCKS)
+@pytest.mark.parametrize("batch", [1, 2, 6])
+def test_a_batch_that_the_blocks_do_not_divide(strategy, opset, batch):
+    x = data((batch, 2, 2, 4))
+    model = one_node(
+        "BatchToSpaceND",
+        (x, np.array([2, 2]), np.zeros((2, 2), INT)),
+        shape=("N", "H", "W", "C"),
+        opset=opset,
+    )
+    assert fails(convert(model, strategy=strategy), {"x": x})
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("strategy", BLOCKS)
+@pytest.mark.parametrize(
+    "table", [[[-1, 1], [0, 0]], [[1, -1], [0, 0]], [[0, 0], [-2, 0]]], ids=str
+)
+@pytest.mark.parametrize("op_type", ["SpaceToBatchND", "BatchToSpaceND"])
+def test_negative_amounts(op_type, table, strategy, opset):
+    x = data((4, 4, 4, 2))
+    inputs = (x, np.array([2, 2]), np.array(table))
+    model = one_node(op_type, inputs, run_time=(2,), opset=opset)
+    assert fails(convert(model, strategy=strategy), {"x": x, "p2": inputs[2]})
+
+
+@pytest.mark.parametrize("strategy", BLOCKS)
+@pytest.mark.parametrize("block", [[-1, -1], [0, 2], [-2, -2], [1, -4]], ids=str)
+@pytest.mark.parametrize("op_type", ["SpaceToBatchND", "BatchToSpaceND"])
+def test_blocks_below_1(op_type, block, strategy):
+    x = data((4, 4, 4, 2))
+    inputs = (x, np.array(block), np.zeros((2, 2), INT))
+    model = one_node(op_type, inputs, run_time=(1,))
+    assert fails(convert(model, strategy=strategy), {"x": x, "p1": inputs[1]})
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_openvinos_entry_of_the_batch(number):
+    x = data((4, 4, 4))
+    inputs = [x, np.array([1, 2, 2]), np.array([0, 0, 0]), np.array([0, 0, 0])]
+    inputs[number][0] += 1
+    model = one_node("SpaceToBatch", inputs, domain=OPENVINO, run_time=(1, 2, 3))
+    assert fails(convert(model), {"x": x, **{f"p{i}": inputs[i] for i in (1, 2, 3)}})
+
+
+@pytest.mark.parametrize("strategy", BLOCKS)
+@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 4, 4, 2, 1), (1, 4, 4, 1, 2)], ids=str)
+def test_data_of_another_rank_than_the_spelling_has(shape, strategy):
+    x = data(shape)
+    ints = {name: [1, 1, 1, 1] for name in ("strides", "rates")}
+    patches = one_node(
+        "ExtractImagePatches", (x,), shape=None, ksizes=[1, 2, 2, 1], **ints, padding="SAME"
+    )
+    blocks = one_node("SpaceToBatch", (x, np.zeros((2, 2), INT)), shape=None, block_size=2)
+    for model in (patches, blocks):
+        assert fails(convert(model, strategy=strategy), {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("block", "table"),
+    [([2, 2, 1], np.zeros((2, 2))), ([2, 2], np.zeros((3, 2))), ([2, 2], np.zeros((1, 4)))],
+    ids=str,
+)
+def test_parameters_of_another_shape_than_they_may_have(block, table):
+    x = data((1, 4, 4, 2))
+    inputs = (x, np.array(block), table.astype(INT))
+    model = one_node("SpaceToBatchND", inputs, run_time=(1, 2))
+    given = model.graph.input[1].type.tensor_type.shape.dim[0]
+    given.dim_value = 2
+    model.graph.input[2].type.tensor_type.ClearField("shape")
+    wrong = len(block) == 3  # what is declared is what onnxruntime lets in
+    if wrong:
+        model.graph.input[1].type.tensor_type.ClearField("shape")
+        table_type = model.graph.input[2].type.tensor_type
+        table_type.shape.dim.add().dim_value = 2
+        table_type.shape.dim.add().dim_value = 2
+    assert fails(convert(model), {"x": x, "p1": inputs[1], "p2": inputs[2]})
+
+
+@pytest.mark.parametrize("strategy", PATCHES)
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_window_beyond_the_image_gives_no_numbers(size, opset, strategy):
+    """-1 windows are none, and not the elements up to the last one."""
+    x = data((1, size, 6, 2))
+    ones = [1, 1, 1, 1]
+    model = one_node(
+        "ExtractImagePatches",
+        (x,),
+        shape=(1, "H", "W", 2),
+        opset=opset,
+        ksizes=[1, 5, 1, 1],
+        strides=ones,
+        rates=ones,
+        padding="VALID",
+    )
+    plain = convert(model, strategy=strategy)
+    for level in running.LEVELS:
+        opened = running.session(plain, level)
+        try:
+            (result,) = running.run_session(opened, {"x": x})
+        except Exception:  # as onnxruntime raises it
+            continue
+        assert result.size == 0
+    assert fails(convert(model, strategy=strategy, checked=True), {"x": x})
+
+
+def test_what_is_known_before_the_run_is_not_checked_in_it():
+    x = data((1, 4, 6, 2))
+    for shape in (x.shape, ("N", 4, 6, 2)):
+        model = one_node("SpaceToBatchND", (x, np.array([2, 2]), np.ones((2, 2), INT)), shape=shape)
+        plain, checked = convert(model), convert(model, checked=True)
+        assert structure.ops(plain) == structure.ops(checked)
+        assert len(plain.graph.node) <= 5
