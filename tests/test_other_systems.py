@@ -40,6 +40,7 @@ def open_no_folder(path, *arguments, **named):
         raise PermissionError(13, "Permission denied", path)
     return opened(path, *arguments, **named)
 os.open = open_no_folder
+shutil._use_fd_functions = False  # as there: folders are removed by their paths
 """
 COMMANDS = """
 import os, signal, sys

@@ -63,7 +63,7 @@ class InPlace:
         left = 0
         for stretch in self._stretches:
             size = 2 * size_of(stretch[1].head.index)
-            if size > left:
+            if size > left or not parts:
                 parts.append(self._empty())
                 left = most
             parts[-1]._stretches.append(stretch)

@@ -31,6 +31,7 @@ def test_a_model_that_doubles_a_tensor_60_times_ends_with_one_line(tmp_path):
     model = parser.parse_model(DOUBLING.replace("pads,", "pads = {0, 0, 0, 0},"))
     path.write_bytes(model.SerializeToString())
     command = [sys.executable, "-c", LIMITED, "convert", path, "-o", tmp_path / "out.onnx"]
+    command.append("--strict")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
