@@ -127,6 +127,10 @@ def element_type(known: onnx.TypeProto | None) -> int | None:
     return known.tensor_type.elem_type or None
 
 
+#: What exporters write for a dim of which nothing is known: no name that two dims share.
+_NO_NAMES = frozenset({"", "?", "-1", "None"})
+
+
 def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
     """The dims of a dense tensor type; None if not even the rank is known."""
     if known is None or not known.tensor_type.HasField("shape"):
@@ -137,7 +141,7 @@ def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1
-    return dim.dim_param or None
+    return None if dim.dim_param in _NO_NAMES else dim.dim_param
 
 
 def symbols(model: onnx.ModelProto) -> set[str]:

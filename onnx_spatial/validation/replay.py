@@ -201,7 +201,9 @@ def _note(subject: Subject, form: Form, data: DataSet, result: OutputResult) -> 
         message = f"output {result.name!r} (mode {form.name}, {how}) {_is_not(result)}"
         if form.changed and form.verification is not None and form.verification:
             message += "; the conversion is proven to give what the original gives, "
-            message += "so the recorded data belongs to another model"
+            other = "the recorded data belongs to another model"
+            rounds = f"what recorded it rounds otherwise (--rtol allows more), or {other}"
+            message += f"so {rounds if result.tolerance else other}"
         subject.add("error", f"recorded:{data.name}", message, "recorded-data")
 
 

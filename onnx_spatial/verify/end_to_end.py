@@ -272,13 +272,18 @@ def _record(found: Sequence[OutputResult], trial: Trial, result: EndToEnd, mark:
         if mark.random:
             result.outputs.append(replace(output, passed=None, reason="random: not compared"))
             continue
+        # One line for each output and level: the table of outputs has the other runs.
+        told = any(
+            (o.name, o.optimised, o.passed) == (output.name, output.optimised, output.passed)
+            for o in result.outputs
+        )
         result.outputs.append(output)
+        if output.passed or told:
+            continue
+        message = f"output {output.name!r}{_mode(output.optimised)}: {output.reason}"
         if output.passed is None:
-            result.undecided.append(
-                f"output {output.name!r}{_mode(output.optimised)}: {output.reason}"
-            )
-        elif not output.passed:
-            message = f"output {output.name!r}{_mode(output.optimised)}: {output.reason}"
+            result.undecided.append(message)
+        else:
             difference = Difference(
                 "output", output.name, None, message, trial.feeds, optimised=output.optimised
             )

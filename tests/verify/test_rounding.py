@@ -208,3 +208,12 @@ def test_rounding_is_of_the_size_of_the_type(kind: str) -> None:
     assert found["y"].runs == 3
     assert epsilon / 2 < found["y"].largest < 100 * epsilon
     assert found["moved"].largest == 0 and found["size"].jumps == 0
+
+
+def test_an_output_that_differs_in_every_run_is_told_once() -> None:
+    original = net("y = Sin(r)", "N, H, W, 3")
+    converted = onnx_spatial.convert(original, verify=False).model
+    result = verify(original, changed(converted, "w", 1.5))
+    wrong = [o for o in result.outputs if o.passed is False and not o.optimised]
+    told = [p for p in result.problems if "output 'y' with optimisations off" in p]
+    assert len(wrong) > 1 and len(told) == 1

@@ -386,3 +386,15 @@ def test_what_a_scan_reads_is_of_one_length() -> None:
     fed = {"x": np.zeros((3, 4, 2), np.float32), "z": np.zeros((2, 4, 2), np.float32)}
     with pytest.raises(UsageError, match="2 and 3 elements"):
         verify(original, converted, inputs=fed)
+
+
+@pytest.mark.parametrize("name", ["?", "-1", "None"])
+def test_what_exporters_write_for_unknown_is_no_name(name: str) -> None:
+    """PaddlePaddle's nets declare x[?, 3, ?, ?], of which height and width are others."""
+    original = model("g (float[A,B,C,3] x) => (float[D,E,F,G] y) { y = Relu(x) }")
+    for value in (original.graph.input[0], original.graph.output[0]):
+        for dim in value.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                dim.dim_param = name
+    x = np.ones((1, 4, 6, 3), np.float32)
+    assert verify(original, original, inputs={"x": x})
