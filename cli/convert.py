@@ -13,6 +13,11 @@ from onnx_spatial.conversion import MODES
 from onnx_spatial.errors import VerificationError
 from onnx_spatial.graph import output as writing
 
+#: Of a result that was written all the same.
+_UNDECIDED = (
+    "it could not be decided whether the result is the same model; --strict refuses such a result"
+)
+
 
 @click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
 @click.argument("model", metavar="MODEL")
@@ -134,23 +139,23 @@ def convert(
     if piped and not dry_run:
         write = writing.content_of if result.changed or static else writing.as_read
         data.to_standard_output(write(result.result))
+    undecided = result.verification is not None and not result.verification
     if as_json:
         output.document(result.to_dict())
     elif not quiet:
         console = output.err if piped else output.out
         render.conversion(console, result, Path(model), verbose=verbose)
+        if undecided:
+            console.print(f"warning: {_UNDECIDED}", style="yellow", soft_wrap=True)
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
-        if (
-            result.verification is not None
-            and result.output is not None
-            and given == model
-            and not in_place
-        ):
+        if result.verification and result.output is not None and given == model and not in_place:
             named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
             again = [word for option, values in named for v in values for word in (option, v)]
             again += ["--inputs", inputs] if inputs else []
             again += ["--seed", str(seed)] if seed else []
             command = shlex.join(["onnx-spatial", "verify", model, str(result.output), *again])
             output.out.print(f"prove it again with: {command}", style="dim", soft_wrap=True)
+    elif undecided:
+        output.err.print(f"warning: {model}: {_UNDECIDED}", style="yellow", soft_wrap=True)
     return 0

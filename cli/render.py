@@ -176,13 +176,6 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
         console.print(f"{what} {result.output}", soft_wrap=True)
-        if result.verification is not None and not result.verification:
-            console.print(
-                "warning: it is not known whether this is the same model (UNVERIFIED above says "
-                "why); --strict refuses it",
-                style="yellow",
-                soft_wrap=True,
-            )
     if result.backup is not None:
         console.print(f"the original is kept as {result.backup}", soft_wrap=True)
 
