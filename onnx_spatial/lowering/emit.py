@@ -11,6 +11,8 @@ written as they have it, what only the run knows by way of a Gather.
 
     Slice             attributes, no steps, before opset 10      else Gather of the places
     Range             since opset 11                             before that NonZero of ones, opset 9
+    Where             since opset 9                              before that by arithmetic
+    Less of integers  since opset 9                              before that of doubles
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ _LARGEST_RANGE = 1 << 14
 
 #: Slice has taken its places as inputs since opset 10; Range came with 11, NonZero with 9.
 _SLICE_INPUTS, _RANGE, _NON_ZERO = 10, 11, 9
+
+#: Where came with opset 9, and Less for integers.
+_WHERE, _INTEGER_LESS = 9, 9
 
 #: What an unknown dim is taken to be where forms are compared.
 TYPICAL_DIM = 64
@@ -276,6 +281,22 @@ class Emitter:
         distance = self.op("Abs", self.size(self.sub(a, b)))
         return self.div(self.add(self.add(a, b), distance), 2)
 
+    def less(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Where a < b, of int64 values; before opset 9 Less has floats only.
+
+        They hold integers beyond 2**53 rounded, which turns no comparison with a smaller one.
+        """
+        if self.opset < _INTEGER_LESS:
+            a, b = (self.op("Cast", value, to=int(ir.DataType.DOUBLE)) for value in (a, b))
+        return self.op("Less", a, b)
+
+    def where(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        """Of two int64 values, `yes` where the condition holds, else `no`."""
+        if self.opset >= _WHERE:
+            return self.op("Where", condition, yes, no)
+        chosen = self.op("Cast", condition, to=int(ir.DataType.INT64))
+        return self.op("Add", no, self.op("Mul", chosen, self.op("Sub", yes, no)))
+
     def product(self, sizes: Sequence[Size]) -> Size:
         """The product of sizes, the known ones folded together."""
         known = 1
@@ -375,7 +396,7 @@ class Emitter:
             return self.op("Reshape", value, shape, allowzero=1)
         instead = self.ints([0 if k else -1 for k in kept] or [-1], "instead_of_0")
         empty = self.op("Equal", shape, self.ints([0], "zero"))
-        return self.op("Reshape", value, self.op("Where", empty, instead, shape))
+        return self.op("Reshape", value, self.where(empty, instead, shape))
 
     def reshape_to(self, value: ir.Value, dims: Sequence[int]) -> ir.Value:
         """Reshape to known dims, one of which may be -1, where no dim is zero that was not."""

@@ -162,7 +162,7 @@ class Request:
             # Where an entry breaks the rule, its index is none, which Gather refuses.
             broken = self._broken(emit, vector, value, least)
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
-            value = emit.op("Gather", value, emit.op("Where", broken, none, own), axis=0)
+            value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
         if count == 1:
             return [emit.guessed(value, guess)]
         return [emit.guessed(element, guess) for element in emit.elements(value, places)]
@@ -172,31 +172,31 @@ class Request:
         assert vector.input is not None
         value = self.inputs[vector.input]
         assert value is not None
+        rows, columns = vector.rows, vector.step
+        count = rows * columns
+        declared = self.parameter_shapes[vector.input] if self.parameter_shapes else ()
+        if declared is not None and columns > 1:  # a table of pairs
+            value = emit.op("Reshape", value, emit.ints([count], "flat"))
         if self.parameter_types[vector.input] != TensorProto.INT64:
             value = emit.op("Cast", value, to=int(TensorProto.INT64))
-        rows, columns = vector.rows, vector.step
-        declared = self.parameter_shapes[vector.input] if self.parameter_shapes else ()
         if declared is None:  # another row tells its rank, a Reshape how many rows it has
             row = np.full((1, columns) if columns > 1 else 1, least, np.int64)
             value = emit.op("Concat", value, emit.constant(row, "row"), axis=0)
-            value = emit.op("Reshape", value, emit.ints([(rows + 1) * columns], "flat"))
-            return emit.op(
-                "Slice", value, emit.ints([0], "starts"), emit.ints([rows * columns], "ends")
-            )
-        if columns > 1:  # a table of pairs
-            value = emit.op("Reshape", value, emit.ints([rows * columns], "flat"))
+            value = emit.op("Reshape", value, emit.ints([count + columns], "flat"))
+            longer = emit.tensor(value, [count + columns])
+            value = emit.slice(longer, [0], [0], [count], [count]).value
         return value
 
     def _broken(self, emit: Emitter, vector: Vector, value: ir.Value, least: int) -> ir.Value:
         """Which entries break a rule."""
         if not (vector.start and vector.step == 1):
-            return emit.op("Less", value, emit.ints([least], "least"))
+            return emit.less(value, emit.ints([least], "least"))
         # One entry is that of the batch: all are to be this near to something.
         radius = _MOST // 2
         middles = [least, *[least + radius] * vector.length]
         radii = [0, *[radius] * vector.length]
         distance = emit.op("Abs", emit.op("Sub", value, emit.ints(middles, "middle")))
-        return emit.op("Less", emit.ints(radii, "radius"), distance)
+        return emit.less(emit.ints(radii, "radius"), distance)
 
 
 #: No size is larger than that.

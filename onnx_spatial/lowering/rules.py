@@ -52,7 +52,7 @@ def checked_zero(request: Request, emit: Emitter) -> Size:
 
 def nothing(emit: Emitter, margins: Sequence[Size]) -> ir.Value:
     """A 0 that can only be had where none of the sizes is negative."""
-    below = emit.op("Less", emit.vector(margins, "margins"), emit.ints([0], "zero"))
+    below = emit.less(emit.vector(margins, "margins"), emit.ints([0], "zero"))
     broken = emit.op("ReduceMax", emit.op("Cast", below, to=int(ir.DataType.INT32)), keepdims=1)
     return emit.op("Gather", emit.ints([0], "zero"), broken, axis=0)
 

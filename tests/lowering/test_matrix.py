@@ -111,6 +111,14 @@ def test_sizes_of_the_run_in_older_opsets(operator, run_time):
         sampling.check(made, form, convert(model))
 
 
+@pytest.mark.parametrize("opset", [7, 8, 9, 10])
+@pytest.mark.parametrize("operator", [o for o in OPERATORS if "Batch" in o])
+def test_an_unknown_rank_in_older_opsets(operator, opset):
+    made = sample(operator, "float32")
+    form = Form(None, frozenset(), opset, 4, None)
+    sampling.check(made, form, convert(form.model(made)))
+
+
 def test_an_opset_that_nothing_runs_is_refused():
     form = Form((None,) * 4, frozenset(), 6, 4, None)
     said = refusal(form.model(sample("SpaceToBatchND padded", "float32")))
