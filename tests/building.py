@@ -57,7 +57,8 @@ def one_node(
         op_type: of the node.
         inputs: data and parameters.
         domain: of the node; it is imported.
-        shape: what is declared of x: "static" for its own shape, None for nothing at all.
+        shape: what is declared of x: "static" for its own shape, None for nothing at all, of y
+            either.
         run_time: numbers of the parameters that are inputs; the others are initializers.
         opset: version of the default domain.
         ir_version: below 4 the initializers are listed as inputs too, as they had to be then.
@@ -76,7 +77,8 @@ def one_node(
             )
     names = ["x", *(f"p{i}" for i in range(1, len(inputs)))]
     node = helper.make_node(op_type, names, ["y"], "site", domain=domain, **attributes)
-    output = helper.make_tensor_value_info("y", element_type(data), [None] * data.ndim)
+    rank = None if declared is None else [None] * data.ndim
+    output = helper.make_tensor_value_info("y", element_type(data), rank)
     graph = helper.make_graph([node], "one_node", infos, [output], initializers)
     imports = [helper.make_opsetid("", opset)]
     if domain:

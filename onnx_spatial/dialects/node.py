@@ -22,11 +22,20 @@ from onnx_spatial.ops import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
 
 @dataclass(frozen=True)
 class InputFacts:
-    """What is known of one input: element type (numpy name, "string"), shape, value."""
+    """What is known of one input.
+
+    Attributes:
+        dtype: element type (numpy name, "string").
+        shape: as far as it is known.
+        value: if it is known.
+        ranked: whether it has the rank of `shape` in every run; if not, it has to have it only for
+            the sake of what reads the output, and a run in which it has another has to fail.
+    """
 
     dtype: str | None = None
     shape: tuple[Dim, ...] | None = None
     value: npt.NDArray[np.generic] | None = None
+    ranked: bool = True
 
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> InputFacts:

@@ -44,7 +44,7 @@ def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
         f.value is not None and np.array_equal(f.value, value) for f in known[1:]
     ):
         value = None
-    return InputFacts(dtype, shape, value)
+    return InputFacts(dtype, shape, value, all(f.ranked for f in known))
 
 
 def _join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

@@ -26,6 +26,7 @@ class Occurrence:
         scope: the values that can be seen here.
         types: of its inputs, each time that they were inferred.
         declared: element type that the model declares of its output.
+        ranked: whether a rank of the data that is known is that of every run (`InputFacts.ranked`).
     """
 
     finding: Finding
@@ -33,6 +34,7 @@ class Occurrence:
     scope: constants.Scope | None = None
     types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
     declared: int | None = None
+    ranked: bool = True
 
     def facts(self) -> NodeFacts:
         """What is known of the node here."""
@@ -49,9 +51,14 @@ class Occurrence:
             value = self.scope.value(name) if index and self.scope is not None else None
             if value is not None:
                 fact = InputFacts.of(value)
-            inputs.append(fact)
+            inputs.append(fact if index else replace(fact, ranked=self.ranked))
         base = self.finding.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
+
+    def has_rank(self) -> bool:
+        """Whether the rank of the data is known."""
+        data = next(iter(self.facts().inputs), None)
+        return data is not None and data.shape is not None
 
     def check(self) -> None:
         """See that the data is a tensor, and that stored parameters can be read.

@@ -4,7 +4,8 @@ A node in a function is looked at in each of its calls: onnx's inliner turns the
 with their own shapes, attributes and constants, and what they agree on is what is known of the node.
 Passes of constant folding and shape inference alternate until nothing new is found, because a
 parameter may be computed from the shape behind another operator. Ranks that no inference finds, behind
-operators that nobody knows, follow from what reads the values (`graph.ranks`).
+operators that nobody knows, follow from what reads the values (`graph.ranks`): first those that any run
+makes sure of, then those that our operators' data must have for the sake of what reads their outputs.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ def _infer_until_stable(
 ) -> None:
     known = -1
     inferred = model
+    wanted: Mapping[str, int] | None = None
     for _ in range(_MAX_PASSES):
         for scope, graph in constants.scopes(inferred):
             for node in graph.node:
@@ -159,7 +161,13 @@ def _infer_until_stable(
         inputs = [f for o in occurrences for f in o.facts().inputs if f is not None]
         now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
         if now == known:
-            return
+            if wanted is not None:
+                return
+            for occurrence in occurrences:
+                occurrence.ranked = occurrence.has_rank()
+            wanted = outputs
+            if not ranks.declare(model, inferred, wanted):
+                return
         known = now
         for occurrence in occurrences:
             occurrence.types.clear()
@@ -169,7 +177,7 @@ def _infer_until_stable(
             return output_type(occurrences[number], types)
 
         inferred = shapes.infer(model, rule)
-        if ranks.declare(model, inferred, outputs):
+        if ranks.declare(model, inferred, wanted):
             known = -1
 
 

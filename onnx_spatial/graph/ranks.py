@@ -46,14 +46,17 @@ def declared(graph: onnx.GraphProto) -> dict[str, int]:
     return {name: len(dims) for name, dims in known if dims}
 
 
-def declare(model: onnx.ModelProto, inferred: onnx.ModelProto, outputs: Mapping[str, int]) -> bool:
+def declare(
+    model: onnx.ModelProto, inferred: onnx.ModelProto, outputs: Mapping[str, int] | None
+) -> bool:
     """Declare in `model` the ranks and element types that follow backward.
 
     Args:
         model: edited in place; what only a function's callers know stays unknown.
         inferred: what shape inference made of it.
         outputs: ranks of outputs of the main graph. They are taken for true where nothing else says
-            what they are.
+            what they are. None: find only what any run makes sure of that gets there, and not what
+            follows from our operators' outputs, which get their rank from what we write for them.
 
     Returns:
         Whether there were any that were not found in `inferred`.
@@ -66,10 +69,10 @@ def declare(model: onnx.ModelProto, inferred: onnx.ModelProto, outputs: Mapping[
             continue
         nodes = [n for n in known.node if (n.domain, n.op_type) not in local]
         settling = _Settling(scope, nodes, {v.name for v in graph.input})
-        settling.run()
-        if graph is model.graph:
+        settling.run(through_ours=outputs is not None)
+        if graph is model.graph and outputs is not None:
             settling.claim(outputs.items())
-            settling.run()
+            settling.run(through_ours=True)
         found |= _write(graph, settling)
     return found
 
@@ -96,8 +99,12 @@ class _Settling:
             if not open_.isdisjoint((*node.input, *node.output))
         ]
 
-    def run(self) -> None:
-        """Go back through the nodes until nothing new is found."""
+    def run(self, *, through_ours: bool) -> None:
+        """Go back through the nodes until nothing new is found.
+
+        Args:
+            through_ours: whether the data of our operators is of the rank of their outputs.
+        """
         before = -1
         while before < len(self.ranks) + len(self.types):
             before = len(self.ranks) + len(self.types)
@@ -105,7 +112,8 @@ class _Settling:
                 if attributes is None or self._scope.opset < _MIN_OPSET:
                     continue
                 if node.domain == shapes.DOMAIN:  # all of ours keep rank and type of their data
-                    self.claim(self._as_behind(node))
+                    if through_ours:
+                        self.claim(self._as_behind(node))
                     self._claim_types(node.input[:1], node.output[:1])
                 elif node.domain in ("", "ai.onnx"):
                     try:

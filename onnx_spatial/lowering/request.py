@@ -68,7 +68,7 @@ class Request:
         """The request of a node, from all that is known of it."""
         data = facts.inputs[0]
         shape = data.shape if data is not None else None
-        ranked = shape is not None
+        ranked = data is not None and shape is not None and data.ranked
         if shape is None and call.rank is not None:
             shape = (None,) * call.rank
         types = tuple(_element_type(i.dtype if i is not None else None) for i in facts.inputs)
