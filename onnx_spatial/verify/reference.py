@@ -41,6 +41,9 @@ ULPS_PER_ROOT = 0.5
 #: Seconds that double precision may take for one part of a model, in all.
 SECONDS = 20.0
 
+#: Elements that may go in and come out; double precision takes some 30 bytes for each.
+MOST_ELEMENTS = 2**24
+
 Doubles = npt.NDArray[np.float64]
 
 
@@ -229,6 +232,9 @@ class Reference:
         """
         result = Expected(own, self._exactness)
         if self._precise is None or self._left <= 0 or not is_float(own.dtype):
+            return result
+        if own.size + sum(array.size for array in feeds.values()) > MOST_ELEMENTS:
+            self.obstacle = "its data is very large"
             return result
         with np.errstate(invalid="ignore"):  # of signalling NaNs
             wide = {n: a.astype(np.float64) if is_float(a.dtype) else a for n, a in feeds.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import onnx
 import pytest
@@ -191,3 +193,20 @@ def test_the_shortest_type() -> None:
     assert double.coarsest([plain, short]) == 2.0**-10
     assert double.coarsest([plain, whole]) == 2.0**-23
     assert double.coarsest([whole]) is None
+
+
+def test_very_large_data_is_compared_in_its_own_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Double precision of a volume of 128 x 128 x 128 voxels takes gigabytes."""
+    reference = importlib.import_module("onnx_spatial.verify.reference")
+    made = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, x) }"""
+    )
+    x = np.random.default_rng(0).uniform(-1, 1, (64, 64)).astype(np.float32)
+    program = Program(made, [])
+    own = program.run({"x": x})["y"]
+    known = reference.Reference(program, "y", 2.0**-23)
+    assert known.expected({"x": x}, own).precise is not None
+    monkeypatch.setattr(reference, "MOST_ELEMENTS", x.size)
+    assert known.expected({"x": x}, own).precise is None
+    assert known.obstacle == "its data is very large"
