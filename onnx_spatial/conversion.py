@@ -189,8 +189,8 @@ def convert(
             byte. None: tune.json in the user's folder for caches.
         tune_threads: threads to measure with; 0 leaves that to onnxruntime.
         in_place: put the result in the place of the file `model`. Until what was written is seen to
-            be what was verified, the original has a second name beside it; without verification it
-            keeps that name.
+            be what was verified, the original has a second name beside it; it keeps that name where
+            nothing was verified or it could not be decided.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if verification finds one.
         progress: called with a line of text now and then.
@@ -288,7 +288,7 @@ def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool
         writing.copy(conversion.result, target)
     elif in_place:
         conversion.backup = writing.replace(
-            conversion.result, target, keep=conversion.verification is None
+            conversion.result, target, keep=not conversion.verification
         )
         if conversion.result.weights is not None:
             conversion.result = files.read(target)

@@ -196,6 +196,11 @@ def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
         *whole.gaps,
         *whole.undecided,
         *(
+            f"{s.result.op_type} node {s.result.node!r} ({s.result.graph}): {s.undecided}"
+            for s in sites
+            if s.undecided is not None and not s.result.compared
+        ),
+        *(
             f"{r.op_type} node {r.node!r} ({r.graph}): {r.reason or 'not compared'}"
             for r in unproven
         ),

@@ -134,18 +134,22 @@ class _Baseline:
     marks: Mapping[str, Exactness]
     precise: Precise
     rounding: Rounding
+    #: Outputs that are known to differ, with optimisations or without: no further run is measured.
+    wrong: set[tuple[str, bool]] = field(default_factory=set)
 
     def judged(self, found: OutputResult, trial: Trial, actual: object) -> OutputResult:
         """A comparison with the original, seen in double precision and beside what rounding does."""
-        name, expected = found.name, trial.outputs[found.name]
+        name = found.name
         found = self.precise.judged(found, found.run, trial, actual)
-        if found.passed or not self.marks[name].arithmetic:
+        if found.passed or name not in self.marks or not self.marks[name].arithmetic:
             return found
-        if not is_comparable(actual, expected):
+        if not is_comparable(actual, trial.outputs[name]) or (name, found.optimised) in self.wrong:
             return found
         moved = self.rounding.of(trial.feeds, trial.outputs, optimised=found.optimised).get(name)
         if moved is None:
-            return found
+            obstacle = self.rounding.obstacle
+            why = f"; what rounding does could not be measured: {obstacle}" if obstacle else ""
+            return replace(found, reason=f"{found.reason}{why}")
         if moved.optimised is not None:
             mark = self.marks[name]
             (again,) = compare(name, found.run, True, moved.optimised, actual, mark)
@@ -155,6 +159,7 @@ class _Baseline:
                 return replace(found, passed=True, reason=reason, accepted="optimised original")
         verdict = moved.verdict(actual, each=self.precise.has_magnitudes(found.run, name))
         if verdict is Verdict.DIFFERS:
+            self.wrong.add((name, found.optimised))
             return found
         runs = f"{moved.runs} run{'' if moved.runs == 1 else 's'}"
         amount = f"rounding alone moved it by up to {moved.amount} in {runs} of the original"

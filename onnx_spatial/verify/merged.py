@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnx_spatial.graph import files, walk
-from onnx_spatial.verify.proof import Compared, Proof
+from onnx_spatial.verify.proof import Compared, Proof, Undecided
 from onnx_spatial.verify.region import Region, Regions
 from onnx_spatial.verify.sites import Site
 
@@ -75,6 +75,8 @@ class Merged:
             outcome = self._outcome(region)
             if isinstance(outcome, str):
                 reason = outcome
+                if isinstance(outcome, Undecided):
+                    site.undecided = outcome
                 self.left.append((site, self._proof(region)))
             else:
                 compared += ((each, region.output) for each in outcome)
@@ -103,7 +105,7 @@ class Merged:
         if not isinstance(found, str) and not _differs(found):
             found = self._spread(region, found)
         if isinstance(found, str):
-            return Outcome(self._proof(region), (), found, isinstance(found, _Doubt))
+            return Outcome(self._proof(region), (), found, isinstance(found, _Doubt | Undecided))
         return Outcome(self._proof(region), found)
 
     def is_size(self, name: str, place: walk.Place) -> bool:

@@ -11,7 +11,7 @@ convolution whose outer taps only ever meet padding could have any weights there
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,7 +34,7 @@ from onnx_spatial.verify.report import Check
 from onnx_spatial.verify.rounding import Rounding, Verdict
 from onnx_spatial.verify.search import Search
 from onnx_spatial.verify.sessions import RunFailure, Session
-from onnx_spatial.verify.values import SPREADS, Array, element_type_of, is_float
+from onnx_spatial.verify.values import SPREADS, Array, Spread, element_type_of, is_float
 
 #: Seconds that looking for sizes may take, each time.
 _SECONDS = 2.0
@@ -51,12 +51,21 @@ class Compared:
     Attributes:
         check: it.
         feeds: what went in.
-        undecided: whether it is not known if the difference is more than rounding.
+        verdict: of measured rounding, where the tolerance was not enough.
     """
 
     check: Check
     feeds: dict[str, Array]
-    undecided: bool = False
+    verdict: Verdict | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is not known if the difference is more than rounding."""
+        return self.verdict is Verdict.UNDECIDED
+
+
+class Undecided(str):
+    """A reason to know nothing: a difference that may be rounding, or not."""
 
 
 class Proof:
@@ -105,18 +114,31 @@ class Proof:
             return str(error)
         if len(found) > 1 and all(self._never_ran(c) for c in compared):
             return "it runs at none of the sizes that seem legal here"
-        if unclear := next((c.check for c in compared if c.undecided), None):
-            return f"{unclear.reason}, which may be rounding"
-        return compared
+        return self._decided(compared)
 
-    def spread(self) -> list[Compared]:
+    def _decided(self, compared: list[Compared]) -> list[Compared] | str:
+        """What rounding left open, decided on small numbers: there hardly anything amplifies it."""
+        if any(not c.check.passed and not c.undecided for c in compared):
+            return [c for c in compared if not c.undecided]
+        if all(c.verdict is None for c in compared):
+            return compared
+        small = self.spread(("small",))
+        if any(not c.check.passed for c in small):
+            return [*(c for c in compared if not c.undecided), *small]
+        strict = [c for c in small if c.verdict is None]
+        unclear = next((c.check for c in compared if c.undecided), None)
+        if unclear is not None and not strict:
+            return Undecided(f"it may be rounding or not that {unclear.reason}")
+        return [*(c for c in compared if not c.undecided), *small]
+
+    def spread(self, kinds: Sequence[Spread] | None = None) -> list[Compared]:
         """Comparisons on numbers that are seldom, as far as the original takes them."""
         try:
             found = self._sizes
             if isinstance(found, str) or self._reference.random:
                 return []
             search, (first, *_) = found
-            trials = (search.again(first, {}, how) for how in SPREADS)
+            trials = (search.again(first, {}, how) for how in kinds or SPREADS)
             compared = [c for trial in trials if trial is not None for c in self._compare(trial)]
             return [c for c in compared if not c.undecided]
         except (RunFailure, OperatorError, ModelFileError):
@@ -151,7 +173,9 @@ class Proof:
         x = _data(feeds, actual)
         check = expected.check("in place", False, x, actual, same_kernels=same_kernels)
         found = self._weighed(Compared(check, dict(feeds)), expected, actual)
-        return f"{check.reason}, which may be rounding" if found.undecided else found
+        if found.undecided:
+            return Undecided(f"it may be rounding or not that {check.reason}")
+        return found
 
     def close(self) -> None:
         """Let go of the sessions."""
@@ -261,8 +285,8 @@ class Proof:
         verdict = moved[output].verdict(actual, each=expected.has_magnitudes)
         if verdict is Verdict.ACCEPTED:
             passed = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
-            return replace(found, check=passed)
-        return replace(found, undecided=verdict is Verdict.UNDECIDED)
+            return replace(found, check=passed, verdict=verdict)
+        return replace(found, verdict=verdict)
 
     def _session(self, optimised: bool) -> Session:
         if optimised not in self._sessions:

@@ -1,7 +1,7 @@
 """Measure how far rounding alone moves the outputs of a model.
 
     original    x -> [Conv] -> a -> [Sin] -> y
-    perturbed   x -> [Conv] -> a -> a * (1 + r) + s -> [Sin] -> y * (1 + r)
+    perturbed   x * (1 + r) -> [Conv] -> a * (1 + r) -> [Sin] -> y * (1 + r)
 
 Two right forms of one model round differently: other kernels, another order of sums, fused nodes. A
 net may amplify that without bound (a sharp Softmax, Sin of large numbers, 1 / x, GridSample), or jump
@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeGuard
 
@@ -36,18 +36,20 @@ from onnx_spatial.verify.values import Array, is_float
 RUNS = 3
 #: Seconds after which no further run is begun; there is always one.
 SECONDS = 6.0
-#: A computed real is off by up to so many units in the last place, and the result of a sum of products
-#: by as many of the mean magnitude of the tensor: its small elements are rests of larger numbers.
-UNITS = 4.0
+#: A computed real, and what goes into a sum of products, is off by up to so many units in the last
+#: place; the latter by that times (1 + 0.02 sqrt(products)) as sums of many round more.
+UNITS, PER_ROOT = 4.0, 0.02
 #: What enters QuantizeLinear is off by up to this share of a step where integer kernels may take the
 #: place of real ones.
 STEP = 0.25
 
 #: A difference may be so many times as large as what was measured; up to the second factor it is
 #: left undecided.
-ACCEPTED, UNDECIDED = 4.0, 64.0
-#: This share of elements may always jump: a rare event may be missing from the runs measured.
-RARE = 1e-5
+ACCEPTED, UNDECIDED = 4.0, 16.0
+#: So many elements may be further off than that, but none by this many times as much.
+FEW, FAR = 4, 16.0
+#: An element that rounding moves by this share of itself tells nothing.
+WILD = 0.25
 
 #: Operators that give an input's number, or a whole one, without rounding.
 _EXACT = (
@@ -58,13 +60,11 @@ _EXACT = (
         "Optional OptionalGetElement ReduceMax ReduceMin Relu ThresholdedRelu".split()
     )
 )
-#: Operators of the default domain whose result is about as large as what they compute it from.
-_ELEMENTWISE = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Div Elu Erf Exp Gelu HardSigmoid HardSwish "
-    "LeakyRelu Log LogSoftmax Mish Mul PRelu Pow Reciprocal Selu Sigmoid Sin Sinh Softmax Softplus "
-    "Softsign Sqrt Swish Tan Tanh".split()
-)
+#: Operators that sum products of their first two inputs.
+_PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
 _REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+_Errors = npt.NDArray[np.floating[Any]]
 
 
 class Verdict(Enum):
@@ -78,113 +78,170 @@ class Verdict(Enum):
 class Movement:
     """How far an output moved in runs that round differently.
 
+    Of whole numbers (labels, steps, and reals that are all whole) the share counts that changed.
+
     Args:
         expected: the original's output.
 
     Attributes:
         runs: how many there were.
-        jumps: largest share of elements that became others, of types without distances and whole
-            numbers; of reals those that became or ceased to be finite.
-        mean, p50, p99, largest: of the distances between numbers, the largest of all runs.
+        changed: largest share of elements that became others.
+        largest: the largest distance between numbers.
         optimised: the output with onnxruntime's optimisations; None if it was not measured.
     """
 
     def __init__(self, expected: Array) -> None:
         self._expected = expected
-        self.runs = 0
+        self._distances: list[_Distance] = []
         self.optimised: Array | None = None
-        self.jumps = self.mean = self.p50 = self.p99 = self.largest = 0.0
-        self._each: npt.NDArray[np.float32] | float = 0.0
 
     def add(self, actual: Array) -> None:
         """Take note of another run."""
-        self.runs += 1
-        found = _Distance(self._expected, actual)
-        self.jumps = max(self.jumps, found.jumps)
-        self.mean = max(self.mean, found.mean)
-        self.p50, self.p99 = max(self.p50, found.p50), max(self.p99, found.p99)
-        self.largest = max(self.largest, found.largest)
-        if found.each is not None:
-            self._each = np.maximum(self._each, found.each)
+        self._distances = [*self._distances, _Distance(self._expected, actual)]
+
+    @property
+    def runs(self) -> int:
+        """How many runs there were."""
+        return len(self._distances)
+
+    @property
+    def largest(self) -> float:
+        """See `Movement`."""
+        return max((d.largest for d in self._distances), default=0.0)
+
+    @property
+    def changed(self) -> float:
+        """See `Movement`."""
+        return max((d.changed for d in self._distances), default=0.0)
+
+    @property
+    def amount(self) -> str:
+        """The movement in words, to stand behind "by"."""
+        if all(d.whole for d in self._distances):
+            return f"{self.changed:.2g} of the elements"
+        with np.errstate(all="ignore"):
+            sizes = np.abs(self._expected[np.isfinite(self._expected)])
+        largest = float(sizes.max()) if sizes.size else 0.0
+        return f"{self.largest / largest if largest else 0.0:.2g} of the largest value"
 
     def verdict(self, actual: Array, *, each: bool = False) -> Verdict:
         """Whether rounding explains the difference between the output and another form's.
 
         Args:
             actual: the other form's output.
-            each: whether every element is held to its own movement, however small it is beside others.
+            each: whether elements that move less than most are held to their own movement, too.
         """
         found = _Distance(self._expected, actual)
-        if self._explains(found, ACCEPTED, each):
-            return Verdict.UNDECIDED if self._is_noise else Verdict.ACCEPTED
-        explained = self._explains(found, UNDECIDED, each)
-        return Verdict.UNDECIDED if explained else Verdict.DIFFERS
+        if found.whole and all(d.whole for d in self._distances):
+            is_noise, explains = self.changed > 0.5, self._explains_steps
+        else:
+            is_noise = self._is_noise
 
-    @property
-    def amount(self) -> str:
-        """The movement in words, to stand behind "by"."""
-        if not is_float(self._expected.dtype):
-            return f"{self.jumps:.2g} of the elements"
-        with np.errstate(all="ignore"):
-            sizes = np.abs(self._expected[np.isfinite(self._expected)])
-        largest = float(sizes.max()) if sizes.size else 0.0
-        return f"{self.largest / largest if largest else 0.0:.2g} of the largest value"
+            def explains(found: _Distance, factor: float) -> bool:
+                return self._explains(found, factor, each)
+
+        if explains(found, ACCEPTED):
+            return Verdict.UNDECIDED if is_noise else Verdict.ACCEPTED
+        return Verdict.UNDECIDED if explains(found, UNDECIDED) else Verdict.DIFFERS
 
     @property
     def _is_noise(self) -> bool:
         """Whether rounding leaves so little of the output that it tells nothing."""
-        if not is_float(self._expected.dtype):
-            return self.jumps > 0.5
         with np.errstate(all="ignore"):
             sizes = np.abs(self._expected.astype(np.float64))
             sizes = sizes[np.isfinite(sizes)]
-        return bool(sizes.size) and ACCEPTED * self.p99 > np.quantile(sizes, 0.99)
+        p99 = max((d.p99 for d in self._distances), default=0.0)
+        return bool(sizes.size) and ACCEPTED * p99 > np.quantile(sizes, 0.99)
+
+    def _explains_steps(self, found: _Distance, factor: float) -> bool:
+        """The same share of elements jumps, and steps of 8 bits no further on the mean."""
+        if found.changed > min(factor * self.changed, (1 + self.changed) / 2):
+            return False
+        are_steps = self._expected.dtype.kind in "iu" and self._expected.dtype.itemsize == 1
+        return not are_steps or found.mean <= factor * max(d.mean for d in self._distances)
 
     def _explains(self, found: _Distance, factor: float, each: bool) -> bool:
-        rare = found.jumps <= RARE
-        if not rare and found.jumps > min(factor * self.jumps, (1 + self.jumps) / 2):
+        measured = self._distances
+        if found.strange > factor * max(d.strange for d in measured):
             return False
-        if found.each is None:
-            return True
-        if not is_float(self._expected.dtype):
-            return rare or found.mean <= factor * self.mean
-        if found.p50 > factor * self.p50 or found.p99 > factor * self.p99:
+        p50, p99 = max(d.p50 for d in measured), max(d.p99 for d in measured)
+        if found.p50 > factor * p50 or found.p99 > factor * p99:
             return False
-        if found.largest <= factor * self.largest and not each:
-            return True
         # Behind 1 / x few elements move by far the most: each is compared with its own movement.
-        limit = factor * np.maximum(self._each, 0.0 if each else self.p99)
-        return bool((found.each > limit).mean() <= RARE)
+        least = 0.0 if each else p50
+        moved = [d.each for d in measured]
+        own = np.maximum(np.maximum.reduce(moved), least)
+        with np.errstate(all="ignore"):
+            steady = ~(own >= WILD * np.abs(self._expected.astype(np.float64)))
+        for times, free in ((ACCEPTED, FEW), (FAR * ACCEPTED, 0)):
+            limit = times * factor / ACCEPTED * own
+            beyond = int((steady & (found.each > limit)).sum())
+            usual = max(_beyond(moved, k, times, least, steady) for k in range(len(moved)))
+            if beyond > ACCEPTED * usual + free:
+                return False
+        return True
+
+
+def _beyond(
+    moved: list[_Errors], number: int, times: float, least: float, steady: npt.NDArray[np.bool_]
+) -> int:
+    """How many elements one run moves that much further than the others do."""
+    others = [each for k, each in enumerate(moved) if k != number]
+    if not others:
+        return 0
+    limit = times * np.maximum(np.maximum.reduce(others), least)
+    return int((steady & (moved[number] > limit)).sum())
 
 
 class _Distance:
-    """How far two arrays of one shape and type are apart; see `Movement`."""
+    """How far two arrays of one shape and type are apart.
+
+    Attributes:
+        whole: whether all elements are whole numbers, or of a type without distances.
+        changed: share of elements that are others.
+        strange: share of elements of which one is finite and the other is not.
+        each: distance of each element; 0 where there is none.
+        mean, p50, p99, largest: of the distances.
+    """
 
     def __init__(self, expected: Array, actual: Array) -> None:
-        self.jumps = self.mean = self.p50 = self.p99 = self.largest = 0.0
-        self.each: npt.NDArray[np.float32] | None = None
+        self.changed = self.strange = self.mean = self.p50 = self.p99 = self.largest = 0.0
+        self.each: _Errors = np.zeros(expected.shape, np.float32)
+        self.whole = expected.dtype.kind in NOT_NUMBERS or (
+            _is_whole(expected) and _is_whole(actual)
+        )
         if not expected.size:
             return
         if expected.dtype.kind in NOT_NUMBERS:
-            self.jumps = float((expected != actual).mean())
+            self.changed = float((expected != actual).mean())
             return
         found, _ = errors(expected, actual)
         finite = np.isfinite(found)
         near = found[finite]
-        self.each = np.where(finite, found, 0.0).astype(np.float32)
-        whole = not is_float(expected.dtype)
-        self.jumps = float((found > 0).mean() if whole else 1.0 - finite.mean())
+        self.each = np.where(finite, found, 0)
+        self.changed = float((found > 0).mean())
+        self.strange = float(1.0 - finite.mean())
         if near.size:
-            self.mean, self.largest = float(near.mean()), float(near.max())
             p50, p99 = np.quantile(near, (0.5, 0.99), method="higher")
-            self.p50, self.p99 = float(p50), float(p99)
+            self.mean, self.p50, self.p99 = float(near.mean()), float(p50), float(p99)
+            self.largest = float(near.max())
 
 
-class _Run(Enum):
-    """How a run differs from the original's."""
+def _is_whole(array: Array) -> bool:
+    if not is_float(array.dtype):
+        return True
+    with np.errstate(all="ignore"):
+        return bool((array == np.rint(array.astype(np.float64))).all())
 
-    OPTIMISED = "onnxruntime may optimise"
-    PERTURBED = "computed reals are off at random"
+
+def is_comparable(actual: Any, expected: Any) -> TypeGuard[Array]:
+    """Whether a value is an array of the shape and type of another."""
+    return (
+        isinstance(expected, np.ndarray)
+        and isinstance(actual, np.ndarray)
+        and expected.shape == actual.shape
+        and expected.dtype == actual.dtype
+    )
 
 
 class Rounding:
@@ -195,11 +252,15 @@ class Rounding:
         source: the same as a file that onnxruntime loads as it is; None if it has operators that
             onnxruntime lacks, or is a part of a model.
         seconds: after which no further run is begun.
+
+    Attributes:
+        obstacle: why it could not be measured, the last time that this happened; None if never.
     """
 
     def __init__(
         self, program: Program, source: files.Source | None = None, seconds: float = SECONDS
     ) -> None:
+        self.obstacle: str | None = None
         self._program = program
         self._source = source
         self._seconds = seconds
@@ -239,7 +300,8 @@ class Rounding:
                     again = self._optimised(feeds)
                 else:
                     again = self._perturbed(quantised).run(feeds)
-            except (RunFailure, ModelFileError, MemoryError):
+            except (RunFailure, ModelFileError, MemoryError) as error:
+                self.obstacle = str(error) or "it takes too much memory"
                 continue
             for name, expected in outputs.items():
                 actual = again.get(name)
@@ -284,14 +346,11 @@ class Rounding:
         self._feeds, self._measured = None, {}
 
 
-def is_comparable(actual: Any, expected: Any) -> TypeGuard[Array]:
-    """Whether a value is an array of the shape and type of another."""
-    return (
-        isinstance(expected, np.ndarray)
-        and isinstance(actual, np.ndarray)
-        and expected.shape == actual.shape
-        and expected.dtype == actual.dtype
-    )
+class _Run(Enum):
+    """How a run differs from the original's."""
+
+    OPTIMISED = "onnxruntime may optimise"
+    PERTURBED = "computed reals are off at random"
 
 
 def perturbed(
@@ -310,9 +369,7 @@ def perturbed(
     for index in program.positions():
         if not any(a.name == shapes.NUMBER for a in nodes[index].attribute):
             nodes[index].attribute.append(helper.make_attribute(shapes.NUMBER, index))
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    writer = _Writer(model, types, opset, quantised)
-    writer.graph(model.graph)
+    _Writer(model, types, quantised).graph(model.graph, set())
     sites = []
     for index, (_, _, node) in enumerate(walk.nodes(model)):
         for number in reversed(range(len(node.attribute))):
@@ -323,143 +380,112 @@ def perturbed(
 
 
 class _Writer:
-    """Puts the perturbation behind every node that rounds."""
+    """Puts the perturbation in front of every sum of products and behind every node that rounds."""
 
-    def __init__(
-        self, model: onnx.ModelProto, types: Mapping[str, int], opset: int, quantised: bool
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, types: Mapping[str, int], quantised: bool) -> None:
         self._types = types
-        self._opset = opset
         self._quantised = quantised
-        self._weights = {t.name: tuple(t.dims) for t in model.graph.initializer}
-        self._seed = 0.0
+        self._stored = {t.name: tuple(t.dims) for t in model.graph.initializer}
+        self._count = 0
 
-    def graph(self, graph: onnx.GraphProto) -> None:
-        """Perturb what a graph computes, and the graphs in it."""
-        fixed = _constant_values(graph)
+    def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
+        """Perturb what a graph computes from data, and the graphs in it.
+
+        Args:
+            graph: is changed.
+            outer: values of the graphs around it that follow from data; sizes do not.
+        """
+        data = double.reached(graph, {*outer, *(v.name for v in graph.input)} - set(self._stored))
         nodes = []
         for node in list(graph.node):
             for _, body in walk.subgraphs(node):
-                self.graph(body)
-            nodes += self._before(node, fixed)
-            nodes.append(node)
-            nodes += self._behind(node, fixed)
+                self.graph(body, data)
+            nodes += self._around(node, data)
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def _before(self, node: onnx.NodeProto, fixed: set[str]) -> list[onnx.NodeProto]:
-        if not self._quantised or node.op_type != "QuantizeLinear" or node.input[0] in fixed:
-            return []
-        kind = self._types.get(node.input[0])
-        if kind not in _REALS:
-            return []
-        scale, name = node.input[1], f"{node.output[0]} step"
-        if math.prod(self._weights.get(scale, (2,))) != 1:  # of one axis: weights
-            return []
-        made = [
-            self._random(node.input[0], f"{name} random", STEP),
-            helper.make_node("Mul", [f"{name} random", scale], [f"{name} noise"]),
-            helper.make_node("Add", [node.input[0], f"{name} noise"], [name]),
-        ]
-        node.input[0] = name
-        return made
-
-    def _behind(self, node: onnx.NodeProto, fixed: set[str]) -> list[onnx.NodeProto]:
-        standard = node.domain in ("", "ai.onnx")
+    def _around(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
         ours = any(a.name == shapes.NUMBER for a in node.attribute)
-        exact = standard and node.op_type in _EXACT
-        if ours or exact or fixed.issuperset(walk.reads(node)) or any(walk.subgraphs(node)):
+        if ours or data.isdisjoint(walk.reads(node)) or any(walk.subgraphs(node)):
+            return [node]
+        standard = node.domain in ("", "ai.onnx")
+        front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
+        if standard and node.op_type == "QuantizeLinear" and self._quantised:
+            front += self._step(node)
+        if standard and node.op_type in _PRODUCTS:
+            size = UNITS * (1 + PER_ROOT * math.sqrt(_terms(node, self._stored)))
+            for number, name in enumerate(node.input[:2]):
+                if name in data and self._types.get(name) in _REALS:
+                    moved = self._new(f"{name} moved")
+                    front += self._moved(name, moved, self._types[name], size)
+                    node.input[number] = moved
+        if not (standard and node.op_type in _EXACT) and node.op_type not in double.SIZES:
+            for number, name in enumerate(node.output):
+                if name and self._types.get(name) in _REALS:
+                    exact = self._new(f"{name} exact")
+                    node.output[number] = exact
+                    behind += self._moved(exact, name, self._types[name], UNITS)
+        return [*front, node, *behind]
+
+    def _step(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        x, scale = node.input[:2]
+        if self._types.get(x) not in _REALS or math.prod(self._stored.get(scale, (1,))) != 1:
             return []
-        elementwise = standard and node.op_type in _ELEMENTWISE
-        made = []
-        for number, name in enumerate(node.output):
-            kind = self._types.get(name)
-            if name and kind in _REALS:
-                node.output[number] = f"{name} exact"
-                made += self._moved(node, f"{name} exact", name, kind, elementwise)
-        return made
-
-    def _moved(
-        self, node: onnx.NodeProto, x: str, y: str, kind: int, elementwise: bool
-    ) -> list[onnx.NodeProto]:
-        """y = x * (1 + r), and + r * mean |x| behind a sum of products."""
-        size = UNITS * double.EPSILON[kind]
-        weights = self._weights.get(node.input[1], ()) if len(node.input) > 1 else ()
-        if not elementwise and len(weights) > 1:
-            terms = math.prod(weights) / max(1, weights[0])
-            size *= 1 + 0.1 * math.sqrt(terms)
-        # onnxruntime draws float and double only: float16 is moved as float.
-        short = kind == onnx.TensorProto.FLOAT16
-        wide = f"{y} wide" if short else x
-        made = [helper.make_node("Cast", [x], [wide], to=onnx.TensorProto.FLOAT)] if short else []
-        made.append(self._random(wide, f"{y} random", size))
-        made.append(helper.make_node("Mul", [wide, f"{y} random"], [f"{y} change"]))
-        total = [wide, f"{y} change"]
-        if not elementwise and self._opset >= 9:  # Where
-            dtype = np.float64 if kind == onnx.TensorProto.DOUBLE else np.float32
-            made += self._mean_magnitude(wide, y, dtype, _other_axes(node, len(weights)))
-            made.append(helper.make_node("Mul", [f"{y} mean", f"{y} random"], [f"{y} shift"]))
-            total.append(f"{y} shift")
-        result = f"{y} moved" if short else y
-        made.append(helper.make_node("Sum", total, [result]))
-        if short:
-            made.append(helper.make_node("Cast", [result], [y], to=kind))
-        return made
-
-    def _mean_magnitude(
-        self, x: str, y: str, dtype: type[np.floating[Any]], axes: Sequence[int]
-    ) -> list[onnx.NodeProto]:
-        """Mean |x| over some axes, or all if none are named; 0 where that is no number."""
-
-        def constant(name: str, value: Any, kind: type[np.generic] = dtype) -> onnx.NodeProto:
-            tensor = onnx.numpy_helper.from_array(np.array(value, kind))
-            return helper.make_node("Constant", [], [name], value=tensor)
-
-        made = [
-            constant(f"{y} limit", float(np.finfo(dtype).max)),
-            constant(f"{y} zero", 0.0),
-            helper.make_node("Abs", [x], [f"{y} magnitude"]),
-        ]
-        inputs = [f"{y} magnitude"]
-        given: dict[str, Any] = {}
-        if axes and self._opset >= 18:
-            made.append(constant(f"{y} axes", axes, np.int64))
-            inputs.append(f"{y} axes")
-        elif axes:
-            given = {"axes": list(axes)}
-        names = [f"{y} {part}" for part in ("average", "limit", "finite", "zero", "mean")]
-        average, limit, finite, zero, mean = names
+        noise, part, moved = (self._new(f"{x} {what}") for what in ("noise", "part", "moved"))
+        node.input[0] = moved
         return [
-            *made,
-            helper.make_node("ReduceMean", inputs, [average], keepdims=1, **given),
-            helper.make_node("Less", [average, limit], [finite]),
-            helper.make_node("Where", [finite, average, zero], [mean]),
+            self._random(x, noise, STEP),
+            self._node("Mul", [noise, scale], part),
+            self._node("Add", [x, part], moved),
         ]
 
-    def _random(self, x: str, name: str, size: float) -> onnx.NodeProto:
-        self._seed += 1.0
-        return helper.make_node(
-            "RandomUniformLike", [x], [name], low=-size, high=size, seed=self._seed
-        )
+    def _moved(self, x: str, y: str, kind: int, units: float) -> list[onnx.NodeProto]:
+        """y = x * (1 + r), r up to some units in the last place; zeros and infinities stay."""
+        if kind != onnx.TensorProto.FLOAT16:
+            return self._times(x, y, kind, units * double.EPSILON[kind])
+        # onnxruntime draws float and double only: float16 is moved as float.
+        wide, total = self._new(f"{y} wide"), self._new(f"{y} total")
+        real = onnx.TensorProto.FLOAT
+        return [
+            self._node("Cast", [x], wide, to=real),
+            *self._times(wide, total, real, units * double.EPSILON[kind]),
+            self._node("Cast", [total], y, to=kind),
+        ]
+
+    def _times(self, x: str, y: str, kind: int, size: float) -> list[onnx.NodeProto]:
+        noise, one, factor = (self._new(f"{y} {what}") for what in ("noise", "one", "factor"))
+        value = helper.make_tensor("", kind, [], [1.0])
+        return [
+            self._random(x, noise, size),
+            self._node("Constant", [], one, value=value),
+            self._node("Add", [noise, one], factor),
+            self._node("Mul", [x, factor], y),
+        ]
+
+    def _new(self, name: str) -> str:
+        self._count += 1
+        return f"{name} {self._count}"
+
+    def _node(
+        self, op_type: str, inputs: list[str], output: str, **attributes: Any
+    ) -> onnx.NodeProto:
+        # A name of its own: onnxruntime takes no two nodes of one.
+        return helper.make_node(op_type, inputs, [output], self._new(op_type), **attributes)
+
+    def _random(self, x: str, output: str, size: float) -> onnx.NodeProto:
+        seed = float(self._count)
+        return self._node("RandomUniformLike", [x], output, low=-size, high=size, seed=seed)
 
 
-def _other_axes(node: onnx.NodeProto, rank: int) -> Sequence[int]:
-    """The axes of what a sum of products gives that do not tell its channels; none if unknown."""
-    if node.op_type == "Gemm":
-        return [0]
-    if node.op_type == "MatMul":
-        return [-2] if rank > 1 else []
-    is_conv = node.op_type in ("Conv", "ConvTranspose") and rank > 2
-    return [0, *range(2, rank)] if is_conv else []
-
-
-def _constant_values(graph: onnx.GraphProto) -> set[str]:
-    """Names of the values of a graph that no run changes."""
-    fed = {v.name for v in graph.input}
-    found = {t.name for t in graph.initializer} - fed
-    produced = {name for node in graph.node for name in node.output}
-    for node in walk.in_order(graph):
-        random = node.op_type in exactness.RANDOM
-        if not random and found.issuperset(walk.reads(node)) and not fed & set(walk.reads(node)):
-            found.update(name for name in node.output if name)
-    return found & (produced | found)
+def _terms(node: onnx.NodeProto, stored: Mapping[str, tuple[int, ...]]) -> int:
+    """How many products each element of a result is the sum of, as far as weights tell; else 0."""
+    weights = stored.get(node.input[1], ()) if len(node.input) > 1 else ()
+    if len(weights) < 2:
+        return 0
+    if node.op_type == "Conv":
+        return math.prod(weights[1:])
+    if node.op_type == "ConvTranspose":
+        return weights[0] * math.prod(weights[2:])
+    if node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute):
+        return weights[1]
+    return weights[-2]

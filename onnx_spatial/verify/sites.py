@@ -41,6 +41,7 @@ class Site:
         result: what is proven so far.
         difference: the first comparison that failed, with its inputs.
         merged: what gives its output in the converted model stands for other nodes as well.
+        undecided: what it was merged with gives something else, which may be rounding or not.
         replaced: Transposes around it that were proven with it, by their position in `walk.nodes`.
     """
 
@@ -48,6 +49,7 @@ class Site:
     result: SiteResult
     difference: Difference | None = None
     merged: bool = False
+    undecided: str | None = None
     replaced: set[int] = field(default_factory=set)
 
     @classmethod

@@ -144,7 +144,7 @@ def test_a_difference_of_the_size_of_rounding_is_accepted() -> None:
     moved = movement(y, *(y + rng.normal(0, 1e-4, y.shape).astype(np.float32) for _ in range(3)))
     noise = rng.normal(0, 1e-4, y.shape).astype(np.float32)
     assert moved.verdict(y + noise) is Verdict.ACCEPTED
-    assert moved.verdict(y + 12 * noise) is Verdict.UNDECIDED
+    assert moved.verdict(y + 5 * noise) is Verdict.UNDECIDED
     assert moved.verdict(y + 1000 * noise) is Verdict.DIFFERS
     one = y.copy()
     one[7] += 0.1
@@ -154,7 +154,7 @@ def test_a_difference_of_the_size_of_rounding_is_accepted() -> None:
 def test_what_moves_far_may_move_far_and_nothing_else() -> None:
     """Behind 1 / x: the elements that rounding moves by thousands are always the same."""
     rng = np.random.default_rng(0)
-    y, wild = np.ones(5000, np.float32), np.arange(5000) < 50
+    y, wild = np.ones(5000, np.float32), np.arange(5000) < 40
     runs = [y + np.where(wild, rng.normal(0, 1e3, 5000), 0).astype(np.float32) for _ in range(3)]
     moved = movement(y, *runs)
     assert moved.verdict(y + np.where(wild, 900, 0).astype(np.float32)) is not Verdict.DIFFERS
@@ -174,7 +174,7 @@ def test_labels_jump_about_as_often_as_rounding_makes_them() -> None:
 
     moved = movement(labels, jumped(20), jumped(30))
     assert moved.verdict(jumped(40)) is Verdict.ACCEPTED
-    assert moved.verdict(jumped(1000)) is Verdict.UNDECIDED
+    assert moved.verdict(jumped(300)) is Verdict.UNDECIDED
     assert moved.verdict(jumped(20_000)) is Verdict.DIFFERS
     assert movement(labels, labels).verdict(jumped(50)) is Verdict.DIFFERS
 
@@ -207,7 +207,7 @@ def test_rounding_is_of_the_size_of_the_type(kind: str) -> None:
     epsilon = np.finfo(dtype).eps
     assert found["y"].runs == 3
     assert epsilon / 2 < found["y"].largest < 100 * epsilon
-    assert found["moved"].largest == 0 and found["size"].jumps == 0
+    assert found["moved"].largest == 0 and found["size"].changed == 0
 
 
 def test_an_output_that_differs_in_every_run_is_told_once() -> None:
