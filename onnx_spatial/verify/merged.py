@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx_spatial.graph import files, walk
 from onnx_spatial.verify.proof import Compared, Proof, Undecided
+from onnx_spatial.verify.reference import Budget
 from onnx_spatial.verify.region import Region, Regions
 from onnx_spatial.verify.sites import Site
 
@@ -59,6 +60,7 @@ class Merged:
         self._after = after
         self._domains = domains
         self._seed = seed
+        self._budget = Budget()
         self._outcomes: dict[tuple[object, str], list[Compared] | str] = {}
         self._unconfirmed: set[object] = set()
         self.left: list[tuple[Site, Proof]] = []
@@ -159,7 +161,7 @@ class Merged:
             proof.close()
 
     def _proof(self, region: Region) -> Proof:
-        return Proof(region, self._before, self._after, self._domains, self._seed)
+        return Proof(region, self._before, self._after, self._domains, self._seed, self._budget)
 
 
 def _differs(found: list[Compared] | str) -> bool:

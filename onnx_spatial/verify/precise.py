@@ -20,7 +20,7 @@ from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.compare import OutputResult
 from onnx_spatial.verify.exactness import Exactness
 from onnx_spatial.verify.program import Program
-from onnx_spatial.verify.reference import Expected, Reference
+from onnx_spatial.verify.reference import Budget, Expected, Reference
 from onnx_spatial.verify.sessions import RunFailure
 from onnx_spatial.verify.values import Array, dtype_name, is_float
 
@@ -117,7 +117,8 @@ class Precise:
     def _reference(self, name: str) -> Reference:
         if name not in self._references:
             epsilon = double.coarsest([self._program.flat])
-            self._references[name] = Reference(self._program, name, epsilon, self._left)
+            budget = Budget(self._left)
+            self._references[name] = Reference(self._program, name, epsilon, budget)
         return self._references[name]
 
     def _stop(self, reason: str) -> None:

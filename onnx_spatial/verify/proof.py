@@ -28,7 +28,7 @@ from onnx_spatial.verify.attempts import Trial
 from onnx_spatial.verify.candidates import Candidates
 from onnx_spatial.verify.inputs import GraphInput, graph_inputs, named_dims
 from onnx_spatial.verify.program import Program
-from onnx_spatial.verify.reference import Expected, Reference
+from onnx_spatial.verify.reference import Budget, Expected, Reference
 from onnx_spatial.verify.region import Region
 from onnx_spatial.verify.report import Check
 from onnx_spatial.verify.rounding import Rounding, Verdict
@@ -76,6 +76,7 @@ class Proof:
         before, after: the models that it was cut from.
         domains: further domains of spatial operators.
         seed: of the data.
+        budget: what is left for double precision.
 
     Attributes:
         region: as given.
@@ -88,7 +89,9 @@ class Proof:
         after: files.Source,
         domains: Iterable[str],
         seed: int,
+        budget: Budget | None = None,
     ) -> None:
+        self._budget = budget or Budget()
         self.region = region
         self._before, self._after = before, after
         self._source = before.holding(region.original())
@@ -155,7 +158,8 @@ class Proof:
             return "not everything is a tensor there"
         types = {n: _type_of(a) for n, a in feeds.items()}
         typed = replace(self.region, inputs=types)
-        proof = Proof(typed, self._before, self._after, self._domains, self._seed)
+        given = (self._domains, self._seed, self._budget)
+        proof = Proof(typed, self._before, self._after, *given)
         try:
             return proof._in_run(feeds, actual)
         finally:
@@ -205,7 +209,7 @@ class Proof:
     @cached_property
     def _reference(self) -> Reference:
         epsilon = double.coarsest([self._source.proto, self._converted])
-        return Reference(self._program, self.region.output, epsilon)
+        return Reference(self._program, self.region.output, epsilon, self._budget)
 
     @cached_property
     def _rounding(self) -> Rounding:

@@ -38,8 +38,8 @@ ULPS = 16.0
 #: one sign: 6 units for 18,432 products, 27 where they are summed one after the other.
 ULPS_PER_ROOT = 0.5
 
-#: Seconds that double precision may take for one part of a model, in all.
-SECONDS = 20.0
+#: Seconds that double precision may take for all parts of a model.
+SECONDS = 40.0
 
 #: Elements that may go in and come out; double precision takes some 30 bytes for each.
 MOST_ELEMENTS = 2**24
@@ -178,6 +178,13 @@ def _distances(expected: Doubles, actual: Doubles) -> Doubles:
     return np.where(same, 0.0, errors)
 
 
+class Budget:
+    """Seconds that are left for double precision, shared by the parts of a model."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self.left = seconds
+
+
 class Reference:
     """The part of the original that a region replaces, ready to be run in double precision.
 
@@ -185,13 +192,13 @@ class Reference:
         program: it, in its own types.
         output: name of what comes out.
         epsilon: of the shortest type of reals in it or in what stands for it; None: there are none.
-        seconds: that double precision may take in all.
+        budget: of the model that it is part of.
     """
 
     def __init__(
-        self, program: Program, output: str, epsilon: float | None, seconds: float = SECONDS
+        self, program: Program, output: str, epsilon: float | None, budget: Budget | None = None
     ) -> None:
-        self._left = seconds
+        self._budget = budget or Budget()
         self._program = program
         self._output = output
         self._epsilon = epsilon
@@ -231,7 +238,7 @@ class Reference:
             own: what comes out of the original in its own types.
         """
         result = Expected(own, self._exactness)
-        if self._precise is None or self._left <= 0 or not is_float(own.dtype):
+        if self._precise is None or self._budget.left <= 0 or not is_float(own.dtype):
             return result
         if own.size + sum(array.size for array in feeds.values()) > MOST_ELEMENTS:
             self.obstacle = "its data is very large"
@@ -266,7 +273,7 @@ class Reference:
 
     def _run(self, program: Program, feeds: Mapping[str, Array]) -> Doubles | None:
         started = time.monotonic()
-        program.deadline = started + self._left
+        program.deadline = started + self._budget.left
         try:
             with np.errstate(all="ignore"):
                 found = program.run(feeds)[self._output]
@@ -274,7 +281,7 @@ class Reference:
             self.obstacle = str(failure)
             return None
         finally:
-            self._left -= time.monotonic() - started
+            self._budget.left -= time.monotonic() - started
         doubles = isinstance(found, np.ndarray) and found.dtype == np.float64
         return found if doubles else None
 

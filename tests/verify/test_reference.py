@@ -210,3 +210,19 @@ def test_very_large_data_is_compared_in_its_own_type(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reference, "MOST_ELEMENTS", x.size)
     assert known.expected({"x": x}, own).precise is None
     assert known.obstacle == "its data is very large"
+
+
+def test_the_parts_of_a_model_share_what_double_precision_may_take() -> None:
+    reference = importlib.import_module("onnx_spatial.verify.reference")
+    made = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N,8] x) => (float[N,8] y) { y = MatMul(x, x) }"""
+    )
+    x = np.ones((8, 8), np.float32)
+    program = Program(made, [])
+    own, budget = program.run({"x": x})["y"], reference.Budget()
+    parts = [reference.Reference(program, "y", 2.0**-23, budget) for _ in range(2)]
+    assert parts[0].expected({"x": x}, own).precise is not None
+    assert 0 < budget.left < reference.SECONDS
+    budget.left = 0.0
+    assert all(part.expected({"x": x}, own).precise is None for part in parts)
