@@ -314,6 +314,25 @@ class TestRecordedData:
         assert "the recorded data belongs to another model" in result.message
         assert {e.source for e in result.entries} == {"recorded:test_data_set_0"}
 
+    def test_another_framework_may_round_otherwise_as_far_as_rounding_moves_the_net(self, tmp_path):
+        """The sine of thousands: no two frameworks agree on it to four digits."""
+        text = """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[64,64] x) => (float[64,64] y) {
+                k = Constant<value_float = 2000.0>()
+                m = MatMul(x, x) a = Mul(m, k) y = Sin(a)
+            }"""
+        x = np.random.default_rng(0).uniform(-1, 1, (64, 64)).astype(np.float32)
+        exact = np.sin(2000 * (x.astype(np.float64) @ x.astype(np.float64)))
+        for name, recorded, status in (
+            ("right", exact, "passed"),
+            ("wrong", np.where(np.arange(64) == 3, -exact, exact), "failed"),
+        ):
+            folder = tmp_path / name
+            folder.mkdir()
+            record(folder, [x], [recorded.astype(np.float32)])
+            result = look(save(folder / "m.onnx", text))
+            assert result.status == status, result.message
+
     @pytest.mark.parametrize(
         ("error", "rtol", "status"),
         [
