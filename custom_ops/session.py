@@ -215,7 +215,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
 
     def _reason(self, source: files.Source, error: str) -> SpatialError | None:
         """What stands behind an error of onnxruntime's that is loading the model."""
-        if "xternal" in error:
+        if "xternal" in error or "model_path must not be empty" in error:  # so says 1.23
             try:
                 external.check(source)
             except ModelFileError as missing:

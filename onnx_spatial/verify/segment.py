@@ -90,8 +90,12 @@ class Segment(Step):
             failure.progress += self._position(failure.node)
             if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
                 raise
-            self._sessions[key] = self._substitute(self._model(scope, types), failure)
-            scope.values.update(self._sessions[key].run(fed, self.outputs))
+            substitute = self._substitute(self._model(scope, types), failure)
+            try:
+                scope.values.update(substitute.run(fed, self.outputs))
+            except RunFailure:  # neither runs it: onnxruntime's reason is the one to tell
+                raise failure from None
+            self._sessions[key] = substitute
         return None
 
     def _operands(self, scope: Scope, name: str) -> Operands | None:

@@ -166,7 +166,7 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
         outputs = program.run(arrays)
         return Trial(Assignment({}), arrays, outputs, program.executed)
     except RunFailure as failure:
-        if failure.stage == "load":
+        if failure.stage == "load" or failure.lacks_kernel:
             raise
         raise UsageError(f"the original does not run on the inputs given: {failure}") from None
 

@@ -20,6 +20,7 @@ from onnx_spatial.verify.segment import _MOST_LOOPED
 from onnx_spatial.verify.sessions import RunFailure
 
 FLOAT = onnx.TensorProto.FLOAT
+OLD = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31)
 
 
 def agree(op_type: str, arrays: list[np.ndarray], **attributes: Any) -> None:
@@ -67,6 +68,7 @@ def test_transposed_convolutions() -> None:
         agree("ConvTranspose", [x, w, b][: rng.integers(2, 4)], **plain)
 
 
+@pytest.mark.skipif(OLD, reason="onnxruntime 1.23 counts what ceil_mode adds as padding")
 def test_average_pools() -> None:
     for rank, rng in rngs(60):
         kernel, strides, sizes = (
