@@ -13,7 +13,6 @@ optimisations on. As far as its outputs move then, those of another right form m
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Mapping
 from enum import Enum
@@ -21,13 +20,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-from onnx import helper
 
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.graph import files, shapes, walk
-from onnx_spatial.verify import double, exactness
+from onnx_spatial.graph import files, walk
+from onnx_spatial.verify import exactness
 from onnx_spatial.verify.figures import NOT_NUMBERS, errors
+from onnx_spatial.verify.perturbed import perturbed
 from onnx_spatial.verify.program import Program
 from onnx_spatial.verify.sessions import RunFailure, Session
 from onnx_spatial.verify.values import Array, is_float
@@ -36,13 +34,6 @@ from onnx_spatial.verify.values import Array, is_float
 RUNS = 3
 #: Seconds after which no further run is begun; there is always one.
 SECONDS = 6.0
-#: A computed real, and what goes into a sum of products, is off by up to so many units in the last
-#: place; the latter by that times (1 + 0.02 sqrt(products)) as sums of many round more.
-UNITS, PER_ROOT = 4.0, 0.02
-#: What enters QuantizeLinear is off by up to this share of a step where integer kernels may take the
-#: place of real ones.
-STEP = 0.25
-
 #: A difference may be so many times as large as what was measured; up to the second factor it is
 #: left undecided.
 ACCEPTED, UNDECIDED = 4.0, 16.0
@@ -50,19 +41,6 @@ ACCEPTED, UNDECIDED = 4.0, 16.0
 FEW, FAR = 4, 16.0
 #: An element that rounding moves by this share of itself tells nothing.
 WILD = 0.25
-
-#: Operators that give an input's number, or a whole one, without rounding.
-_EXACT = (
-    exactness.MOVEMENT
-    | exactness.DISCRETE
-    | frozenset(
-        "Abs Clip DequantizeLinear Dropout GlobalMaxPool Max MaxPool MaxRoiPool MaxUnpool Min Neg "
-        "Optional OptionalGetElement ReduceMax ReduceMin Relu ThresholdedRelu".split()
-    )
-)
-#: Operators that sum products of their first two inputs.
-_PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
-_REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 _Errors = npt.NDArray[np.floating[Any]]
 
@@ -351,141 +329,3 @@ class _Run(Enum):
 
     OPTIMISED = "onnxruntime may optimise"
     PERTURBED = "computed reals are off at random"
-
-
-def perturbed(
-    program: Program, types: Mapping[str, int], *, quantised: bool = False
-) -> tuple[onnx.ModelProto, list[int]]:
-    """A model whose computed reals are off at random, with the positions of its sites.
-
-    Args:
-        program: the model.
-        types: element types of its values by name.
-        quantised: whether to move what enters QuantizeLinear by shares of a step.
-    """
-    model = onnx.ModelProto()
-    model.CopyFrom(program.flat)
-    nodes = [node for _, _, node in walk.nodes(model)]
-    for index in program.positions():
-        if not any(a.name == shapes.NUMBER for a in nodes[index].attribute):
-            nodes[index].attribute.append(helper.make_attribute(shapes.NUMBER, index))
-    _Writer(model, types, quantised).graph(model.graph, set())
-    sites = []
-    for index, (_, _, node) in enumerate(walk.nodes(model)):
-        for number in reversed(range(len(node.attribute))):
-            if node.attribute[number].name == shapes.NUMBER:
-                del node.attribute[number]
-                sites.append(index)
-    return model, sites
-
-
-class _Writer:
-    """Puts the perturbation in front of every sum of products and behind every node that rounds."""
-
-    def __init__(self, model: onnx.ModelProto, types: Mapping[str, int], quantised: bool) -> None:
-        self._types = types
-        self._quantised = quantised
-        self._stored = {t.name: tuple(t.dims) for t in model.graph.initializer}
-        self._count = 0
-
-    def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
-        """Perturb what a graph computes from data, and the graphs in it.
-
-        Args:
-            graph: is changed.
-            outer: values of the graphs around it that follow from data; sizes do not.
-        """
-        data = double.reached(graph, {*outer, *(v.name for v in graph.input)} - set(self._stored))
-        nodes = []
-        for node in list(graph.node):
-            for _, body in walk.subgraphs(node):
-                self.graph(body, data)
-            nodes += self._around(node, data)
-        del graph.node[:]
-        graph.node.extend(nodes)
-
-    def _around(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
-        ours = any(a.name == shapes.NUMBER for a in node.attribute)
-        if ours or data.isdisjoint(walk.reads(node)) or any(walk.subgraphs(node)):
-            return [node]
-        standard = node.domain in ("", "ai.onnx")
-        front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
-        if standard and node.op_type == "QuantizeLinear" and self._quantised:
-            front += self._step(node)
-        if standard and node.op_type in _PRODUCTS:
-            size = UNITS * (1 + PER_ROOT * math.sqrt(_terms(node, self._stored)))
-            for number, name in enumerate(node.input[:2]):
-                if name in data and self._types.get(name) in _REALS:
-                    moved = self._new(f"{name} moved")
-                    front += self._moved(name, moved, self._types[name], size)
-                    node.input[number] = moved
-        if not (standard and node.op_type in _EXACT) and node.op_type not in double.SIZES:
-            for number, name in enumerate(node.output):
-                if name and self._types.get(name) in _REALS:
-                    exact = self._new(f"{name} exact")
-                    node.output[number] = exact
-                    behind += self._moved(exact, name, self._types[name], UNITS)
-        return [*front, node, *behind]
-
-    def _step(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        x, scale = node.input[:2]
-        if self._types.get(x) not in _REALS or math.prod(self._stored.get(scale, (1,))) != 1:
-            return []
-        noise, part, moved = (self._new(f"{x} {what}") for what in ("noise", "part", "moved"))
-        node.input[0] = moved
-        return [
-            self._random(x, noise, STEP),
-            self._node("Mul", [noise, scale], part),
-            self._node("Add", [x, part], moved),
-        ]
-
-    def _moved(self, x: str, y: str, kind: int, units: float) -> list[onnx.NodeProto]:
-        """y = x * (1 + r), r up to some units in the last place; zeros and infinities stay."""
-        if kind != onnx.TensorProto.FLOAT16:
-            return self._times(x, y, kind, units * double.EPSILON[kind])
-        # onnxruntime draws float and double only: float16 is moved as float.
-        wide, total = self._new(f"{y} wide"), self._new(f"{y} total")
-        real = onnx.TensorProto.FLOAT
-        return [
-            self._node("Cast", [x], wide, to=real),
-            *self._times(wide, total, real, units * double.EPSILON[kind]),
-            self._node("Cast", [total], y, to=kind),
-        ]
-
-    def _times(self, x: str, y: str, kind: int, size: float) -> list[onnx.NodeProto]:
-        noise, one, factor = (self._new(f"{y} {what}") for what in ("noise", "one", "factor"))
-        value = helper.make_tensor("", kind, [], [1.0])
-        return [
-            self._random(x, noise, size),
-            self._node("Constant", [], one, value=value),
-            self._node("Add", [noise, one], factor),
-            self._node("Mul", [x, factor], y),
-        ]
-
-    def _new(self, name: str) -> str:
-        self._count += 1
-        return f"{name} {self._count}"
-
-    def _node(
-        self, op_type: str, inputs: list[str], output: str, **attributes: Any
-    ) -> onnx.NodeProto:
-        # A name of its own: onnxruntime takes no two nodes of one.
-        return helper.make_node(op_type, inputs, [output], self._new(op_type), **attributes)
-
-    def _random(self, x: str, output: str, size: float) -> onnx.NodeProto:
-        seed = float(self._count)
-        return self._node("RandomUniformLike", [x], output, low=-size, high=size, seed=seed)
-
-
-def _terms(node: onnx.NodeProto, stored: Mapping[str, tuple[int, ...]]) -> int:
-    """How many products each element of a result is the sum of, as far as weights tell; else 0."""
-    weights = stored.get(node.input[1], ()) if len(node.input) > 1 else ()
-    if len(weights) < 2:
-        return 0
-    if node.op_type == "Conv":
-        return math.prod(weights[1:])
-    if node.op_type == "ConvTranspose":
-        return weights[0] * math.prod(weights[2:])
-    if node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute):
-        return weights[1]
-    return weights[-2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from onnx import parser
@@ -54,3 +55,10 @@ def test_strict_refuses_it_and_leaves_no_file(paths, capsys):
     assert run(["convert", path, "-o", str(out), "--strict"]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
     assert not out.exists()
+
+
+def test_in_place_the_original_keeps_its_second_name(paths):
+    path, _ = paths
+    assert run(["convert", path, "--in-place"]) == 0
+    kept = [p.name for p in Path(path).parent.iterdir()]
+    assert sorted(kept) == ["model.onnx", "model.onnx.orig"]

@@ -217,3 +217,47 @@ def test_an_output_that_differs_in_every_run_is_told_once() -> None:
     wrong = [o for o in result.outputs if o.passed is False and not o.optimised]
     told = [p for p in result.problems if "output 'y' with optimisations off" in p]
     assert len(wrong) > 1 and len(told) == 1
+
+
+def test_a_sequence_of_one_tensor_is_compared() -> None:
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4,4] x) => (seq(float[4,4]) y) { m = MatMul(x, x) y = SequenceConstruct(m) }""")
+    result = verify(made, made)
+    assert result and [o.name for o in result.outputs] == ["y[0]", "y[0]"]
+
+
+def test_sizes_are_no_reals_that_follow_from_data() -> None:
+    """What is computed from shapes with reals, as PyTorch exports it, stays as it is."""
+    made = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N,64] x) => (float[A,B] y) <float half = {0.5}, int64[1] one = {1},
+            int64[1] zero = {0}, float k = {20000}> {
+            s = Shape(x) f = Cast<to = 1>(s) h = Mul(f, half) d = Floor(h) n = Cast<to = 7>(d)
+            rows = Slice(n, zero, one) part = Slice(x, zero, rows, zero)
+            m = MatMul(part, w) a = Mul(m, k) y = Sin(a)
+        }""")
+    weights = np.random.default_rng(2).normal(0, 1, (64, 5)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    x = np.random.default_rng(0).uniform(-1, 1, (10, 64)).astype(np.float32)
+    program = Program(made, [])
+    outputs = program.run({"x": x})
+    found = Rounding(program).of({"x": x}, outputs, optimised=False)
+    assert outputs["y"].shape == (5, 5) and found["y"].runs == 3 and found["y"].largest > 0
+
+
+def test_a_region_left_open_by_rounding_is_decided_on_small_numbers() -> None:
+    """Behind the sine of thousands nothing can be told; behind that of tenths it can."""
+    original = net("k = Constant<value_float = 30000.0>() a = Mul(r, k) y = Sin(a)")
+    text = original.SerializeToString()
+    inside = onnx.ModelProto.FromString(text)
+    names = {"r": "before", "y": "r"}
+    sine = [n for n in inside.graph.node if n.op_type in ("Constant", "Mul", "Sin")]
+    back = next(n for n in inside.graph.node if n.op_type == "BatchToSpaceND")
+    for node in (*sine, back):
+        del inside.graph.node[list(inside.graph.node).index(node)]
+    sine[1].input[0], sine[2].output[0], back.input[0] = "t2", names["r"], names["r"]
+    back.output[0] = "y"
+    inside.graph.node.extend([*sine, back])
+    result = onnx_spatial.convert(inside)
+    assert [n.op_type for n in result.model.graph.node].count("Conv") == 1
+    assert result.verification.status == "passed", result.verification.message
+    assert verify(inside, changed(result.model, "w", 1.001)).status == "failed"
