@@ -83,13 +83,13 @@ def convert(
 ) -> int:
     """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
 
-    OUT appears only if everything went well; it holds the same model, down to the last name, with
+    OUT appears unless the two models differ; it holds the same model, down to the last name, with
     nothing but the spatial operators replaced, the convolutions between them made dilated ones, and
     the Transposes around them taken in (--no-fuse: nothing but the operators). A MODEL without any is
     copied byte for byte.
     MODEL - is standard input; OUT - is standard output, and all else goes to stderr.
     With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
-    written and read back (with --no-verify it stays there).
+    written and read back (with --no-verify, or if it could not be decided, it stays there).
     With --tune the lowering of each operator is the one that is the fastest on this machine.
     """
     output = options.start(context, as_json, quiet, verbose)

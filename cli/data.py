@@ -24,7 +24,7 @@ from onnx_spatial.verify import Verification
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
-#: Stands for standard input and output.
+#: The path that means standard input or standard output.
 DASH = "-"
 
 

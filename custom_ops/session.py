@@ -9,6 +9,7 @@ is given the small rest of the model and the folder to find them in.
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -32,10 +33,6 @@ _FORMAT = "session.load_model_format"
 
 #: What onnxruntime.InferenceSession takes out of its **kwargs; it ignores all else without a word.
 _ONNXRUNTIME = frozenset({"disabled_optimizers", "enable_fallback", "read_config_from_model"})
-_OURS = frozenset(
-    "path_or_bytes model sess_options providers provider_options mode fuse domains static strategy "
-    "max_rank verify cache".split()
-)
 
 
 class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
@@ -51,7 +48,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         providers, provider_options: as onnxruntime takes them.
         mode: "lower": standard operators; "function": model-local functions; "custom-op": Python
             operators, by way of onnxruntime-extensions.
-        fuse: in mode "lower", also rewrite what stands around the operators, as `convert` does.
+        fuse: in mode "lower", also fuse the operators with the nodes around them, as `convert` does.
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes for symbolic dims, by name; they are fixed in the session.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
@@ -214,7 +211,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         return proto
 
     def _reason(self, source: files.Source, error: str) -> SpatialError | None:
-        """What stands behind an error of onnxruntime's that is loading the model."""
+        """Return the error to raise for one of onnxruntime's at load; None where its own says it all."""
         if "xternal" in error or "model_path must not be empty" in error:  # so says 1.23
             try:
                 external.check(source)
@@ -280,7 +277,8 @@ def _check_names(arguments: Iterable[str]) -> None:
     """
     for name in arguments:
         if name not in _ONNXRUNTIME:
-            near = difflib.get_close_matches(name, sorted(_OURS | _ONNXRUNTIME), 1)
+            known = {*inspect.signature(InferenceSession).parameters, *_ONNXRUNTIME}
+            near = difflib.get_close_matches(name, sorted(known), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}{hint}")
 
