@@ -25,7 +25,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 import onnx_spatial
-from onnx_spatial import ops
+from onnx_spatial import operators
 
 SIZES = {"256 B": 1, "64 KiB": 16, "1 MiB": 64, "64 MiB": 512}  # height and width / 2
 CHANNELS = 16
@@ -86,9 +86,9 @@ def stock(op_type: str, options: ort.SessionOptions) -> onnx.ModelProto:
 
     none = ((0, 0), (0, 0))
     kernel = (
-        ops.BatchToSpace((2, 2), none)
+        operators.BatchToSpace((2, 2), none)
         if op_type == "BatchToSpaceND"
-        else ops.SpaceToBatch((2, 2), none)
+        else operators.SpaceToBatch((2, 2), none)
     )
 
     @onnx_op(op_type="bench::Stock", inputs=[PyOp.dt_float], outputs=[PyOp.dt_float])

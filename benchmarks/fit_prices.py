@@ -4,11 +4,11 @@
     python -m benchmarks.fit_prices --samples build/kernels.jsonl --fit-only
 
 Single nodes of random geometry and element size run between two others, with optimisations off, with
-one thread and with two. `onnx_spatial.lowering.prices` says of each which regime it falls into and how
-much of what it does; for each regime the prices are fitted to the relative error, none below zero,
-the worst eighth of the samples left out (other processes). Writing the profile that the times are read
-from takes several microseconds for each node, which a Reshape of the same run tells and which are
-taken off. The table that is printed says how far
+one thread and with two. `onnx_spatial.lowering.core.cost_model` says which regime each falls into
+and how much of what it does; for each regime the prices are fitted to the relative error, none
+below zero, the worst eighth of the samples left out (other processes). Writing the profile that
+the times are read from takes several microseconds for each node; a Reshape of the same run tells how
+many, and they are taken off. The table that is printed says how far
 estimates are off: the median and the 90th percentile of |log(estimate / measured)|.
 """
 
@@ -29,10 +29,10 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_spatial.lowering import prices
-from onnx_spatial.lowering.prices import Features, Work
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.cost_model import Features, Work
 
-PRICES = Path(prices.__file__).parent / "prices.json"
+PRICES = Path(cost_model.__file__).parent / "prices.json"
 
 THREADS = (1, 2)
 
@@ -195,7 +195,7 @@ def _swap(rng: random.Random, itemsize: int, count: int) -> Case:
     if rng.random() < 0.5:
         rows, columns = columns, rows
     dims, perm = (loops, rows, columns, run), (0, 2, 1, 3)
-    work = prices.transpose(dims, perm, itemsize)
+    work = cost_model.transpose(dims, perm, itemsize)
     return Case("Transpose", {"perm": list(perm)}, [], [dims], itemsize, work)
 
 
@@ -208,7 +208,7 @@ def _blocks(rng: random.Random, itemsize: int, count: int) -> Case:
         dims, perm = (channels * side, b, side, c, run), (1, 3, 0, 2, 4)
     else:
         dims, perm = (b, c, channels * side, side, run), (2, 0, 3, 1, 4)
-    work = prices.transpose(dims, perm, itemsize)
+    work = cost_model.transpose(dims, perm, itemsize)
     return Case("Transpose", {"perm": list(perm)}, [], [dims], itemsize, work)
 
 
@@ -217,7 +217,7 @@ def _gather(rng: random.Random, itemsize: int, count: int) -> Case:
     times, b = rng.choice([1, 1, 1, 3, 9]), rng.choice([2, 4])
     rows = max(1, count // (run * times * b)) * b
     index = np.tile(np.arange(rows).reshape(-1, b).T.reshape(-1), times).astype(np.int32)
-    work = prices.gather(rows * times, rows * times * run * itemsize)
+    work = cost_model.gather(rows * times, rows * times * run * itemsize)
     return Case("Gather", {"axis": 0}, [index], [(rows, run)], itemsize, work)
 
 
@@ -226,7 +226,7 @@ def _strided(rng: random.Random, itemsize: int, count: int) -> Case:
     step, lead = rng.choice([2, 2, 3, 4, 8]), rng.choice([1, _log_uniform(rng, 1, 1024)])
     kept = max(1, count // (lead * run * step))
     ends = _ints([rng.choice([0, 1])], [1 << 40], [1], [step])
-    work = prices.take(lead * kept, lead * kept * run * itemsize, strided=True, single=run == 1)
+    work = cost_model.take(lead * kept, lead * kept * run * itemsize, strided=True, single=run == 1)
     return Case("Slice", {}, ends, [(lead, kept * step, run)], itemsize, work)
 
 
@@ -235,7 +235,7 @@ def _crop(rng: random.Random, itemsize: int, count: int) -> Case:
     lead, less = max(1, count // (size * run)), rng.choice([0, 1])
     bounds = _ints([1], [size - less], [1])
     kept = (size - 1 - less) * run
-    work = prices.take(lead, lead * kept * itemsize, strided=False, single=False)
+    work = cost_model.take(lead, lead * kept * itemsize, strided=False, single=False)
     return Case("Slice", {}, bounds, [(lead, size, run)], itemsize, work)
 
 
@@ -243,14 +243,14 @@ def _concat(rng: random.Random, itemsize: int, count: int) -> Case:
     parts = rng.choice([2, 3, 4, 7, 8, 9, 16, 25, 49])
     run = rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256, 4096])
     rows = max(1, count // (parts * run))
-    work = prices.concat(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
+    work = cost_model.concat(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
     return Case("Concat", {"axis": 1}, [], [(rows, run)] * parts, itemsize, work)
 
 
 def _split(rng: random.Random, itemsize: int, count: int) -> Case:
     parts, run = rng.choice([2, 3, 4, 8]), rng.choice([1, 1, 2, 3, 4, 8, 16, 64, 256, 4096])
     rows = max(1, count // (parts * run))
-    work = prices.split(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
+    work = cost_model.split(parts, parts * rows, parts * rows * run * itemsize, single=run == 1)
     return Case("Split", {"axis": 1}, [], [(rows, parts * run)], itemsize, work, parts)
 
 
@@ -262,7 +262,7 @@ def _pad(rng: random.Random, itemsize: int, count: int) -> Case:
     above = rng.choice([0, more])
     pads = _ints([0, above, more, 0, 0, above, more, 0])
     size_out = lead * (rows + 2 * above) * (size + 2 * more) * run * itemsize
-    work = prices.pad(lead * rows, size_out)
+    work = cost_model.pad(lead * rows, size_out)
     return Case("Pad", {}, pads, [(lead, rows, size, run)], itemsize, work)
 
 
@@ -272,7 +272,7 @@ def _depth(rng: random.Random, itemsize: int, count: int) -> Case:
     side = max(1, int((count / (channels * b * b)) ** 0.5))
     total = channels * b * b * side * side
     inward = rng.random() < 0.5
-    work = prices.depth(total, total * itemsize, side if inward else b, to_depth=inward)
+    work = cost_model.depth(total, total * itemsize, side if inward else b, to_depth=inward)
     if inward:
         shape = (1, channels, side * b, side * b)
         return Case("SpaceToDepth", {"blocksize": b}, [], [shape], itemsize, work)

@@ -16,9 +16,9 @@ from onnx import helper, numpy_helper
 
 from benchmarks.grid import Cell
 from onnx_spatial import lowering
-from onnx_spatial.dialects import InputFacts, NodeFacts, read
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 
 OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnx_spatial import ops
+from onnx_spatial import operators
 
 CHANNELS = (1, 3, 16, 64, 256)
 SIZES = (32, 65, 224, 512)
@@ -111,15 +111,15 @@ class Cell:
         return self.pairs if self.layout == "NHWC" else ((0, 0), *self.pairs)
 
     @property
-    def kernel(self) -> ops.SpaceToBatch | ops.BatchToSpace | ops.ExtractPatches:
+    def kernel(self) -> operators.SpaceToBatch | operators.BatchToSpace | operators.ExtractPatches:
         """What the operator means."""
         if self.operator == "SpaceToBatch":
-            return ops.SpaceToBatch(self.block_shape, self.all_pairs)
+            return operators.SpaceToBatch(self.block_shape, self.all_pairs)
         if self.operator == "BatchToSpace":
-            return ops.BatchToSpace(self.block_shape, self.all_pairs)
+            return operators.BatchToSpace(self.block_shape, self.all_pairs)
         assert self.window is not None
         kernel, stride, rate = ((value,) * len(self.size) for value in self.window)
-        return ops.ExtractPatches(
+        return operators.ExtractPatches(
             kernel,
             stride,
             rate,

@@ -11,7 +11,7 @@ from onnx_spatial.benchmark import Benchmark, SiteTime, Way
 from onnx_spatial.benchmark import bench as run_benchmark
 from onnx_spatial.cli import data, options, render
 from onnx_spatial.errors import one_line
-from onnx_spatial.ops.shapes import show
+from onnx_spatial.operators.shapes import show
 
 
 @click.command(short_help="What a model and its lowerings cost on this machine.")

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.cli.options import Output
+from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
-from onnx_spatial.graph import external, files
-from onnx_spatial.graph.copying import Content
-from onnx_spatial.plan import freeze
-from onnx_spatial.timing.cache import own_folder
-from onnx_spatial.validation import recorded
-from onnx_spatial.verify import Verification
+from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.model.io.byte_ranges import Content
+from onnx_spatial.tuning.cache import own_folder
+from onnx_spatial.validation import data_sets
+from onnx_spatial.verification import Verification
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -58,7 +58,7 @@ def check_standard_output(model: str | bytes, *, json: bool) -> None:
         )
     if sys.stdout.isatty():
         raise UsageError("OUT is -, and standard output is a terminal; name a file or use a pipe")
-    if external.locations(files.read(model)):
+    if external_data.locations(reader.read(model)):
         raise UsageError("OUT is -, which cannot take the model's external data; write to a file")
 
 
@@ -70,7 +70,7 @@ def to_standard_output(content: Content) -> None:
     sys.stdout.buffer.flush()
 
 
-def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | files.Source:
+def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.Source:
     """The model, with the named dims fixed where any are.
 
     Raises:
@@ -78,7 +78,7 @@ def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | files.Sou
     """
     if not sizes:
         return model
-    source = files.read(model)
+    source = reader.read(model)
     return source.holding(freeze(source.proto, sizes))
 
 
@@ -91,7 +91,7 @@ def inputs(model: str | bytes, given: str | None) -> Arrays | None:
     """
     if given is None:
         return None
-    return recorded.inputs(Path(given), files.read(model).proto)
+    return data_sets.inputs(Path(given), reader.read(model).proto)
 
 
 #: Differences whose inputs are kept; older ones go.

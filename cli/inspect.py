@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 import onnx_spatial
+from onnx_spatial.api import Inspection
 from onnx_spatial.cli import data, options, render
-from onnx_spatial.conversion import Inspection
 
 
 @click.command(short_help="What is in a model, what would be done, and why not.")

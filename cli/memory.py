@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from onnx_spatial.validation import limits
+from onnx_spatial.validation.workers import limits
 
 #: Where containers find their limit (control groups, version 2 and 1).
 _CONTAINER_LIMITS = (

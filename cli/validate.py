@@ -13,16 +13,16 @@ from typing import Any
 
 import click
 
+from onnx_spatial.api import MODES
 from onnx_spatial.cli import options, validation
-from onnx_spatial.conversion import MODES
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import Interrupted, ModelResult, Options, Report
 from onnx_spatial.validation import validate as run_validation
-from onnx_spatial.validation.changes import since
-from onnx_spatial.validation.discover import find, matches, shard
-from onnx_spatial.validation.engine import Watch
-from onnx_spatial.validation.executors import dask
 from onnx_spatial.validation.report import check_target, github, junit, sarif, write
+from onnx_spatial.validation.run import Watch
+from onnx_spatial.validation.select.changes import since
+from onnx_spatial.validation.select.discover import find, matches, shard
+from onnx_spatial.validation.workers.executors import dask
 
 #: A folder that is there, or can be made.
 _FOLDER = click.Path(file_okay=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 import onnx_spatial
+from onnx_spatial.api import check
 from onnx_spatial.cli import data, options, render
-from onnx_spatial.conversion import check
 from onnx_spatial.errors import VerificationError
 
 

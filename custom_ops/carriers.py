@@ -23,12 +23,12 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.dialects import Call, PatchCall
+from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.facts import dtype_name
 from onnx_spatial.lowering import Emitter, Request
-from onnx_spatial.lowering.padding import numpy_dtype
-from onnx_spatial.ops import BatchToSpace
+from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.operators import BatchToSpace
+from onnx_spatial.operators.spellings import Call, PatchCall
 
 #: What the registered operators take: numpy and onnxruntime-extensions agree on these.
 DIRECT = (

@@ -24,8 +24,8 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError, EncodeError
 
 import onnx_spatial
-from onnx_spatial.graph import external
-from onnx_spatial.graph.source import Source
+from onnx_spatial.model.io import external_data
+from onnx_spatial.model.io.source import Source
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def key_of(source: Source, options: Mapping[str, object]) -> str:
     else:
         data = source.data
         _add(digest, source.proto.SerializeToString(deterministic=True) if data is None else data)
-    for location in external.locations(source):
+    for location in external_data.locations(source):
         _add(digest, location.encode("utf-8", "surrogateescape"))
         try:
             with ((source.folder or Path()) / location).open("rb") as file:

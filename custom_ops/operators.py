@@ -1,4 +1,4 @@
-"""The Python operators: what onnxruntime calls, on the kernels of `onnx_spatial.ops`.
+"""The Python operators: what onnxruntime calls, on the kernels of `onnx_spatial.operators`.
 
 Whatever happens in here stays in here: an exception that left an operator would end the process.
 """
@@ -18,10 +18,15 @@ import numpy.typing as npt
 from onnx_spatial.custom_ops.failures import Failures, answer
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.memory import empty
-from onnx_spatial.dialects.prepared import BLOCKS, PATCHES, check_batch_entry, from_json
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.ops import ExtractPatches, Operator
-from onnx_spatial.ops.shapes import show
+from onnx_spatial.operators import ExtractPatches, Operator
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings.python_ops import (
+    BLOCKS,
+    PATCHES,
+    check_batch_entry,
+    from_json,
+)
 
 logger = logging.getLogger(__name__)
 

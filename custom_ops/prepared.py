@@ -7,7 +7,7 @@ onnxruntime-extensions gives Python operators a fixed number of inputs, scalar a
 inference, and no way to report an error: an exception ends the process. So
 
 - every spelling becomes one of three operators of the domain `onnx_spatial.ops` (see
-  `dialects.prepared`), their parameters int64 inputs, constant or computed;
+  `operators.spellings.python_ops`), their parameters int64 inputs, constant or computed;
 - the Reshape behind it is the way out for errors. It changes nothing: its shape is the output's own,
   0 (as the input has it) where that is unknown. An operator that fails answers with a tensor of one
   more dim and no elements, which no Reshape takes: onnxruntime then raises, whoever runs the session
@@ -25,9 +25,16 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
+from onnx_spatial.analysis import Finding
+from onnx_spatial.conversion.pipeline import make_plan, refusals
 from onnx_spatial.custom_ops import carriers
-from onnx_spatial.dialects import BlockCall, PatchCall, Vector
-from onnx_spatial.dialects.prepared import (
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering import Emitter, Lowered, Request
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import node_groups
+from onnx_spatial.model.io import reader
+from onnx_spatial.operators.spellings import BlockCall, PatchCall, Vector
+from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
@@ -36,18 +43,13 @@ from onnx_spatial.dialects.prepared import (
     SITE,
     as_json,
 )
-from onnx_spatial.errors import ConversionError
-from onnx_spatial.facts import Finding
-from onnx_spatial.graph import files, groups, walk
-from onnx_spatial.lowering import Emitter, Lowered, Request
-from onnx_spatial.plan import make_plan, refusals
 
 #: Reshape has taken its shape as an input since opset 5, Cast its type as a number since 6.
 MIN_OPSET = 6
 _CAST_LIKE = 15
 
 
-def prepare(model: files.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
+def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
     """The model with its spatial operators in the form that the registered operators run.
 
     Args:
@@ -62,7 +64,7 @@ def prepare(model: files.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPro
         ModelFileError: the model cannot be read.
         ConversionError: an operator breaks its rules or cannot be run this way.
     """
-    source = files.read(model)
+    source = reader.read(model)
     plan = make_plan(
         source.proto, domains=domains, folder=source.folder, mode="custom-op", write=write
     )
@@ -83,7 +85,7 @@ def write(request: Request, finding: Finding) -> Lowered:
             "(export the model again with a newer opset)"
         )
     node = finding.node
-    site = f"{node.op_type} {walk.label(node)!r} in {finding.place}"
+    site = f"{node.op_type} {traversal.label(node)!r} in {finding.place}"
     emit = Emitter(request.opset)
     if not request.ranked and request.shape is not None:
         data = request.of_its_rank(emit)
@@ -106,7 +108,7 @@ def write(request: Request, finding: Finding) -> Lowered:
     if output is checked and finding.place.function is not None:
         output = _typed(request, emit, output)
     emit.prune(output)
-    groups.mark(emit.nodes, main, node.input[0], node.output[0])
+    node_groups.mark(emit.nodes, main, node.input[0], node.output[0])
     return Lowered(carrier.name, emit, output)
 
 

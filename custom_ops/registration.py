@@ -26,7 +26,8 @@ from onnx_spatial.custom_ops import operators
 from onnx_spatial.custom_ops.carriers import DIRECT
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
-from onnx_spatial.dialects.prepared import (
+from onnx_spatial.errors import UsageError
+from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
@@ -35,7 +36,6 @@ from onnx_spatial.dialects.prepared import (
     SITE,
     VERSION,
 )
-from onnx_spatial.errors import UsageError
 
 #: Attribute of the module onnxruntime_extensions under which the process keeps its registration,
 #: and of onnxruntime.SessionOptions for the modules of onnxruntime_extensions.

@@ -11,9 +11,12 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import TensorProto
 
+from onnx_spatial.analysis import dtype_name
 from onnx_spatial.custom_ops.carriers import DIRECT
-from onnx_spatial.dialects import InputFacts, NodeFacts, read
-from onnx_spatial.dialects.prepared import (
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
@@ -22,9 +25,6 @@ from onnx_spatial.dialects.prepared import (
     SITE,
     VERSION,
 )
-from onnx_spatial.errors import OperatorError
-from onnx_spatial.facts import dtype_name
-from onnx_spatial.graph import shapes
 
 _lock = threading.Lock()
 
@@ -68,7 +68,7 @@ def _register(op_type: str) -> None:
         op_type,
         DOMAIN,
         VERSION,
-        doc=f"{op_type} as onnx_spatial.ops defines it",
+        doc=f"{op_type} as onnx_spatial.operators defines it",
         inputs=inputs,
         outputs=[parameter("y", "T", description="the result")],
         type_constraints=[("T", types, "what Python operators take")],
@@ -86,7 +86,7 @@ def _register(op_type: str) -> None:
 
 def _infer(op_type: str, context: Any) -> None:
     known = context.get_input_type(0)
-    element_type = shapes.element_type(known)
+    element_type = shape_inference.element_type(known)
     if element_type is None:
         return
     try:
@@ -104,8 +104,8 @@ def _output_shape(op_type: str, context: Any) -> Any:
         if value is not None:
             facts.append(InputFacts.of(onnx.numpy_helper.to_array(value)))
         else:
-            dtype = dtype_name(shapes.element_type(known) or TensorProto.UNDEFINED)
-            facts.append(InputFacts(dtype, shapes.dims(known)))
+            dtype = dtype_name(shape_inference.element_type(known) or TensorProto.UNDEFINED)
+            facts.append(InputFacts(dtype, shape_inference.dims(known)))
     attributes: dict[str, Any] = {}
     for name in (PARAMETERS, BATCH_ENTRY):
         attribute = context.get_attribute(name)
@@ -113,7 +113,7 @@ def _output_shape(op_type: str, context: Any) -> Any:
             value = onnx.helper.get_attribute_value(attribute)
             attributes[name] = value.decode() if isinstance(value, bytes) else value
     call = read(NodeFacts(op_type, DOMAIN, tuple(facts), attributes))
-    shape = shapes.dims(context.get_input_type(0))
+    shape = shape_inference.dims(context.get_input_type(0))
     if shape is None:
         if call.rank is None:
             return None

@@ -22,12 +22,13 @@ import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError
 
-from onnx_spatial.conversion import Conversion, convert
+from onnx_spatial.api import Conversion, convert
 from onnx_spatial.custom_ops import model_cache, options, registration
 from onnx_spatial.custom_ops.running import raising
-from onnx_spatial.dialects.prepared import DOMAIN
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError
-from onnx_spatial.graph import external, files, walk
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 _FORMAT = "session.load_model_format"
 
@@ -72,12 +73,12 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
 
     def __init__(
         self,
-        path_or_bytes: files.Model | None = None,
+        path_or_bytes: reader.Model | None = None,
         sess_options: ort.SessionOptions | None = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[dict[Any, Any]] | None = None,
         *,
-        model: files.Model | None = None,
+        model: reader.Model | None = None,
         mode: str = "lower",
         fuse: bool = True,
         domains: Iterable[str] = (),
@@ -134,14 +135,14 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
 
     def _rewrite(
         self,
-        model: files.Model,
-        source: files.Source,
+        model: reader.Model,
+        source: reader.Source,
         given: ort.SessionOptions | None,
         wanted: dict[str, Any],
         cache: str | os.PathLike[str] | None,
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
         """What to give to onnxruntime in place of a model and options."""
-        locations = external.locations(source)
+        locations = external_data.locations(source)
         supplied = given is not None and options.supplies(given, locations)
         proto = self._rewritten(source, wanted, cache, supplied=supplied)
         changed = proto is not source.proto
@@ -159,19 +160,19 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         rewritten = source.holding(proto)
         there = source.folder is not None and any((source.folder / p).exists() for p in locations)
         if not there and (source.weights is None or supplied):
-            return files.serialize(rewritten.whole(), source.name), own
+            return reader.serialize(rewritten.whole(), source.name), own
         if own is given and not supplied:
             own = options.private(given, proto)
         if own is given and not there:  # they are not ours to change
-            return files.serialize(rewritten.whole(), source.name), own
-        rewritten = files.resolved(rewritten)
+            return reader.serialize(rewritten.whole(), source.name), own
+        rewritten = reader.resolved(rewritten)
         assert own is not None and rewritten.folder is not None
         own.add_session_config_entry(options.FOLDER, str(rewritten.folder.resolve()))
-        return files.serialize(rewritten.proto, source.name), own
+        return reader.serialize(rewritten.proto, source.name), own
 
     def _rewritten(
         self,
-        source: files.Source,
+        source: reader.Source,
         wanted: dict[str, Any],
         cache: str | os.PathLike[str] | None,
         *,
@@ -210,11 +211,11 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             model_cache.put(Path(cache), key, empty if proto is source.proto else proto)
         return proto
 
-    def _reason(self, source: files.Source, error: str) -> SpatialError | None:
+    def _reason(self, source: reader.Source, error: str) -> SpatialError | None:
         """Return the error to raise for one of onnxruntime's at load; None where its own says it all."""
         if "xternal" in error or "model_path must not be empty" in error:  # so says 1.23
             try:
-                external.check(source)
+                external_data.check(source)
             except ModelFileError as missing:
                 return missing
         conversion = self.conversion
@@ -283,7 +284,7 @@ def _check_names(arguments: Iterable[str]) -> None:
             raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}{hint}")
 
 
-def _drop_leftovers(result: onnx.ModelProto, source: files.Source, *, supplied: bool) -> None:
+def _drop_leftovers(result: onnx.ModelProto, source: reader.Source, *, supplied: bool) -> None:
     """Take out initializers that only converted nodes read: onnxruntime warns of each.
 
     Where options supply external data, those that may be among it stay: onnxruntime refuses options
@@ -293,7 +294,7 @@ def _drop_leftovers(result: onnx.ModelProto, source: files.Source, *, supplied: 
     before, now = (_read_names(model) for model in (original, result))
     kept = now | {v.name for v in (*result.graph.input, *result.graph.output)}
     if supplied:
-        of_files = {t.name for t in external.tensors(source)}
+        of_files = {t.name for t in external_data.tensors(source)}
         there = {t.name for t in result.graph.initializer}
         for tensor in original.graph.initializer:
             if tensor.name in of_files and tensor.name not in there:
@@ -305,8 +306,8 @@ def _drop_leftovers(result: onnx.ModelProto, source: files.Source, *, supplied: 
 
 
 def _read_names(model: onnx.ModelProto) -> set[str]:
-    names = {name for _, _, node in walk.nodes(model) for name in node.input}
-    inner = (g for _, g in walk.graphs(model) if isinstance(g, onnx.GraphProto))
+    names = {name for _, _, node in traversal.nodes(model) for name in node.input}
+    inner = (g for _, g in traversal.graphs(model) if isinstance(g, onnx.GraphProto))
     return names | {v.name for graph in inner for v in graph.output}
 
 
@@ -320,16 +321,16 @@ def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any
 
 
 def _read(
-    model: files.Model, sess_options: ort.SessionOptions | None, *, data: bool
-) -> files.Source:
+    model: reader.Model, sess_options: ort.SessionOptions | None, *, data: bool
+) -> reader.Source:
     """The model; bytes may say in the options where their external data lies."""
     folder = options.entry(sess_options, options.FOLDER)
     if folder and isinstance(model, bytes):
         try:
-            return files.Source(onnx.ModelProto.FromString(model), base=Path(folder))
+            return reader.Source(onnx.ModelProto.FromString(model), base=Path(folder))
         except DecodeError:
             pass  # said in our own words below
-    return files.read(model, data=data)
+    return reader.read(model, data=data)
 
 
 def _is_ort_format(model: object, sess_options: ort.SessionOptions | None) -> bool:

@@ -17,8 +17,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.conversion import Conversion, Inspection, convert, inspect
-from onnx_spatial.dialects.prepared import DOMAIN as _PREPARED
+from onnx_spatial.api import Conversion, Inspection, convert, inspect
+from onnx_spatial.conversion.pipeline import WRITERS as _WRITERS
+from onnx_spatial.conversion.pipeline import Site
+from onnx_spatial.conversion.pipeline import Writer as _Writer
 from onnx_spatial.errors import (
     ConversionError,
     ModelFileError,
@@ -27,12 +29,10 @@ from onnx_spatial.errors import (
     UsageError,
     VerificationError,
 )
-from onnx_spatial.plan import WRITERS as _WRITERS
-from onnx_spatial.plan import Site
-from onnx_spatial.plan import Writer as _Writer
-from onnx_spatial.verify import Verification, verify
-from onnx_spatial.verify.sessions import EXTENSIONS as _EXTENSIONS
-from onnx_spatial.verify.sessions import Extension as _Extension
+from onnx_spatial.operators.spellings.python_ops import DOMAIN as _PREPARED
+from onnx_spatial.verification import Verification, verify
+from onnx_spatial.verification.runtime.sessions import EXTENSIONS as _EXTENSIONS
+from onnx_spatial.verification.runtime.sessions import Extension as _Extension
 
 if TYPE_CHECKING:
     from onnx_spatial import custom_ops

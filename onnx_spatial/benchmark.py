@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx_spatial.conversion import Inspection, inspection_of, read_source
+from onnx_spatial.analysis import dtype_name
+from onnx_spatial.api import Inspection, inspection_of, read_source
+from onnx_spatial.conversion.pipeline import Plan, Site, make_plan, refusals
 from onnx_spatial.custom_ops import available, prepared
 from onnx_spatial.errors import ConversionError, UsageError
-from onnx_spatial.facts import dtype_name
-from onnx_spatial.graph import files
-from onnx_spatial.plan import Plan, Site, make_plan, refusals
-from onnx_spatial.timing import Effort, Given, Sizes, Tuner, machine, models
-from onnx_spatial.verify.values import Array
-from onnx_spatial.verify.values import dtype_name as array_dtype_name
+from onnx_spatial.model.io import reader
+from onnx_spatial.tuning import Effort, Given, Sizes, Tuner, machine, models
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.arrays import dtype_name as array_dtype_name
 
 Progress = Callable[[str], None]
 
@@ -124,7 +124,7 @@ class Benchmark:
 
 
 def bench(
-    model: files.Model,
+    model: reader.Model,
     *,
     threads: Sequence[int] = (1, 0),
     seconds: float = 0.3,
@@ -224,7 +224,7 @@ def _sites(
 
 
 def _whole(
-    source: files.Source,
+    source: reader.Source,
     forms: Mapping[str, Plan],
     feeds: Mapping[str, Array] | None,
     obstacle: str | None,
@@ -232,7 +232,7 @@ def _whole(
 ) -> list[ModelTime]:
     """The times of the forms of a model with one number of threads."""
     reasons: dict[str, str | None] = {}
-    there: dict[str, files.Source] = {}
+    there: dict[str, reader.Source] = {}
     for form, plan in forms.items():
         refused = plan.refused()
         reasons[form] = refusals(refused) if refused else obstacle

@@ -6,8 +6,8 @@ from typing import Any
 
 import onnx
 
+from onnx_spatial.conversion.pipeline import Plan, make_plan, refusals
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.plan import Plan, make_plan, refusals
 
 
 def plan(model: onnx.ModelProto, **options: Any) -> Plan:

@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.verify import sessions
+from onnx_spatial.verification.runtime import sessions
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop
 
-from onnx_spatial.dialects import DOMAINS
+from onnx_spatial.operators.spellings import DOMAINS
 
 #: The evaluator has QuantizeLinear and DequantizeLinear from here on; they were the same before.
 _QUANTISED_OPSET = 19

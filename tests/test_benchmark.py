@@ -17,7 +17,7 @@ from onnx_spatial import benchmark
 from onnx_spatial.benchmark import bench
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, UsageError
-from onnx_spatial.timing import Tuner
+from onnx_spatial.tuning import Tuner
 
 TF = "ai.onnx.converters.tensorflow"
 CONSTANTS = "<int32[2] b = {2, 2}, int32[2,2] p = {0, 0, 0, 0}>"

@@ -18,10 +18,10 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.graph.copying import Content
+from onnx_spatial.model.io.byte_ranges import Content
 from onnx_spatial.validation import Options
-from onnx_spatial.validation.model import examine
-from onnx_spatial.verify.values import constant_value
+from onnx_spatial.validation.checks.examine import examine
+from onnx_spatial.verification.arrays import constant_value
 
 X = np.arange(1 * 4 * 6 * 3, dtype=np.float32).reshape(1, 4, 6, 3)
 DATA = "model.onnx_data"

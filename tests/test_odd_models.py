@@ -17,7 +17,7 @@ from onnx import parser
 
 import onnx_spatial
 from onnx_spatial.cli.main import run
-from onnx_spatial.verify.kernels import run_node
+from onnx_spatial.verification.runtime.spatial_kernels import run_node
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "loc" : 1, "my.own" : 1]>\n'

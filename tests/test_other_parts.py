@@ -11,7 +11,8 @@ from definitions import space_to_batch
 from onnx import TensorProto, helper, parser
 
 import onnx_spatial
-from onnx_spatial.graph import constants, patch, shapes
+from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.inference import constant_folding, shape_inference
 
 TF = "ai.onnx.converters.tensorflow"
 HEAD = f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>\n'
@@ -71,9 +72,9 @@ def test_a_weight_that_cannot_be_read_is_left_to_the_proof():
 
 def test_nodes_that_look_like_probes_are_the_files_own():
     made = model()
-    probe = helper.make_node(shapes.PROBE, ["x"], ["p"], domain=shapes.DOMAIN)
+    probe = helper.make_node(shape_inference.PROBE, ["x"], ["p"], domain=shape_inference.DOMAIN)
     made.graph.node.append(probe)
-    made.graph.node[0].attribute.append(helper.make_attribute(shapes.NUMBER, 7))
+    made.graph.node[0].attribute.append(helper.make_attribute(shape_inference.NUMBER, 7))
     result = onnx_spatial.convert(made, verify=False)
     assert structure.spatial(result.model) == []
     assert result.model.graph.node[-1] == probe
@@ -83,7 +84,7 @@ def test_a_constant_of_the_wrong_kind_is_not_known():
     node = helper.make_node("Constant", [], ["c"])
     node.attribute.add(name="value_ints", type=onnx.AttributeProto.TENSOR)
     graph = helper.make_graph([node], "g", [], [])
-    assert constants.Scope(graph, {"": 17}).value("c") is None
+    assert constant_folding.Scope(graph, {"": 17}).value("c") is None
 
 
 def test_a_body_of_scan_keeps_the_rank_of_what_it_returns():
@@ -106,10 +107,10 @@ def test_a_size_is_fixed_inside_sequences_too():
     made = model()
     inner = helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2])
     made.graph.value_info.add(name="s").type.CopyFrom(helper.make_sequence_type_proto(inner))
-    copy, missing = patch.freeze(made, {"N": 5})
+    copy, missing = patch_proto.freeze(made, {"N": 5})
     assert missing == set()
     sequence = copy.graph.value_info[0].type.sequence_type
-    assert shapes.dims(sequence.elem_type) == (5, 2)
+    assert shape_inference.dims(sequence.elem_type) == (5, 2)
 
 
 def test_thousands_of_branches_do_without_shapes():
@@ -118,10 +119,10 @@ def test_thousands_of_branches_do_without_shapes():
     many = helper.make_graph([helper.make_node("Neg", ["x"], ["q"])] * 50, "t", [], [])
     node = helper.make_node("If", ["c"], ["o"], then_branch=many, else_branch=many)
     made.graph.node.extend([node] * 700)
-    inferred = shapes.infer(made, lambda number, types: None)
+    inferred = shape_inference.infer(made, lambda number, types: None)
     assert inferred is made
     del made.graph.node[10:]
-    assert shapes.infer(made, lambda number, types: None) is not made
+    assert shape_inference.infer(made, lambda number, types: None) is not made
 
 
 def test_a_long_index_is_computed_when_the_model_runs():

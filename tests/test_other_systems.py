@@ -15,8 +15,8 @@ from onnx import helper, numpy_helper
 
 import onnx_spatial
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.graph import files
-from onnx_spatial.validation import limits
+from onnx_spatial.model.io import reader
+from onnx_spatial.validation.workers import limits
 
 X = np.zeros((1, 4, 6, 3), np.float32)
 
@@ -48,7 +48,7 @@ import os, signal, sys
 import multiprocessing, pathlib, shutil, subprocess, tempfile, uuid
 {system}
 from onnx_spatial.cli.main import main
-from onnx_spatial.validation import job, lane
+from onnx_spatial.validation.workers import job, process_pool
 def run(*arguments):
     try:
         main(arguments)
@@ -61,7 +61,7 @@ assert run("convert", str(model), "--in-place", "--no-verify", "--mode", "custom
 assert (folder / "model.onnx.orig").exists()
 asked = job.Job("out.onnx", str(folder), {{}}, memory=2**33)
 asked = job.Job.from_dict({{**asked.to_dict(), "options": job.Options().to_dict()}})
-print(lane.Lane(fork={fork}).look(asked).message)
+print(process_pool.Lane(fork={fork}).look(asked).message)
 (folder / job.JOB).write_text(__import__("json").dumps(asked.to_dict()))
 job.do(folder)  # as the process of a validation does
 print(job.ModelResult.from_dict(__import__("json").loads((folder / job.RESULT).read_text())).status)
@@ -165,4 +165,4 @@ def test_a_folder_is_said_to_be_one_whatever_the_system_says_of_it(tmp_path, mon
 
     monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(ModelFileError, match="is a folder, not a model file"):
-        files.read(tmp_path)
+        reader.read(tmp_path)

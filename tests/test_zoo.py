@@ -18,8 +18,13 @@ from operators.cells import Cell
 from operators.columns import STATIC
 
 import onnx_spatial
-from onnx_spatial.dialects import DOMAINS, LEFTOVER_OP_TYPES, OP_TYPES, prepared
-from onnx_spatial.validation import recorded
+from onnx_spatial.operators.spellings import (
+    DOMAINS,
+    LEFTOVER_OP_TYPES,
+    OP_TYPES,
+    python_ops,
+)
+from onnx_spatial.validation import data_sets
 
 GRID = Path(__file__).parents[1] / "models" / "operators"
 #: The cells of one row after the other.
@@ -101,7 +106,7 @@ def test_every_cell_is_there_or_has_a_reason():
 
 def test_every_operator_of_every_dialect_has_a_row():
     rows = {(row.dialect, row.op_type) for row in grid.ROWS}
-    assert {op for dialect, op in rows if dialect == "prepared"} == prepared.OP_TYPES
+    assert {op for dialect, op in rows if dialect == "prepared"} == python_ops.OP_TYPES
     assert {op for dialect, op in rows if dialect != "prepared"} == OP_TYPES | LEFTOVER_OP_TYPES
     blocks = {"SpaceToBatch", "BatchToSpace"}
     assert {dialect for dialect, op in rows if op in blocks} == {
@@ -190,7 +195,7 @@ def test_onnxruntime_loads_none_of_them(cells):
 def test_what_is_recorded_fits_the_model(cells):
     for cell in cells:
         model = load(cell)
-        data = recorded.read(GRID / cell.name / "test_data_set_0", model)
+        data = data_sets.read(GRID / cell.name / "test_data_set_0", model)
         assert list(data.inputs) == [value.name for value in model.graph.input]
         for name, array in grid.recorded(cell).items():
             assert running.same_bits(data.inputs[name], array), cell.name
@@ -280,7 +285,7 @@ def test_overridable_parameters_are_inputs_with_a_default_that_the_data_override
     assert set(parameters(node)) == stored.keys()
     assert stored.keys() < names(model.graph.input)
     assert model.ir_version >= 4
-    given = recorded.read(GRID / cell.name / "test_data_set_0", model).inputs
+    given = data_sets.read(GRID / cell.name / "test_data_set_0", model).inputs
     assert any(given[name].tolist() != value.tolist() for name, value in stored.items())
 
 

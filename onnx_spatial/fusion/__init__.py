@@ -15,11 +15,11 @@ Whatever a rule writes must be exact, bit for bit, at every size that the origin
 convolutions may sum up in another order.
 """
 
-from onnx_spatial.fusion.cancel import cancel
-from onnx_spatial.fusion.layout import absorb
-from onnx_spatial.fusion.neighbourhood import Neighbourhood, Subject
-from onnx_spatial.fusion.patches import stride
-from onnx_spatial.fusion.rewrite import Lower, Rewrite, Rewritten, Rule
+from onnx_spatial.fusion.inverse_pair import cancel
+from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.rule import Lower, Rewrite, Rewritten, Rule
+from onnx_spatial.fusion.strided_conv import stride
+from onnx_spatial.fusion.transposes import absorb
 
 #: Every rule, in the order in which they are asked.
 RULES: tuple[Rule, ...] = (stride, cancel, absorb)

@@ -1,10 +1,13 @@
-"""Operators to standard nodes: one strategy per module, `choose.lower` picks.
+"""Operators to standard nodes: one strategy per module, `select.lower` picks.
 
 Every strategy is exact, bit for bit, for every request that it accepts. To add one, write a module
-with a class like `request.Strategy` and list it in `choose.STRATEGIES`.
+with a class like `core.strategy.Strategy` and list it in `select.STRATEGIES`.
 """
 
-from onnx_spatial.lowering.choose import (
+from onnx_spatial.lowering.core.builder import Emitter
+from onnx_spatial.lowering.core.run_time_checks import are_open
+from onnx_spatial.lowering.core.strategy import Request, Strategy
+from onnx_spatial.lowering.select import (
     MIN_OPSET,
     STRATEGIES,
     Candidate,
@@ -16,9 +19,6 @@ from onnx_spatial.lowering.choose import (
     rank,
     transpose_cost,
 )
-from onnx_spatial.lowering.emit import Emitter
-from onnx_spatial.lowering.request import Request, Strategy
-from onnx_spatial.lowering.rules import are_open
 
 __all__ = [
     "MIN_OPSET",

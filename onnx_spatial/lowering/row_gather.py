@@ -21,17 +21,18 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.dialects import BlockCall, PatchCall
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering import movement, separable_gather
-from onnx_spatial.lowering.emit import Emitter, Size, Tensor
-from onnx_spatial.lowering.factoring import Stage
-from onnx_spatial.lowering.index import LARGEST, LONGEST
-from onnx_spatial.lowering.padding import filled
-from onnx_spatial.lowering.rearrange import Rearrangement
-from onnx_spatial.lowering.request import Request
-from onnx_spatial.ops import ExtractPatches, Operator, SpaceToBatch
-from onnx_spatial.ops.shapes import is_countable
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST
+from onnx_spatial.lowering.core.padding import filled
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.patches import separable_gather
+from onnx_spatial.lowering.permutation import stages
+from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
+from onnx_spatial.lowering.permutation.stage_plan import Stage
+from onnx_spatial.operators import ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.operators.shapes import is_countable
+from onnx_spatial.operators.spellings import BlockCall, PatchCall
 
 #: An index of this many entries (int32: 4 MiB) may be stored as it is where tables do not serve.
 _LARGEST_CONSTANT = 1 << 20
@@ -139,7 +140,7 @@ def _moved(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
     )
     r = Rearrangement.of(plain, emit, rows)
     plan = [] if r.before == r.after else [Stage("transpose", r.before, r.after)]
-    x, done = movement.moved(emit, r, r.padded(emit, _ZERO_ROW), plan)
+    x, done = stages.moved(emit, r, r.padded(emit, _ZERO_ROW), plan)
     return emit.tensor(r.finished(emit, x, done), r.final(emit))
 
 

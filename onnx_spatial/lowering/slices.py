@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnx_spatial.dialects import BlockCall, PatchCall
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.lowering.emit import INT64_MAX, Emitter, Size, Tensor, same
-from onnx_spatial.lowering.padding import pad
-from onnx_spatial.lowering.rearrange import Rearrangement
-from onnx_spatial.lowering.request import Request
-from onnx_spatial.lowering.sampling import sampled
-from onnx_spatial.ops import ExtractPatches, SpaceToBatch
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.sampling import sampled
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
+from onnx_spatial.operators import ExtractPatches, SpaceToBatch
+from onnx_spatial.operators.spellings import BlockCall, PatchCall
 
 #: Slices that one operator is made of at most.
 MAX_SLICES = 256

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnx_spatial.dialects import BlockCall
-from onnx_spatial.lowering.emit import Emitter, Size
-from onnx_spatial.lowering.padding import filled
-from onnx_spatial.lowering.request import Parameters, Request
-from onnx_spatial.lowering.rules import checked_zero
-from onnx_spatial.lowering.sampling import sampled
-from onnx_spatial.ops import SpaceToBatch
+from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.padding import filled
+from onnx_spatial.lowering.core.run_time_checks import checked_zero
+from onnx_spatial.lowering.core.sampling import sampled
+from onnx_spatial.lowering.core.strategy import Parameters, Request
+from onnx_spatial.operators import SpaceToBatch
+from onnx_spatial.operators.spellings import BlockCall
 
 
 class Copy:

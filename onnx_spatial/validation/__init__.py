@@ -4,12 +4,12 @@
     >>> report = validate(models, Options(modes=("lower", "function")), jobs=4)
     >>> report.passed, report.message
 
-What one model goes through is in `model`, where it runs in `lane` and `executors`, and what is written
-about it in `report`.
+`select` finds the models, `checks` examines one, `workers` runs each in a process of its own, and
+`report` writes what CI systems read.
 """
 
-from onnx_spatial.validation.engine import Interrupted, validate
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, ModelResult, Report
+from onnx_spatial.validation.run import Interrupted, validate
 
 __all__ = ["Entry", "Interrupted", "ModelResult", "Options", "Report", "validate"]

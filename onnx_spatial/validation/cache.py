@@ -21,8 +21,8 @@ from pathlib import Path
 
 import onnx_spatial
 from onnx_spatial.errors import SpatialError
-from onnx_spatial.graph import external, files
-from onnx_spatial.validation import recorded
+from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult
 
@@ -76,10 +76,10 @@ def _own_source() -> str:
 def _parts(model: Path) -> Iterator[tuple[str, Path]]:
     """(name, file) of everything that a model consists of."""
     yield "model", model
-    source = files.read(model)
-    for location in external.locations(source):
+    source = reader.read(model)
+    for location in external_data.locations(source):
         yield f"data {location}", model.parent / location
-    for path in recorded.find(model):
+    for path in data_sets.find(model):
         inside = sorted(path.iterdir()) if path.is_dir() else [path]
         for part in inside:
             if part.is_file():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from onnx_spatial.conversion import MODES, STRATEGY_NAMES
+from onnx_spatial.api import MODES, STRATEGY_NAMES
 from onnx_spatial.errors import UsageError
 
 #: Largest difference from recorded outputs behind floating-point arithmetic, relative to the largest
@@ -25,7 +25,7 @@ class Options:
         static: sizes for symbolic dims, for the models that have a dim of that name.
         shapes: sizes of inputs to verify with, for the models that have an input of that name.
         seed: of made-up data.
-        oracles: other runtimes that each operator is compared with, see `onnx_spatial.verify`.
+        oracles: other runtimes to compare each operator with (`verification.oracles`).
         strict: whether a model that could not be verified counts as failed.
         rtol: allowed difference from recorded outputs, relative to the largest value of an output;
             None: `RECORDED_RTOL`. Where only data movement leads to an output its bits must be equal.

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 
-from onnx_spatial.graph import wire
+from onnx_spatial.model.io import protobuf_wire
 
 EXTREMES = (0, 1, 127, 128, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 
@@ -63,13 +63,13 @@ def merged(rng: Random, data: bytes, other: bytes) -> bytes:
 def parse(data: bytes, descriptor: Any) -> list[Part]:
     """The fields of a serialized message, down to the last."""
     parts = []
-    for found in wire.fields(data, 0, len(data)):
+    for found in protobuf_wire.fields(data, 0, len(data)):
         content: Any = bytes(data[found.start : found.end])
         known = descriptor.fields_by_number.get(found.number)
-        if found.wire_type == wire.VARINT:
+        if found.wire_type == protobuf_wire.VARINT:
             content = found.value
         elif (
-            found.wire_type == wire.LENGTH
+            found.wire_type == protobuf_wire.LENGTH
             and known is not None
             and known.type == FieldDescriptor.TYPE_MESSAGE
         ):
@@ -82,13 +82,13 @@ def join(parts: list[Part]) -> bytes:
     """The bytes of fields; a fourth entry is the length to claim."""
     result = bytearray()
     for number, wire_type, content, *claimed in parts:
-        result += wire.varint(number << 3 | wire_type)
+        result += protobuf_wire.varint(number << 3 | wire_type)
         if isinstance(content, int):
-            result += wire.varint(content)
+            result += protobuf_wire.varint(content)
             continue
         data = join(content) if isinstance(content, list) else content
-        if wire_type == wire.LENGTH:
-            result += wire.varint(claimed[0] if claimed else len(data))
+        if wire_type == protobuf_wire.LENGTH:
+            result += protobuf_wire.varint(claimed[0] if claimed else len(data))
         result += data
     return bytes(result)
 
@@ -122,13 +122,13 @@ def renumbered(rng: Random, fields: list[Part], _: list[Part]) -> None:
 def of_other_type(rng: Random, fields: list[Part], _: list[Part]) -> None:
     part = rng.choice(fields)
     part[1] = rng.choice((0, 1, 2, 3, 4, 5, 6, 7))
-    if isinstance(part[2], int) != (part[1] == wire.VARINT):
-        part[2] = rng.choice(EXTREMES) if part[1] == wire.VARINT else rng.randbytes(8)
+    if isinstance(part[2], int) != (part[1] == protobuf_wire.VARINT):
+        part[2] = rng.choice(EXTREMES) if part[1] == protobuf_wire.VARINT else rng.randbytes(8)
 
 
 def of_false_length(rng: Random, fields: list[Part], _: list[Part]) -> None:
     part = rng.choice(fields)
-    if part[1] == wire.LENGTH:
+    if part[1] == protobuf_wire.LENGTH:
         size = len(part[2] if isinstance(part[2], bytes) else join(part[2]))
         part[3:] = [max(0, rng.choice((size - 1, size + 1, size // 2, rng.choice(EXTREMES))))]
 

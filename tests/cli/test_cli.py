@@ -23,8 +23,8 @@ from signals import heard
 import onnx_spatial
 from onnx_spatial.cli import render
 from onnx_spatial.cli.main import run
-from onnx_spatial.fusion import layout
-from onnx_spatial.verify import Verification
+from onnx_spatial.fusion import transposes
+from onnx_spatial.verification import Verification
 
 ZOO = Path(__file__).parents[2] / "models"
 
@@ -112,7 +112,7 @@ g (float[N,3,4,6] x) => (float[?,?,?,?] y) <int32[2] block = {2, 3}, int32[2,2] 
 
 
 def test_absorbed_transposes_are_shown_and_can_be_left_alone(save, capsys, monkeypatch):
-    monkeypatch.setattr(layout, "transpose_cost", lambda dims, perm, itemsize: 1e9)
+    monkeypatch.setattr(transposes, "transpose_cost", lambda dims, perm, itemsize: 1e9)
     model = save(TURNED)
     assert run(["inspect", model]) == 0
     assert "lower: transpose with 2 Transposes" in capsys.readouterr().out
@@ -443,7 +443,7 @@ def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("where", ["conversion.run_verification", "graph.output.os.fsync"])
+@pytest.mark.parametrize("where", ["api.run_verification", "model.io.writer.os.fsync"])
 def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch
 ):
@@ -499,7 +499,7 @@ def test_in_place_nothing_to_do_touches_nothing(save, tmp_path, capsys):
 
 def test_in_place_a_failed_proof_leaves_the_original(save, tmp_path, monkeypatch):
     failed = Verification("failed", "failed: on purpose")
-    monkeypatch.setattr(onnx_spatial.conversion, "run_verification", lambda *a, **k: failed)
+    monkeypatch.setattr(onnx_spatial.api, "run_verification", lambda *a, **k: failed)
     path = save(S2B)
     before = Path(path).read_bytes()
     assert run(["convert", path, "--in-place"]) == 1
@@ -510,9 +510,9 @@ def test_in_place_a_failed_proof_leaves_the_original(save, tmp_path, monkeypatch
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_end_the_program_cleanly(name, save, tmp_path):
     waits = (
-        "import onnx_spatial.conversion, time, sys; from onnx_spatial.cli import main\n"
+        "import onnx_spatial.api, time, sys; from onnx_spatial.cli import main\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
-        "onnx_spatial.conversion.run_verification = wait\n"
+        "onnx_spatial.api.run_verification = wait\n"
         "main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", waits, "convert", save(S2B), "-o", str(tmp_path / "out.onnx")]

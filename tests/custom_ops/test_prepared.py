@@ -15,9 +15,9 @@ from onnx import helper, parser
 
 import onnx_spatial
 from onnx_spatial import ConversionError, custom_ops
-from onnx_spatial.dialects.prepared import DOMAIN
-from onnx_spatial.graph import groups
-from onnx_spatial.graph.edit import ORIGIN
+from onnx_spatial.model.graph import node_groups
+from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -291,7 +291,7 @@ def test_groups_are_merged_in_functions_and_branches_too():
         }
         <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
         F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }""")
-    merged = groups.merge(prepare(made))
+    merged = node_groups.merge(prepare(made))
     assert [n.op_type for n in merged.functions[0].node] == ["Constant"] * 2 + ["SpaceToBatch"]
     branches = merged.graph.node[0].attribute
     assert sorted(n.op_type for a in branches for n in a.g.node) == ["BatchToSpace", "F"]

@@ -10,7 +10,7 @@ from building import OPENVINO, one_node
 from onnx import helper
 
 from onnx_spatial import custom_ops
-from onnx_spatial.dialects.prepared import DOMAIN
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 DATA = np.zeros((4, 4, 6, 3), np.float32)
 BLOCK, NONE = np.array([2, 2]), np.zeros((2, 2), int)

@@ -119,7 +119,7 @@ def test_verify_proves_it_first(mode, monkeypatch):
         found.status, found.sites_only = "failed", False
         return found
 
-    monkeypatch.setattr("onnx_spatial.conversion.run_verification", fails)
+    monkeypatch.setattr("onnx_spatial.api.run_verification", fails)
     with pytest.raises(VerificationError):
         InferenceSession(spatial(), mode=mode, verify=True)
 

@@ -11,7 +11,7 @@ import structure
 from converting import convert, plan
 from onnx import numpy_helper, parser
 
-from onnx_spatial.verify import verify
+from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "tf" : 1]>\n'
 RNG = np.random.default_rng(14)

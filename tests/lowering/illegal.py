@@ -22,11 +22,11 @@ import running
 import sampling
 from sampling import OPSETS, Form, Sample
 
+from onnx_spatial.conversion.pipeline import make_plan
 from onnx_spatial.custom_ops import prepared, registration
-from onnx_spatial.dialects import InputFacts, NodeFacts, read
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.plan import make_plan
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 
 MODES = ("lower", "lower", "lower", "function", "custom-op")
 

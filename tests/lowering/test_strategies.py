@@ -14,8 +14,9 @@ from converting import convert, plan
 from hypothesis import given, settings
 from sampling import Form, Sample
 
-from onnx_spatial import facts
-from onnx_spatial.lowering import STRATEGIES, Request, choose, index, rank, row_gather
+from onnx_spatial import analysis
+from onnx_spatial.lowering import STRATEGIES, Request, rank, row_gather, select
+from onnx_spatial.lowering.core import gather_indices
 
 NAMES = [strategy.name for strategy in STRATEGIES]
 
@@ -217,7 +218,7 @@ def test_static_images_fit_a_rank_of_4_and_sequences_one_of_3(limit, layout):
 @pytest.fixture
 def long_indices(monkeypatch):
     """Indices are stored as tables however short they are, as those of large images are."""
-    for module in (index, row_gather):
+    for module in (gather_indices, row_gather):
         monkeypatch.setattr(module, "LONGEST", 0)
 
 
@@ -229,11 +230,11 @@ def test_long_indices_are_exact(name, long_indices):
         sample = SUITED[name](rng)
         shape = sample.inputs[0].shape
         form = replace(sampling.form(rng, sample), shape=shape, run_time=frozenset())
-        choose._RANKINGS.clear()
+        select._RANKINGS.clear()
         made = plan(form.model(sample), strategy=name)
         assert made.model is not None
         sampling.check(sample, form, made.model)
-    choose._RANKINGS.clear()
+    select._RANKINGS.clear()
 
 
 def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
@@ -244,7 +245,7 @@ def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
         sampling.TF,
         (np.zeros((1, 200, 24), np.float32), np.array([4]), np.array([[0, 0]])),
     )
-    (finding,) = facts.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
+    (finding,) = analysis.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
     inputs = [ir.Value(name=name) for name in "xyz"]
     plain = Request.of(finding.call, finding.facts, inputs, finding.element_types, 17)
     costs = {

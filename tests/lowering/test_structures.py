@@ -10,7 +10,7 @@ from building import one_node
 from converting import convert, plan, refusal
 from onnx import helper
 
-from onnx_spatial.lowering.choose import STRATEGIES
+from onnx_spatial.lowering.select import STRATEGIES
 
 I32 = np.int32
 

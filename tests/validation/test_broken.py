@@ -17,8 +17,8 @@ from validating import ZOO
 
 from onnx_spatial.cli.main import run
 from onnx_spatial.validation import ModelResult, Options, validate
-from onnx_spatial.validation.discover import find
 from onnx_spatial.validation.result import KINDS
+from onnx_spatial.validation.select.discover import find
 
 BROKEN = ZOO / "broken"
 

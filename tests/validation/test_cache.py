@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from validating import FOREIGN, PLAIN, REFUSED, image, record, save, space_to_batch
 
-from onnx_spatial.validation import ModelResult, Options, cache, job
-from onnx_spatial.validation.job import Job
+from onnx_spatial.validation import ModelResult, Options, cache
+from onnx_spatial.validation.workers import job
+from onnx_spatial.validation.workers.job import Job
 
 OPTIONS = Options()
 

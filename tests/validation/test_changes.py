@@ -12,7 +12,7 @@ import pytest
 from validating import image, record, save, space_to_batch
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation.changes import since
+from onnx_spatial.validation.select.changes import since
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

@@ -256,7 +256,7 @@ def test_the_documented_keys_and_kinds_are_those_of_the_schema():
 def test_the_zoo_passes(tmp_path):
     """A third of it and some cells of its grid: all of it is for CI."""
     from onnx_spatial.validation import Options, validate
-    from onnx_spatial.validation.discover import find, shard
+    from onnx_spatial.validation.select.discover import find, shard
 
     models = shard(find([str(ZOO)], exclude=["*/operators/*", "*/broken/*"]), 3, 3)
     models += shard(find([str(ZOO / "operators")]), 1, 40)

@@ -13,8 +13,9 @@ import pytest
 from validating import PLAIN, ZOO, save
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation import executors, validate
-from onnx_spatial.validation.discover import find
+from onnx_spatial.validation import validate
+from onnx_spatial.validation.select.discover import find
+from onnx_spatial.validation.workers import executors
 
 distributed = pytest.importorskip("distributed", reason="needs dask: onnx-spatial[dask]")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.validation.discover import find, shard
+from onnx_spatial.validation.select.discover import find, shard
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ class TestJunit:
             def now(cls, zone=None):
                 return next(moments)
 
-        monkeypatch.setattr("onnx_spatial.validation.engine.datetime", Clock)
+        monkeypatch.setattr("onnx_spatial.validation.run.datetime", Clock)
         monkeypatch.setattr("onnx_spatial.validation.result.datetime", Clock)
         report = validate([])
         (suite,) = ElementTree.fromstring(junit.render(report))

@@ -1,0 +1,193 @@
+"""The operators of a model, and everything that is known of them before it runs.
+
+A node in a function is looked at in each of its calls: onnx's inliner turns them into occurrences
+with their own shapes, attributes and constants, and what they agree on is what is known of the node.
+Constant folding and shape inference alternate until nothing new is found, because a parameter may
+be computed from the shape of another operator's output. Ranks that no inference finds, behind
+unknown operators, follow from the readers of a value (`model.symbolic.rank_inference`): first those
+that every run must have, then those that the data of a spatial operator must have because of the
+readers of its output.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from onnx_spatial.analysis.call_site import Occurrence, conclude, output_type
+from onnx_spatial.analysis.node_info import attributes
+from onnx_spatial.analysis.operator_info import Finding, opset_of
+from onnx_spatial.analysis.shape_probes import (
+    drop_doubtful_shapes,
+    import_probes,
+    make_probe,
+    number_of,
+)
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import functions
+from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.symbolic import rank_inference
+from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
+
+logger = logging.getLogger(__name__)
+
+#: Passes of folding and inference; each resolves the parameters computed behind one more operator.
+_MAX_PASSES = 32
+
+
+def find(
+    model: onnx.ModelProto, domains: Iterable[str] = (), folder: Path | None = None
+) -> list[Finding]:
+    """The operator nodes of `model`, in walking order.
+
+    Args:
+        model: a parsed model; it is not changed.
+        domains: operator domains of the user's own, beside `spellings.DOMAINS`.
+        folder: where external data lies; parameters are read from there.
+    """
+    accepted = DOMAINS | set(domains)
+    copy = skeleton(model, folder)
+    findings = []
+    local = {(f.domain, f.name) for f in model.functions}
+    for index, ((place, _, node), (_, _, probe)) in enumerate(
+        zip(traversal.nodes(model), list(traversal.nodes(copy)), strict=True)
+    ):
+        if probe.domain == shape_inference.DOMAIN:  # the file's own are none of ours
+            probe.domain = f"{shape_inference.DOMAIN}.other"
+        if not recognise(node.op_type, node.domain, len(node.input)):
+            continue
+        if (node.domain, node.op_type) in local:
+            continue  # a call of a function that says itself what it means
+        facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
+        opset = opset_of(model, place)
+        finding = Finding(index, place, node, opset, node.domain in accepted, facts)
+        findings.append(finding)
+        if finding.known_domain:
+            make_probe(probe, len(findings) - 1)
+    if any(f.known_domain for f in findings):
+        _resolve(copy, findings)
+    return findings
+
+
+def inferred(
+    model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | None = None
+) -> onnx.ModelProto:
+    """A copy without weights that declares all that is known of the values, node by node the same.
+
+    Args:
+        model: the model that the findings are of.
+        findings: its operators.
+        folder: where external data lies.
+    """
+    copy = skeleton(model, folder)
+    nodes = [node for _, _, node in traversal.nodes(copy)]
+    for number, finding in enumerate(findings):
+        if finding.known_domain:
+            make_probe(nodes[finding.index], number)
+    import_probes(copy)
+    outputs = rank_inference.declared(copy.graph)
+    drop_doubtful_shapes(copy)
+
+    def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+        element_type = shape_inference.element_type(types[0]) if types else None
+        if element_type is None:
+            return None
+        return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
+
+    found = shape_inference.infer(copy, rule)
+    for _ in range(_MAX_PASSES):
+        if not rank_inference.declare(copy, found, outputs):
+            break
+        found = shape_inference.infer(copy, rule)
+    return found
+
+
+def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
+    """Fill in facts, calls and errors of `findings`, whose nodes in `copy` are probes."""
+    import_probes(copy)
+    copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
+    inlined = _inline(copy)
+    occurrences = []
+    for scope, graph in constant_folding.scopes(inlined):
+        for node in graph.node:
+            if node.domain == shape_inference.DOMAIN:
+                number = number_of(node)
+                declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
+                occurrences.append(Occurrence(findings[number.i], node, declared=declared))
+                number.i = len(occurrences) - 1
+    seen = {id(o.finding) for o in occurrences}
+    symbols = shape_inference.symbols(copy)
+    outputs = rank_inference.declared(inlined.graph)
+    drop_doubtful_shapes(inlined)
+    _infer_until_stable(inlined, occurrences, outputs)
+
+    # Functions that nothing calls: only what stands in the function itself is known.
+    for scope, graph in constant_folding.scopes(copy):
+        for node in graph.node:
+            if node.domain == shape_inference.DOMAIN:
+                number = number_of(node)
+                if id(findings[number.i]) not in seen:
+                    findings[number.i].dead = True
+                    occurrences.append(Occurrence(findings[number.i], node, scope))
+
+    by_finding: dict[int, list[Occurrence]] = {}
+    for occurrence in occurrences:
+        by_finding.setdefault(id(occurrence.finding), []).append(occurrence)
+    for finding in findings:
+        if finding.known_domain:
+            conclude(finding, by_finding.get(id(finding), []), symbols)
+
+
+def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return functions.inline(copy)
+    except Exception as error:  # the calls stay, and less is known of what they hold
+        logger.info("onnx inliner gave up: %s", error)
+        return copy
+
+
+def _infer_until_stable(
+    model: onnx.ModelProto, occurrences: list[Occurrence], outputs: Mapping[str, int]
+) -> None:
+    known = -1
+    inferred = model
+    wanted: Mapping[str, int] | None = None
+    for _ in range(_MAX_PASSES):
+        for scope, graph in constant_folding.scopes(inferred):
+            for node in graph.node:
+                if node.domain == shape_inference.DOMAIN:
+                    number = number_of(node).i
+                    occurrences[number].scope = scope
+        inputs = [f for o in occurrences for f in o.facts().inputs if f is not None]
+        now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
+        if now == known:
+            if wanted is not None:
+                return
+            for occurrence in occurrences:
+                occurrence.ranked = occurrence.has_rank()
+            wanted = outputs
+            if not rank_inference.declare(model, inferred, wanted):
+                return
+        known = now
+        for occurrence in occurrences:
+            occurrence.types.clear()
+
+        def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+            occurrences[number].types.append([_copy(t) for t in types])
+            return output_type(occurrences[number], types)
+
+        inferred = shape_inference.infer(model, rule)
+        if rank_inference.declare(model, inferred, wanted):
+            known = -1
+
+
+def _copy(known: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    if known is None:
+        return None
+    copy = onnx.TypeProto()
+    copy.CopyFrom(known)
+    return copy

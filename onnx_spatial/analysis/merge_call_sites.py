@@ -1,0 +1,54 @@
+"""What several occurrences of one node agree on: the rest is not known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+
+def join(each: Sequence[NodeFacts]) -> NodeFacts:
+    """What several nodes of the same operator type agree on."""
+    width = max(len(f.inputs) for f in each)
+    inputs = tuple(
+        join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
+    )
+    return replace(each[0], inputs=inputs, attributes=_join_attributes(each))
+
+
+def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
+    first, *others = (f.attributes for f in each)
+    return {
+        name: value if all(o.get(name) == value for o in others) else Conflict()
+        for name, value in first.items()
+    }
+
+
+def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
+    """What is known of an input in all occurrences; None where no occurrence has it."""
+    known = [f for f in each if f is not None]
+    if not known:
+        return None
+    first = known[0]
+    dtype = first.dtype if all(f.dtype == first.dtype for f in known) else None
+    shape = first.shape
+    for other in known[1:]:
+        shape = _join_shapes(shape, other.shape)
+    value = first.value
+    if value is not None and not all(
+        f.value is not None and np.array_equal(f.value, value) for f in known[1:]
+    ):
+        value = None
+    return InputFacts(dtype, shape, value, all(f.ranked for f in known))
+
+
+def _join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    if a is None or b is None or len(a) != len(b):
+        return None
+    # A name stands for one size within one call only.
+    return tuple(x if x == y and isinstance(x, int) else None for x, y in zip(a, b, strict=True))

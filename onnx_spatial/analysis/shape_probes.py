@@ -1,0 +1,59 @@
+"""Probes in the place of our operators, which shape inference asks for the types of their outputs."""
+
+from __future__ import annotations
+
+import onnx
+
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
+
+
+def make_probe(node: onnx.NodeProto, number: int) -> None:
+    """Turn one of our nodes into a probe, which bears a number."""
+    node.domain, node.op_type = shape_inference.DOMAIN, shape_inference.PROBE
+    del node.output[1:]
+    _drop_number(node)
+    node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
+
+
+def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
+    """The attribute that holds the number of a probe."""
+    found: onnx.AttributeProto = next(a for a in node.attribute if a.name == shape_inference.NUMBER)
+    return found
+
+
+def import_probes(model: onnx.ModelProto) -> None:
+    """Have the functions of a model, in which probes may stand, import their domain."""
+    for function in model.functions:
+        function.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
+
+
+def _drop_number(node: onnx.NodeProto) -> None:
+    """Forget a number that the file itself holds."""
+    for index in reversed(range(len(node.attribute))):
+        if node.attribute[index].name == shape_inference.NUMBER:
+            del node.attribute[index]
+
+
+def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
+    """Forget declared shapes behind our operators: exporters that do not know the operators guess.
+
+    What stands behind other people's operators is kept, nothing could replace it.
+    """
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    ours = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
+    standard = {
+        name
+        for node in nodes
+        if node.domain in ("", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN)
+        for name in node.output
+    }
+    doubtful = shape_inference.downstream(model.graph, ours) & standard
+    for _, graph in traversal.graphs(model):
+        kept = [v for v in graph.value_info if v.name not in doubtful]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        if isinstance(graph, onnx.GraphProto):
+            for output in graph.output:
+                if output.name in doubtful and output.type.HasField("tensor_type"):
+                    output.type.tensor_type.ClearField("shape")

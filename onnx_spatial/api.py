@@ -1,0 +1,397 @@
+"""`inspect` and `convert`: from a model that nothing loads to one that is proven to run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnx_spatial.conversion.pipeline import (
+    WRITERS,
+    Choose,
+    Plan,
+    Site,
+    freeze,
+    make_plan,
+    refusals,
+)
+from onnx_spatial.errors import ConversionError, UsageError, VerificationError
+from onnx_spatial.lowering import STRATEGIES
+from onnx_spatial.model.io import reader
+from onnx_spatial.model.io import writer as writing
+from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
+from onnx_spatial.verification import Verification
+from onnx_spatial.verification import verify as run_verification
+
+MODES = ("lower", "function", "custom-op")
+
+#: What `strategy` may be.
+STRATEGY_NAMES = tuple(strategy.name for strategy in STRATEGIES)
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Inspection:
+    """What is in a model and what would be done about it.
+
+    Attributes:
+        model: name of the model.
+        ir_version, opset: of the file; opset is None where the default domain is not imported.
+        sites: the spatial operators, in the order of the file.
+    """
+
+    model: str
+    ir_version: int
+    opset: int | None
+    sites: list[Site] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, object]:
+        """version 1: model, ir_version, opset, sites (see `Site`)."""
+        return {
+            "version": 1,
+            "model": self.model,
+            "ir_version": self.ir_version,
+            "opset": self.opset,
+            "sites": [site.to_dict() for site in self.sites],
+        }
+
+
+@dataclass
+class Conversion:
+    """A converted model and the proof.
+
+    Attributes:
+        result: the converted model as it will be written; its large weights may still be in the
+            file that was read.
+        inspection: its operators and what was done with each.
+        verification: the proof; None if it was not asked for or nothing was to do.
+        changed: whether there was anything to do.
+        touched: what differs from the original: nodes_replaced (the operators, each followed by the
+            nodes that it absorbed), nodes_added, initializers_added,
+            value_info_changed, functions_added, functions_removed, opset_imports_added,
+            opset_imports_removed; ir_version ("7 -> 8") if that was raised. With mode "function" the
+            nodes replaced are the same nodes, which now call functions.
+        output: the file that was written, if any.
+        backup: where the original of a conversion in place is kept, if it is.
+    """
+
+    result: reader.Source
+    inspection: Inspection
+    verification: Verification | None
+    changed: bool
+    touched: dict[str, list[str]]
+    output: Path | None = None
+    backup: Path | None = None
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The converted model with its embedded weights; the original where nothing was to do.
+
+        Raises:
+            ModelFileError: the file that was read has been changed.
+        """
+        return self.result.whole()
+
+    def to_dict(self) -> dict[str, object]:
+        """version 1: changed, output, backup, touched, inspection, verification (or null)."""
+        return {
+            "version": 1,
+            "changed": self.changed,
+            "output": None if self.output is None else str(self.output),
+            "backup": None if self.backup is None else str(self.backup),
+            "touched": self.touched,
+            "inspection": self.inspection.to_dict(),
+            "verification": None if self.verification is None else self.verification.to_dict(),
+        }
+
+
+def inspect(
+    model: reader.Model,
+    *,
+    domains: Iterable[str] = (),
+    static: Mapping[str, int] | None = None,
+    max_rank: int | None = None,
+    strategy: str | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Say which spatial operators a model holds, and what `convert` would do with each.
+
+    Args:
+        model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+        domains: operator domains to accept beside the ones that converters are known to use.
+        static: sizes for symbolic dims, by name.
+        max_rank: largest rank that new tensors may have.
+        strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        progress: called with a line of text now and then.
+
+    Raises:
+        UsageError: there is no such strategy, or no such dim.
+        SpatialError: the model cannot be read.
+    """
+    _check_strategy(strategy)
+    source = read_source(model, static)
+    return inspection_of(source, _plan(source, domains, max_rank, strategy, progress))
+
+
+def convert(
+    model: reader.Model | reader.Source,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    mode: str = "lower",
+    inline: bool = False,
+    fuse: bool = True,
+    max_rank: int | None = None,
+    raise_ir_version: bool = False,
+    checked: bool = False,
+    verify: bool = True,
+    seed: int = 0,
+    static: Mapping[str, int] | None = None,
+    domains: Iterable[str] = (),
+    inputs: Mapping[str, npt.NDArray[np.generic]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    strict: bool = False,
+    strategy: str | None = None,
+    tune: bool = False,
+    tune_cache: str | os.PathLike[str] | None = None,
+    tune_threads: int = 0,
+    in_place: bool = False,
+    save_reproducer: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
+
+    Args:
+        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
+            Files of external data may be missing where the result is neither verified nor written.
+        output: where to write the result, atomically and only if all went well; None writes nothing.
+        mode: "lower", "function" (the operators stay, and local functions say what they mean) or
+            "custom-op" (the form that `custom_ops.register` runs).
+        inline: replace operators that have such a function by its body, the others by lowering.
+        fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
+            of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
+        max_rank: largest rank that new tensors may have.
+        raise_ir_version: in mode "function", give a model that is older than local functions the
+            first IR version that has them, 8.
+        checked: let every run fail in which sizes or parameters break a rule of an operator. Without
+            it some give a tensor without elements (docs/operators.md); in mode "custom-op" all fail.
+        verify: compare the result with the original by running both.
+        seed: of the data that verification uses.
+        static: sizes for symbolic dims, by name; they are fixed in the result.
+        domains: operator domains to accept beside the ones that converters are known to use.
+        inputs: data to verify with, by input name, instead of made-up data.
+        shapes: sizes of inputs to verify with, by input name.
+        strict: also fail if it cannot be decided whether the two are equal, if the whole model could
+            not be run end to end, or if operators are left.
+        strategy: lower with this strategy wherever it applies, instead of the cheapest.
+        tune: measure the lowerings of every operator on this machine, with the model's own sizes
+            (`inputs`, `shapes` and `seed` say which, where the model leaves them open), and take the
+            fastest. Only in mode "lower".
+        tune_cache: file that keeps what was measured; the same file gives the same model, byte for
+            byte. None: tune.json in the user's folder for caches.
+        tune_threads: threads to measure with; 0 leaves that to onnxruntime.
+        in_place: put the result in the place of the file `model`. Until what was written is seen to
+            be what was verified, the original has a second name beside it; it keeps that name where
+            nothing was verified or it could not be decided.
+        save_reproducer: folder for two small models, their data and a script that shows the first
+            difference, if verification finds one.
+        progress: called with a line of text now and then.
+
+    Raises:
+        UsageError: the call makes no sense (unknown mode, output equals input, ...).
+        ModelFileError: the model cannot be read or the result not written.
+        ConversionError: an operator breaks its rules or cannot be converted.
+        VerificationError: original and result differ. What could not be decided is written all the
+            same, with `verification.status` "unverified"; with `strict` it raises too.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    _check_strategy(strategy)
+    source = read_source(model, static, data=verify or in_place or output is not None)
+    target = _target(source, output, in_place=in_place)
+    choose = None
+    if tune:
+        _check_tuning(mode, strategy, tune_threads)
+        sizes = Sizes(
+            source, domains=domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
+        )
+        choose = Tuner(
+            sizes,
+            max_rank=max_rank,
+            effort=Effort(tune_threads),
+            cache=_cache(tune_cache, target),
+            progress=progress,
+        ).choose
+    elif tune_cache is not None or tune_threads:
+        raise UsageError("a cache and threads for tuning want tune as well")
+    plan = _plan(
+        source,
+        domains,
+        max_rank,
+        strategy,
+        progress,
+        mode,
+        inline,
+        choose,
+        fuse,
+        raise_ir_version=raise_ir_version,
+        checked=checked,
+    )
+    inspection = inspection_of(source, plan)
+    if refused := plan.refused(strict=strict):
+        error = ConversionError(f"{source.name}: {refusals(refused)}")
+        error.inspection = inspection
+        raise error
+    changed = plan.model is not None
+    result = source if plan.model is None else source.holding(plan.model)
+    verification = None
+    if verify and changed:
+        verification = run_verification(
+            source,
+            result,
+            inputs=inputs,
+            seed=seed,
+            shapes=shapes,
+            domains=domains,
+            save_reproducer=save_reproducer,
+            progress=progress,
+        )
+        if strict or verification.status == "failed" or verification.rest:
+            check(source.name, verification, strict=strict)
+    conversion = Conversion(result, inspection, verification, changed, plan.touched)
+    if target is not None:
+        _write(conversion, target, frozen=bool(static), in_place=in_place)
+    return conversion
+
+
+def _target(
+    source: reader.Source, output: str | os.PathLike[str] | None, *, in_place: bool
+) -> Path | None:
+    if in_place:
+        if source.path is None:
+            raise UsageError("in place wants a model that is given as a path")
+        if output is not None and not _is_same(Path(output), source.path):
+            raise UsageError("give either an output or in place, not both")
+    target = source.path if in_place else None if output is None else Path(output)
+    if target is not None:
+        writing.check(target, source, in_place=in_place)
+    return target
+
+
+def _is_same(a: Path, b: Path) -> bool:
+    return a.exists() and a.samefile(b)
+
+
+def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
+    """Write the result; what is unchanged as the bytes that it came as."""
+    if not conversion.changed and not frozen:
+        if in_place:
+            return
+        writing.copy(conversion.result, target)
+    elif in_place:
+        conversion.backup = writing.replace(
+            conversion.result, target, keep=not conversion.verification
+        )
+        if conversion.result.weights is not None:
+            conversion.result = reader.read(target)
+    else:
+        writing.write(conversion.result, target)
+    conversion.output = target
+
+
+def check(name: str, verification: Verification, *, strict: bool = False) -> None:
+    """Raise unless the models were proven equal as far as they can be run at all.
+
+    Raises:
+        VerificationError: they differ, or could not be compared, or (strict) not end to end.
+    """
+    if verification or (verification.sites_only and not strict):
+        return
+    raise VerificationError(f"{name}: {verification.message}", verification)
+
+
+def _check_strategy(strategy: str | None) -> None:
+    if strategy is not None and strategy not in STRATEGY_NAMES:
+        names = ", ".join(STRATEGY_NAMES)
+        raise UsageError(f"strategy must be one of {names}, not {strategy!r}")
+
+
+def _check_tuning(mode: str, strategy: str | None, threads: int) -> None:
+    if mode != "lower":
+        raise UsageError(f"tuning chooses lowerings, which mode {mode!r} does not")
+    if strategy is not None:
+        raise UsageError("give either a strategy or tune, not both")
+    if threads < 0:
+        raise UsageError(f"tune_threads must be 0 or more, not {threads}")
+
+
+def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
+    """What was measured before."""
+    if given is None:
+        return Cache(default_path(), required=False)
+    if target is not None and Path(given).resolve() == target.resolve():
+        raise UsageError(f"{given}: the output must not be the cache")
+    return Cache(given)
+
+
+def read_source(
+    model: reader.Model | reader.Source, static: Mapping[str, int] | None, *, data: bool = True
+) -> reader.Source:
+    """The model, with symbolic dims fixed where sizes are given for them.
+
+    Args:
+        model: the model.
+        static: the sizes, by name.
+        data: whether the files of its external data must be there.
+
+    Raises:
+        ModelFileError: it cannot be read.
+        UsageError: it has no dim of that name.
+    """
+    source = reader.read(model, data=data)
+    return source.holding(freeze(source.proto, static)) if static else source
+
+
+def _plan(
+    source: reader.Source,
+    domains: Iterable[str],
+    max_rank: int | None,
+    strategy: str | None,
+    progress: Progress | None,
+    mode: str = "lower",
+    inline: bool = False,
+    choose: Choose | None = None,
+    fuse: bool = True,
+    *,
+    raise_ir_version: bool = False,
+    checked: bool = False,
+) -> Plan:
+    return make_plan(
+        source.proto,
+        mode=mode,
+        inline=inline,
+        domains=domains,
+        max_rank=max_rank,
+        strategy=strategy,
+        choose=choose,
+        fuse=fuse,
+        raise_ir_version=raise_ir_version,
+        checked=checked,
+        folder=source.folder,
+        progress=progress,
+        write=WRITERS[mode]() if mode in WRITERS and not inline else None,
+    )
+
+
+def inspection_of(source: reader.Source, plan: Plan) -> Inspection:
+    """What a plan says of a model."""
+    opset = next(
+        (o.version for o in source.proto.opset_import if o.domain in ("", "ai.onnx")), None
+    )
+    return Inspection(source.name, source.proto.ir_version, opset, plan.sites)

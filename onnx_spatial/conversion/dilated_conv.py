@@ -1,0 +1,215 @@
+"""Carry out `fusion.dilated_conv` on a model: dilated convolutions in the place of blocks.
+
+Sites that go with a region are reported here; those that stay, because others read what they give or
+because the region could not be had, are left to `splicing`, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import Finding
+from onnx_spatial.conversion import report
+from onnx_spatial.conversion.report import Site
+from onnx_spatial.fusion import Neighbourhood, Rewritten, dilated_conv
+from onnx_spatial.fusion.dilated_conv import Regions, UnwritableError, View, Written
+from onnx_spatial.fusion.dilated_conv.cleanup import Leftovers
+from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import replace_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.model.symbolic.symbolic_values import Sizes
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+
+#: What `inspect` shows in the place of a strategy, with a convolution in the region and without.
+DILATED = "dilated convolution"
+UNBLOCKED = "unblocked"
+
+
+@dataclass
+class Unblocked:
+    """What was done.
+
+    Attributes:
+        sites: operators that are gone, by their position in `traversal.nodes`.
+        rewritten: what stands for what.
+        declined: why others are not, by position.
+    """
+
+    sites: dict[int, Site] = field(default_factory=dict)
+    rewritten: list[Rewritten] = field(default_factory=list)
+    declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def unblock(
+    proto: onnx.ModelProto,
+    findings: Sequence[Finding],
+    around: Neighbourhood,
+    names: Names,
+    lower: Callable[[Request, Finding], Lowered],
+    folder: Path | None,
+) -> Unblocked:
+    """Write every region of a model without blocks; `around` is edited, `proto` stays as it is.
+
+    Args:
+        proto: the model.
+        findings: its spatial operators.
+        around: the graphs of its onnx_ir form.
+        names: names in use in the model.
+        lower: lowers an operator: for values in blocks that others read too.
+        folder: where external data lies.
+    """
+    done = Unblocked()
+    kinds = {getattr(f.call, "kind", None) for f in findings}
+    if not {SpaceToBatch, BatchToSpace} <= kinds:
+        return done
+    known = constant_folding.scopes(analysis.inferred(proto, findings, folder))
+    for (place, graph), (scope, _) in zip(traversal.graphs(proto), known, strict=True):
+        view = View(scope, Sizes(scope), scope.opset)
+        if view.opset < MIN_OPSET:
+            continue
+        found, written = _written(graph, view, around, lower)
+        _note_declined(found, around, done)
+        if written.drafts:
+            initializers = proto.ir_version >= 4 and place.function is None
+            editing = _Editing(around, names, initializers=initializers)
+            _carry_out(found, written, view, editing, done)
+    return done
+
+
+def _written(
+    graph: traversal.GraphLike,
+    view: View,
+    around: Neighbourhood,
+    lower: Callable[[Request, Finding], Lowered],
+) -> tuple[Regions, Written]:
+    """The regions of a graph that can be written, and how."""
+    doom, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
+    while True:
+        found = dilated_conv.find(graph, view, around, doom=doom, without=without)
+        try:
+            written = dilated_conv.write(found, view, lambda r, subject: lower(r, subject.finding))
+        except UnwritableError as error:
+            for name in sorted(error.entries):
+                reasons.setdefault(found.entries[name].subject.node, []).append(str(error))
+            without |= error.entries
+            continue
+        if doom and written.elements & {v.name for node in found.doomed for v in node.outputs}:
+            doom = False  # a shape that seemed to be of no use is
+            continue
+        for node, each in reasons.items():
+            found.declined[node] = [*each, *found.declined.get(node, ())]
+        return found, written
+
+
+def _note_declined(found: Regions, around: Neighbourhood, done: Unblocked) -> None:
+    for node, reasons in found.declined.items():
+        subject = around.subject(node)
+        assert subject is not None
+        done.declined[subject.finding.index] = tuple(reasons)
+
+
+class _Editing:
+    """Edits of one graph, and what has become of its nodes."""
+
+    def __init__(self, around: Neighbourhood, names: Names, *, initializers: bool) -> None:
+        self.around = around
+        self._names = names
+        self._initializers = initializers
+        self._standing: dict[ir.Node, list[ir.Node]] = {}
+        self.lost: set[str] = set()
+        self.given: set[str] = set()
+
+    def replace(self, drafts: Sequence[replace_nodes.Draft], gone: Sequence[ir.Node]) -> None:
+        """Put drafts in the place of nodes, take others away, and what only those had needed."""
+        kept = {value for draft in drafts for value in draft.results}
+        nodes = [*(draft.node for draft in drafts), *gone]
+        values = {value for node in nodes for value in node.outputs} - kept
+        read = [value for node in nodes for value in node.inputs]
+        for draft in drafts:
+            self.around.adopt(draft.nodes, draft.node)
+        self.lost.update(value.name for value in values if value.name)
+        self.given.update(value.name for value in kept if value.name)
+        made = replace_nodes.replace(drafts, gone, self._names, initializers=self._initializers)
+        self._standing |= made
+        self._drop_dead(read)
+
+    def _drop_dead(self, values: Iterable[ir.Value | None]) -> None:
+        """Take away the nodes that nobody needs any more, from these values back."""
+        around = self.around
+        todo = [value.producer() for value in values if value is not None]
+        while todo:
+            node = todo.pop()
+            if node is None or node.graph is None or around.op_type(node) is None:
+                continue
+            if around.subject(node) is not None or any(
+                around.is_named(value) or around.readers(value) for value in node.outputs
+            ):
+                continue
+            self.lost.update(value.name for value in node.outputs if value.name)
+            todo += [value.producer() for value in node.inputs if value is not None]
+            replace_nodes.remove(node)
+
+    def new(self) -> list[ir.Node]:
+        """The nodes that stand in the place of others."""
+        return [
+            node for nodes in self._standing.values() for node in nodes if node.graph is not None
+        ]
+
+    def standing(self, node: ir.Node) -> int:
+        """How many nodes stand in the place of a node of the original."""
+        made = self._standing.get(node, ())
+        return sum(1 if n.graph is not None else self.standing(n) for n in made)
+
+
+def _carry_out(
+    found: Regions, written: Written, view: View, editing: _Editing, done: Unblocked
+) -> None:
+    """Edit the graph and report what was done."""
+    between = found.between()
+    labels = [tuple(traversal.label(node) for node in nodes) for nodes in between]
+    entries = [entry for entry in found.entries.values() if entry.name not in found.outside]
+    graph = found.exits[0].subject.node.graph
+    editing.replace(written.drafts, [*(e.subject.node for e in entries), *found.doomed])
+    if written.elements and graph is not None:
+        # What a crop is computed by may stand behind the convolution that takes it in now.
+        graph.sort()
+    leftovers = Leftovers(view, editing.around, editing.new())
+    for last in leftovers.candidates():
+        tidied = leftovers.tidy(last)
+        if tidied is not None:
+            editing.replace(tidied.drafts, tidied.gone)
+    for end, nodes, changed in zip(found.exits, between, labels, strict=True):
+        finding = end.subject.finding
+        done.sites[finding.index] = report.converted(
+            finding,
+            "lower",
+            DILATED if end.name in written.convolved else UNBLOCKED,
+            sum(map(editing.standing, (end.subject.node, *nodes))),
+            between=changed,
+            declined=done.declined.get(finding.index, ()),
+        )
+        gives = tuple(name for name in finding.node.output[:1] if name not in editing.lost)
+        done.rewritten.append(Rewritten((finding,), (), gives, finding.output_shape, frozenset()))
+    convolved = frozenset[str]().union(
+        *(found.origins[name] for name in written.convolved if name in found.origins)
+    )
+    for entry in entries:
+        finding = entry.subject.finding
+        rule = DILATED if entry.name in convolved else UNBLOCKED
+        declined = done.declined.get(finding.index, ())
+        done.sites[finding.index] = report.converted(finding, "lower", rule, 0, declined=declined)
+        done.rewritten.append(Rewritten((finding,), (), (), None, frozenset()))
+    given = {name for one in done.rewritten for name in one.gives}
+    done.rewritten[-1] = replace(
+        done.rewritten[-1],
+        moved=tuple(sorted(editing.given - editing.lost - given)),
+        lost=frozenset(editing.lost),
+    )

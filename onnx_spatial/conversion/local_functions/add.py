@@ -1,0 +1,264 @@
+"""Give the spatial nodes of a model local functions that say what they mean.
+
+Each site gets the body that its static facts make small. Sites whose output has dims that are only
+known at run time share one body per operator, spelling and rank, where that takes fewer nodes than
+a body for each: it reads block shapes, pads and crops from its inputs and attributes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.conversion.local_functions import body
+from onnx_spatial.conversion.local_functions.body import Body, Wanted
+from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
+from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.operators.spellings import BlockCall, Conflict, python_ops, read
+
+#: FunctionProto came with this IR version.
+MIN_IR_VERSION = 8
+
+#: Where functions live whose nodes were in a domain of ONNX's own: nothing may be added to those.
+DOMAIN = "onnx_spatial"
+
+_ONNX_DOMAINS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training")
+
+#: Called by these names a function is not found by onnx's reference evaluator, which takes the
+#: node for the standard operator whatever its domain.
+_RENAMED = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What stands for one site.
+
+    Attributes:
+        function: as domain:name.
+        strategy: the lowering in its body.
+        nodes: how many the body has.
+    """
+
+    function: str
+    strategy: str
+    nodes: int
+
+
+def add(
+    model: onnx.ModelProto,
+    findings: Sequence[analysis.Finding],
+    *,
+    opset: int,
+    strategy: str | None = None,
+    max_rank: int | None = None,
+    raise_ir_version: bool = False,
+    checked: bool = False,
+) -> dict[int, Attached]:
+    """Add the functions and let the nodes of `findings` call them; `model` is changed in place.
+
+    A finding that cannot be converted gets its `error` set and its node stays as it is.
+
+    Args:
+        model: a copy of the model that the findings are of.
+        findings: its spatial operators.
+        opset: version of the default domain where it is not imported.
+        strategy: lower with this strategy wherever it applies.
+        max_rank: largest rank of any tensor in the bodies.
+        raise_ir_version: give an older model the first IR version that has local functions.
+        checked: whether runs have to find every rule broken (`Request.checked`).
+
+    Returns:
+        What stands for each site, by `Finding.index`.
+    """
+    sites = []
+    build = partial(body.build, strategy=strategy, max_rank=max_rank, checked=checked)
+    for finding in findings:
+        if finding.call is None:
+            continue
+        try:
+            if not raise_ir_version:
+                _check_ir_version(model)
+            wanted = Wanted(
+                finding.call, finding.facts, finding.element_types, finding.opset or opset
+            )
+            sites.append((finding, wanted, build(wanted)))
+        except ConversionError as error:
+            finding.error = str(error)
+    own = [_Site(f, w, b) for f, w, b in sites]
+    _share(own, build)
+    if own and model.ir_version < MIN_IR_VERSION:
+        _raise_ir_version(model)
+    return _add(model, own)
+
+
+def _raise_ir_version(model: onnx.ModelProto) -> None:
+    """Give a model the first IR version that has local functions; it means the same there.
+
+    Before IR version 4 initializers were inputs as well, which nobody could feed; since then such
+    an input could be fed.
+    """
+    if model.ir_version < 4:
+        stored = {tensor.name for tensor in model.graph.initializer}
+        for index in reversed(range(len(model.graph.input))):
+            if model.graph.input[index].name in stored:
+                del model.graph.input[index]
+    model.ir_version = MIN_IR_VERSION
+
+
+def _check_ir_version(model: onnx.ModelProto) -> None:
+    if model.ir_version < MIN_IR_VERSION:
+        raise ConversionError(
+            f"the model's IR version is {model.ir_version}; local functions need "
+            f"{MIN_IR_VERSION} or newer (raise it with --raise-ir-version, or use mode 'lower')"
+        )
+
+
+@dataclass
+class _Site:
+    """A site and the body that it gets."""
+
+    finding: analysis.Finding
+    wanted: Wanted
+    body: Body
+
+    @property
+    def spelled(self) -> Spelled:
+        return Spelled(self.finding.node.domain, self.finding.node.op_type)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the shape of its output is known."""
+        shape = self.finding.output_shape
+        return shape is not None and all(isinstance(d, int) for d in shape)
+
+    @property
+    def family(self) -> tuple[object, ...] | None:
+        """Sites that one body could serve have the same; None for sites that share none."""
+        call, node = self.wanted.call, self.finding.node
+        if self.is_static:
+            return None
+        data = self.wanted.facts.inputs[0]
+        rank = None if data is None or data.shape is None else len(data.shape)
+        if isinstance(call, BlockCall):
+            operator: tuple[object, ...] = (call.kind, call.blocked)
+        else:
+            operator = (call.operator,)
+        names = tuple(sorted(a.name for a in node.attribute))
+        missing = tuple(fact is None for fact in self.wanted.facts.inputs)
+        known_type = bool(self.wanted.element_types)
+        return (
+            *(self.spelled, call.dialect, *operator, call.rank or rank),
+            *(names, missing, known_type, self.wanted.opset),
+        )
+
+
+def _share(sites: Sequence[_Site], build: Callable[[Wanted], Body]) -> None:
+    """Give each family one body where that makes the model smaller."""
+    families: dict[tuple[object, ...], list[_Site]] = {}
+    for site in sites:
+        if site.family is not None:
+            families.setdefault(site.family, []).append(site)
+    for family in families.values():
+        own = {site.body.key: site.body for site in family}
+        if len(own) == 1:
+            continue
+        shared = _shared_body([site.wanted for site in family], build)
+        apart = sum(len(b.function.node) for b in own.values())
+        if shared is not None and len(shared.function.node) < apart:
+            for site in family:
+                site.body = shared
+
+
+def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Body | None:
+    first = each[0]
+    joined = analysis.join([wanted.facts for wanted in each])
+    differing = [n for n, value in joined.attributes.items() if isinstance(value, Conflict)]
+    if differing and (first.opset < body.REFERENCE_OPSET or set(differing) - body.REFERABLE):
+        return None
+    joined = replace(joined, attributes=first.facts.attributes)
+    element_types = frozenset[int]().union(*(wanted.element_types for wanted in each))
+    try:
+        wanted = Wanted(read(joined), joined, element_types, first.opset, differing)
+        return build(wanted)
+    except (ConversionError, OperatorError):
+        return None
+
+
+def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, Attached]:
+    wrapped = {site.finding.index for site in sites}
+    nodes = list(traversal.nodes(model))
+    taken = {(f.domain, f.name) for f in model.functions}
+    taken |= {(n.domain, n.op_type) for i, (_, _, n) in enumerate(nodes) if i not in wrapped}
+    functions: dict[tuple[Spelled, bytes], onnx.FunctionProto] = {}
+    attached = {}
+    holders = {
+        traversal.Place((f.domain, f.name, f.overload)): f.opset_import for f in model.functions
+    }
+    for site in sites:
+        key = (site.spelled, site.body.key)
+        function = functions.get(key)
+        if function is None:
+            function = functions[key] = _named(site, taken)
+        place, _, node = nodes[site.finding.index]
+        node.domain, node.op_type = function.domain, function.name
+        for imports in (model.opset_import, holders.get(traversal.Place(place.function))):
+            if imports is not None:
+                patch_proto.add_import(imports, function.domain)
+        name = f"{function.domain}:{function.name}"
+        attached[site.finding.index] = Attached(name, site.body.strategy, len(function.node))
+    _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
+    # In front: onnx's reference evaluator knows only the functions above the one that it reads.
+    theirs = list(model.functions)
+    del model.functions[:]
+    model.functions.extend([*functions.values(), *theirs])
+    return attached
+
+
+def _tell_apart(
+    model: onnx.ModelProto,
+    wrapped: Sequence[tuple[traversal.Place, traversal.GraphLike, onnx.NodeProto]],
+) -> None:
+    """Rename nodes that bear the name of another one in their graph: onnxruntime refuses two."""
+    names: Names | None = None
+    count = Counter((place, node.name) for place, _, node in traversal.nodes(model))
+    for place, _, node in wrapped:
+        if node.name and count[place, node.name] > 1:
+            count[place, node.name] -= 1
+            names = names or Names(model)
+            node.name = names.fresh(node.name)
+
+
+def _named(site: _Site, taken: set[tuple[str, str]]) -> onnx.FunctionProto:
+    function = onnx.FunctionProto()
+    function.CopyFrom(site.body.function)
+    domain, op_type = site.spelled
+    function.domain = DOMAIN if _is_of_onnx(domain) else domain
+    names = _names(_RENAMED.get(op_type, op_type))
+    function.name = next(n for n in names if (function.domain, n) not in taken)
+    taken.add((function.domain, function.name))
+    function.doc_string = f"{op_type} of {domain or 'ai.onnx'} in standard operators"
+    mark(function, site.spelled)
+    return function
+
+
+def _names(base: str) -> Iterator[str]:
+    # Overloads would say it better, but onnx's reference evaluator and onnxruntime 1.23 take the
+    # wrong one without a word.
+    yield base
+    number = 2
+    while True:
+        yield f"{base}_{number}"
+        number += 1
+
+
+def _is_of_onnx(domain: str) -> bool:
+    """Whether onnx or onnxruntime may have operators of their own there, and look for no others."""
+    return domain in ("", "ai.onnx", python_ops.DOMAIN) or domain.startswith(_ONNX_DOMAINS)

@@ -1,0 +1,176 @@
+"""The body of a function: what mode "lower" would have put in the node's place, under its own names.
+
+Nothing in it is named after a site, so that equal bodies are equal messages. Parameters that the
+function's calls give as attributes of different values are read by reference:
+
+    block_shape = Constant <value_ints = @block_shape> ()
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.lowering import Emitter, Request, lower_preferring
+from onnx_spatial.operators.spellings import BlockCall, Call, InputFacts, NodeFacts, Vector
+
+#: Attributes that a body can read by reference: they stand for integers of a block operator.
+REFERABLE = frozenset(
+    "block_size block_shape paddings crops pads_begin pads_end crops_begin crops_end".split()
+)
+#: Constant takes a list of integers, and so a reference to one, since this opset.
+REFERENCE_OPSET = 12
+
+_OUTPUT = "y"
+
+
+@dataclass(frozen=True)
+class Body:
+    """Inputs, output, attributes and nodes of a function that has no name yet.
+
+    Attributes:
+        function: the message.
+        strategy: which lowering was taken.
+    """
+
+    function: onnx.FunctionProto
+    strategy: str
+
+    @property
+    def key(self) -> bytes:
+        """Equal for equal bodies."""
+        data: bytes = self.function.SerializeToString(deterministic=True)
+        return data
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a body is asked for.
+
+    Attributes:
+        call: the operator.
+        facts: of the nodes that will call the function.
+        element_types: ONNX element types of the data; empty if unknown.
+        opset: version of the default domain.
+        references: attributes to read from the call, each one of `REFERABLE`.
+    """
+
+    call: Call
+    facts: NodeFacts
+    element_types: frozenset[int]
+    opset: int
+    references: Sequence[str] = ()
+
+
+def build(
+    wanted: Wanted,
+    *,
+    strategy: str | None = None,
+    max_rank: int | None = None,
+    checked: bool = False,
+) -> Body:
+    """Write a body.
+
+    Raises:
+        ConversionError: the operator cannot be lowered.
+    """
+    names = input_names(wanted.call, wanted.facts)
+    formals = [ir.Value(name=name) for name in names]
+    known = zip(formals, wanted.facts.inputs, strict=True)
+    inputs = [formal if fact is not None else None for formal, fact in known]
+    emit = Emitter(wanted.opset)
+    call, facts = wanted.call, wanted.facts
+    for name in wanted.references:
+        assert isinstance(call, BlockCall)
+        call = _with_reference(call, name, len(inputs))
+        value = _reference(emit, name, 2 if name == "block_size" else None)
+        count = 2 if name == "block_size" else len(facts.integers(name))
+        facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
+        inputs.append(value)
+    request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
+    # What attributes hold was read for each call.
+    proven = frozenset(range(len(formals), len(inputs)))
+    request = replace(request, checked=checked, proven=proven)
+    lowered = lower_preferring(request, strategy, max_rank)
+    lowered.output.name = _OUTPUT
+    function = onnx.FunctionProto(input=names, output=[_OUTPUT])
+    function.attribute.extend(facts.attributes)
+    function.opset_import.append(onnx.helper.make_opsetid("", wanted.opset))
+    constants = [*emit.constants, *lowered.emitted.constants]
+    nodes = [*emit.nodes, *lowered.emitted.nodes]
+    function.node.extend(_messages(constants, nodes, {*names, _OUTPUT}))
+    return Body(function, lowered.strategy)
+
+
+def input_names(call: Call, facts: NodeFacts) -> list[str]:
+    """What the inputs of a node are called, in the words of its spelling."""
+    if call.dialect == "openvino":
+        amounts = "crops" if isinstance(call, BlockCall) and _crops(call) else "pads"
+        names = ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]
+    elif isinstance(call, BlockCall):
+        parameters = ["block_shape", "crops" if _crops(call) else "paddings"]
+        if "block_size" in facts.attributes:
+            del parameters[0]
+        # An attribute takes no input slot.
+        names = ["x", *(p for p in parameters if p not in facts.attributes)]
+    else:
+        names = ["x"]
+    count = len(facts.inputs)
+    return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
+
+
+def _crops(call: BlockCall) -> bool:
+    return call.kind.name == "BatchToSpace"
+
+
+def _with_reference(call: BlockCall, name: str, index: int) -> BlockCall:
+    """`call` with the vectors that attribute `name` holds read from input number `index`."""
+    count = call.blocked
+    if name in ("paddings", "crops"):
+        begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
+        return replace(call, begins=begins, ends=ends)
+    # OpenVINO's vectors have an entry for the batch in front.
+    vector = Vector(count, None, index, 1 if call.dialect == "openvino" else 0)
+    if name.startswith("block"):
+        return replace(call, block=vector)
+    return replace(call, begins=vector) if name.endswith("begin") else replace(call, ends=vector)
+
+
+def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
+    """The integers of an attribute of the call, as a 1-D value."""
+    if repeated is None:
+        given = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
+        return emit.op("Constant", value_ints=given)
+    number = emit.op("Constant", value_int=ir.RefAttr("value_int", name, ir.AttributeType.INT))
+    return emit.op("Expand", number, emit.ints([repeated], "count"))
+
+
+def _messages(
+    constants: Sequence[tuple[ir.Value, str]], nodes: Sequence[ir.Node], taken: set[str]
+) -> Iterator[onnx.NodeProto]:
+    """Nodes and constants as messages; values are called after the operators that give them."""
+    count: Counter[str] = Counter()
+
+    def fresh(base: str) -> str:
+        while True:
+            count[base] += 1
+            name = base if count[base] == 1 else f"{base}_{count[base]}"
+            if name not in taken:
+                taken.add(name)
+                return name
+
+    for value, hint in constants:
+        value.name = fresh(hint)
+        assert value.const_value is not None
+        tensor = ir.serde.serialize_tensor(value.const_value)
+        yield onnx.helper.make_node("Constant", [], [value.name], value.name, value=tensor)
+    for node in nodes:
+        node.name = fresh(node.op_type)
+        for place, output in enumerate(node.outputs):
+            output.name = output.name or (fresh(f"{node.name}_{place}") if place else node.name)
+    for node in nodes:
+        yield ir.serde.serialize_node(node)

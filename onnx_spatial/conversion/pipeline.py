@@ -1,0 +1,316 @@
+"""From a model to the converted model, in whatever form is asked for, and what was done with each site.
+
+    lower       standard nodes in the place of the operator
+    function    the operator stays, a local function says what it means (`wrapping`)
+    custom-op   a Python operator with what it needs around it (a writer that the caller brings)
+
+Whatever form a model has already is undone first: any form becomes any other. What else onnxruntime
+would refuse to run, and an edit puts right, is put right in all of them (`legalise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import Finding
+from onnx_spatial.conversion import report
+from onnx_spatial.conversion.changes import KINDS, renew_and_list
+from onnx_spatial.conversion.local_functions import (
+    STRATEGY,
+    Unwrapped,
+    add,
+    inlined,
+    undone,
+)
+from onnx_spatial.conversion.replace import Writer, splice
+from onnx_spatial.conversion.report import Site, refusals
+from onnx_spatial.conversion.same_padding.explicit_pads import legalise
+from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.fusion import RULES, Rewritten, Rule
+from onnx_spatial.lowering import Lowered, Request, lower_preferring
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.operators.spellings import python_ops
+
+__all__ = [
+    "Choose",
+    "Plan",
+    "Site",
+    "Writer",
+    "freeze",
+    "make_plan",
+    "refusals",
+]
+
+#: The opset that a model gets that imports none, with the first IR version that goes with it.
+_DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
+
+Progress = Callable[[str], None]
+
+#: How modes are written that a row above this one knows: import it and return its writer.
+WRITERS: dict[str, Callable[[], Writer]] = {}
+
+#: Chooses a lowering. Raises ConversionError where there is none.
+Choose = Callable[[Request, Finding], Lowered]
+
+
+@dataclass
+class Plan:
+    """A model with every operator converted that can be.
+
+    Attributes:
+        sites: all operators found, and convolutions that onnxruntime refuses, in the order of the
+            file.
+        model: the converted model; None if nothing was to do.
+        touched: what differs from the original, by kind.
+    """
+
+    sites: list[Site]
+    model: onnx.ModelProto | None = None
+    touched: dict[str, list[str]] = field(default_factory=dict)
+
+    def refused(self, *, strict: bool = False) -> list[Site]:
+        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
+        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
+
+
+def make_plan(
+    proto: onnx.ModelProto,
+    *,
+    mode: str = "lower",
+    inline: bool = False,
+    write: Writer | None = None,
+    domains: Iterable[str] = (),
+    max_rank: int | None = None,
+    strategy: str | None = None,
+    choose: Choose | None = None,
+    fuse: bool = True,
+    raise_ir_version: bool = False,
+    checked: bool = False,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Convert the operators of `proto`, which stays as it is.
+
+    Args:
+        proto: the model.
+        mode: "lower", "function" or "custom-op".
+        inline: put the bodies of local functions of ours in the place of their calls.
+        write: writes an operator in mode "custom-op".
+        domains: operator domains of the user's own.
+        max_rank: largest rank of any new tensor.
+        strategy: force this lowering wherever it applies.
+        choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
+        fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
+        raise_ir_version: in mode "function", raise the IR version of a model that is too old.
+        checked: let every run that breaks a rule fail (`Request.checked`).
+        folder: where external data lies.
+        progress: called with a line of text now and then.
+
+    Raises:
+        ModelFileError: the graph contradicts itself.
+    """
+    try:
+        before = undone(proto, groups_too=mode != "custom-op")
+        findings = analysis.find(before.model, before.domains.union(domains), folder)
+        if mode == "function" and not inline:
+            plan = _with_functions(
+                proto,
+                before,
+                findings,
+                max_rank,
+                strategy,
+                raise_ir_version=raise_ir_version,
+                checked=checked,
+            )
+            return _legal(plan, proto, before, findings, folder)
+
+        def lower(request: Request, finding: Finding) -> Lowered:
+            body = before.functions.get(finding.index) if inline else None
+            if body is not None:
+                return inlined(body, finding.node, request.inputs, request.opset)
+            if choose is not None:
+                return choose(request, finding)
+            return lower_preferring(request, strategy, max_rank)
+
+        action = "lower" if inline else mode
+        rules = RULES if fuse and mode == "lower" and not inline else ()
+        plan = _spliced(
+            proto, before, findings, write or lower, rules, action, folder, progress, checked
+        )
+        return _legal(plan, proto, before, findings, folder)
+    except UnicodeDecodeError:
+        raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
+    except DecodeError as error:  # protobuf copies by writing and reading
+        raise ModelFileError(
+            f"the model is damaged: a message in it is no legal one: {error}"
+        ) from None
+
+
+def _spliced(
+    given: onnx.ModelProto,
+    before: Unwrapped,
+    findings: list[Finding],
+    write: Writer,
+    rules: Sequence[Rule],
+    action: str,
+    folder: Path | None,
+    progress: Progress | None,
+    checked: bool,
+) -> Plan:
+    done = report.PREPARED if action == "custom-op" else None
+    ready = [f for f in findings if done and f.node.domain == python_ops.DOMAIN and f.error is None]
+    todo = [f for f in findings if f not in ready]
+    if not any(f.known_domain for f in todo):
+        return Plan([report.left(f, done=done if f in ready else None) for f in findings])
+    opset = _default_opset(given)
+    spliced = splice(
+        before.model,
+        todo,
+        write,
+        rules=rules,
+        action=action,
+        opset=opset,
+        folder=folder,
+        progress=progress or (lambda _: None),
+        checked=checked,
+    )
+    by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
+    by_index |= {f.index: report.left(f, done=done) for f in ready}
+    functions = {i: _name(f) for i, f in before.functions.items()}
+    plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in findings])
+    if spliced.model is None:
+        return plan
+    changed = [f for f in todo if by_index[f.index].converted]
+    if action == "custom-op":
+        patch_proto.import_where_used(spliced.model, python_ops.DOMAIN)
+    return _finished(plan, given, spliced.model, changed, opset, spliced.rewritten)
+
+
+def _with_functions(
+    given: onnx.ModelProto,
+    before: Unwrapped,
+    findings: list[Finding],
+    max_rank: int | None,
+    strategy: str | None,
+    *,
+    raise_ir_version: bool,
+    checked: bool,
+) -> Plan:
+    todo = (f for f in findings if f.known_domain and f.index not in before.functions)
+    # Dead functions may hold operators that only their callers could complete: they are left.
+    asked = max_rank is not None or strategy is not None or checked
+    if all(f.dead and f.error for f in todo) and not asked:
+        return Plan([_called(f, before) for f in findings])
+    model = onnx.ModelProto()
+    model.CopyFrom(before.model)
+    opset = _default_opset(given)
+    attached = add(
+        model,
+        findings,
+        opset=opset,
+        strategy=strategy,
+        max_rank=max_rank,
+        raise_ir_version=raise_ir_version,
+        checked=checked,
+    )
+    plan = Plan([])
+    for finding in findings:
+        found = attached.get(finding.index)
+        plan.sites.append(
+            report.left(finding)
+            if found is None
+            else report.converted(finding, "function", found.strategy, found.nodes, found.function)
+        )
+    changed = [f for f in findings if f.index in attached]
+    if not changed:
+        return plan
+    finished = _finished(plan, given, model, changed, opset)
+    return Plan(plan.sites) if before.removed and model == given else finished
+
+
+def _called(finding: Finding, before: Unwrapped) -> Site:
+    """A site of a model that has its functions already."""
+    function = before.functions.get(finding.index)
+    if function is None:
+        return report.left(finding)
+    found = report.converted(finding, "function", STRATEGY, len(function.node), _name(function))
+    return replace(found, strategy=None)
+
+
+def _legal(
+    plan: Plan,
+    given: onnx.ModelProto,
+    before: Unwrapped,
+    findings: Sequence[Finding],
+    folder: Path | None,
+) -> Plan:
+    """The plan with the convolutions put right that onnxruntime refuses."""
+    opset = _default_opset(given)
+    made = legalise(given if plan.model is None else plan.model, opset, folder)
+    if not made.sites:
+        return plan
+    positions = {
+        (place, tuple(node.output)): index
+        for index, (place, _, node) in enumerate(traversal.nodes(before.model))
+    }
+    last = len(positions)
+    found = [(f.index, s) for f, s in zip(findings, plan.sites, strict=True)]
+    found += [(positions.get(where, last), s) for where, s in made.sites.items()]
+    plan.sites = [s for _, s in sorted(found, key=lambda pair: pair[0])]
+    if made.model is not None:
+        patch_proto.adjust_imports(made.model, (), opset)
+        plan.model = made.model
+        touched = {kind: list[str]() for kind in KINDS} | plan.touched
+        touched["nodes_changed"] += made.replaced
+        touched["nodes_added"] += made.nodes
+        touched["initializers_added"] += made.initializers
+        plan.touched = touched
+    return plan
+
+
+def _finished(
+    plan: Plan,
+    given: onnx.ModelProto,
+    model: onnx.ModelProto,
+    changed: list[Finding],
+    opset: int,
+    rewritten: Sequence[Rewritten] = (),
+) -> Plan:
+    """The plan with its model, whose imports and declared types are brought up to date."""
+    patch_proto.adjust_imports(model, [(f.place, f.node.domain) for f in changed], opset)
+    plan.touched = renew_and_list(given, model, changed, rewritten)
+    plan.model = model
+    return plan
+
+
+def _name(function: onnx.FunctionProto) -> str:
+    return f"{function.domain}:{function.name}"
+
+
+def _default_opset(proto: onnx.ModelProto) -> int:
+    for imported in proto.opset_import:
+        if imported.domain in ("", "ai.onnx"):
+            return int(imported.version)
+    return next(
+        (opset for ir_version, opset in _DEFAULT_OPSETS if proto.ir_version >= ir_version), 11
+    )
+
+
+def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    """A copy with the named symbolic dims fixed.
+
+    Raises:
+        UsageError: the model has no dim of that name.
+    """
+    copy, missing = patch_proto.freeze(proto, dict(sizes))
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise UsageError(f"the model has no symbolic dim named {names}")
+    return copy

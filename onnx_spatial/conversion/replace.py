@@ -1,0 +1,192 @@
+"""Put nodes in the place of spatial operators: standard ones, a function's body, a Python operator.
+
+Where `fusion` rules are given, what stands around an operator may go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.analysis import Finding
+from onnx_spatial.conversion import report
+from onnx_spatial.conversion.dilated_conv import unblock
+from onnx_spatial.conversion.report import Site
+from onnx_spatial.errors import ConversionError, ModelFileError
+from onnx_spatial.fusion import Neighbourhood, Rewrite, Rewritten, Rule, Subject
+from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import patch_proto, replace_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.strip_types import outline
+
+#: Writes an operator in nodes. Raises ConversionError where that cannot be done.
+Writer = Callable[[Request, Finding], Lowered]
+
+
+@dataclass
+class Spliced:
+    """What was done.
+
+    Attributes:
+        sites: one for each operator, in their order.
+        model: the edited model, None if nothing was done; its opset imports are still as they were.
+        rewritten: what stands for what.
+    """
+
+    sites: list[Site]
+    model: onnx.ModelProto | None = None
+    rewritten: list[Rewritten] = field(default_factory=list)
+
+
+def splice(
+    proto: onnx.ModelProto,
+    findings: Sequence[Finding],
+    write: Writer,
+    *,
+    rules: Sequence[Rule] = (),
+    action: str,
+    opset: int,
+    folder: Path | None,
+    progress: Callable[[str], None],
+    checked: bool = False,
+) -> Spliced:
+    """Replace every operator that can be; `proto` stays as it is.
+
+    Args:
+        proto: the model.
+        findings: its spatial operators.
+        write: writes one in nodes.
+        rules: asked for something better than that, in this order; with any, regions are unblocked
+            first.
+        action: what that is called.
+        opset: version of the default domain where it is not imported.
+        folder: where external data lies.
+        progress: called with a line of text now and then.
+        checked: whether runs have to find every rule broken (`Request.checked`).
+
+    Raises:
+        ModelFileError: the graph contradicts itself.
+    """
+    model = _deserialize(proto)
+    nodes = list(traversal.ir_nodes(model))
+    changes = patch_proto.Patch(proto, model)
+    subjects = {f.index: s for f in findings if (s := _subject(f, nodes[f.index], opset, checked))}
+    around = Neighbourhood(proto, nodes, subjects.values())
+    names = Names(proto)
+    sites: dict[int, Site] = {}
+    rewritten: list[Rewritten] = []
+    declined_before: dict[int, tuple[str, ...]] = {}
+    if rules:
+        unblocked = unblock(proto, findings, around, names, write, folder)
+        sites, rewritten = unblocked.sites, unblocked.rewritten
+        declined_before = unblocked.declined
+    for count, finding in enumerate(findings, start=1):
+        progress(f"lowering {count}/{len(findings)}: {traversal.label(finding.node)}")
+        subject = subjects.get(finding.index)
+        if finding.index in sites or subject is None:
+            sites.setdefault(finding.index, report.left(finding))
+            continue
+        try:
+            rewrite, declined = _rewrite(subject, around, write, rules)
+        except ConversionError as error:
+            finding.error = str(error)
+            sites[finding.index] = report.left(finding)
+            continue
+        # Files older than IR 4 list every initializer as an input too; functions have none at all.
+        initializers = proto.ir_version >= 4 and finding.place.function is None
+        done, made = _carry_out(rewrite, names, initializers=initializers)
+        rewritten.append(done)
+        declined = (*declined_before.get(finding.index, ()), *declined)
+        for number, part in enumerate(rewrite.subjects):
+            sites[part.finding.index] = report.converted(
+                part.finding,
+                action,
+                rewrite.rule or rewrite.lowered.strategy,
+                made if number == 0 else 0,
+                absorbed=done.absorbed if number == 0 else (),
+                declined=declined if number == 0 else (),
+                considered=rewrite.lowered.considered if action == "lower" else (),
+            )
+    found = [sites[f.index] for f in findings]
+    if not rewritten:
+        return Spliced(found)
+    try:
+        return Spliced(found, changes.apply(), rewritten)
+    except ir.serde.SerdeError as error:
+        raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+
+
+def _subject(finding: Finding, node: ir.Node, opset: int, checked: bool) -> Subject | None:
+    """An operator that can be rewritten; None if it breaks a rule or is not ours."""
+    if finding.call is None:
+        return None
+    request = Request.of(
+        finding.call, finding.facts, node.inputs, finding.element_types, finding.opset or opset
+    )
+    return Subject(finding, node, replace(request, checked=checked))
+
+
+def _rewrite(
+    subject: Subject, around: Neighbourhood, write: Writer, rules: Sequence[Rule]
+) -> tuple[Rewrite, tuple[str, ...]]:
+    """What a rule makes of an operator, else the operator on its own; and why the others declined."""
+    # What it reads may have changed since the operators were listed.
+    inputs = tuple(subject.node.inputs)
+    request = replace(subject.request, inputs=inputs, near=around.near(subject.node))
+    subject = replace(subject, request=request)
+    declined: list[str] = []
+    for rule in rules:
+        answer = rule(subject, around, lambda request: write(request, subject.finding))
+        if isinstance(answer, Rewrite):
+            return answer, tuple(declined)
+        if answer is not None:
+            declined.append(answer)
+    return Rewrite.of(write(subject.request, subject.finding), subject), tuple(declined)
+
+
+def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
+    """Edit the graph; what was done, and how many nodes stand there now."""
+    old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
+    at = rewrite.at or rewrite.subjects[-1].node
+    lost = {value.name for node in old for value in node.outputs if value.name}
+    gives = tuple(value.name for value in rewrite.gives if value.name)
+    done = Rewritten(
+        tuple(subject.finding for subject in rewrite.subjects),
+        tuple(traversal.label(node) for node in rewrite.absorbed),
+        gives,
+        rewrite.shape,
+        frozenset(lost.difference(gives)),
+    )
+    emitted = rewrite.lowered.emitted
+    made = replace_nodes.splice(
+        at,
+        emitted.nodes,
+        rewrite.lowered.output,
+        emitted.constants,
+        names,
+        initializers=initializers,
+        absorbed=[node for node in old if node is not at],
+        gives=rewrite.gives,
+    )
+    return done, len(made)
+
+
+def _deserialize(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        return ir.from_proto(outline(proto))
+    except UnicodeDecodeError:
+        raise  # said in the words of `make_plan`
+    except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
+        raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of the innermost message; the outer ones quote whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]

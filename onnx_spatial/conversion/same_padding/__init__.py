@@ -1,0 +1,1 @@
+"""Give convolutions with auto_pad SAME and dilations explicit pads: onnxruntime refuses them."""

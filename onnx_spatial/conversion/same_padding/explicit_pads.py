@@ -1,0 +1,200 @@
+"""Convolutions that ONNX allows and onnxruntime refuses to run: auto_pad SAME with dilations.
+
+    x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
+    x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
+
+They stand in the same files as the spatial operators: both are what becomes of dilated layers. They
+get explicit pads (`auto_pad` has the arithmetic). With stride 1 these do not depend on the size of the
+input; what is not known before the model runs is computed then, in front of a Pad. Weights stay as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial import analysis
+from onnx_spatial.conversion import report
+from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.same_padding import find
+from onnx_spatial.conversion.same_padding.find import Kind
+from onnx_spatial.errors import OperatorError, SpatialError
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.lowering.core.builder import Size
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import insert_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.operators.shapes import INT64_MAX
+from onnx_spatial.operators.spellings import NodeFacts
+
+#: What `inspect` shows in the place of a lowering.
+STRATEGY = "explicit-pads"
+
+#: Pad has taken its amounts as an input since this opset.
+_PAD_OPSET = 11
+
+
+@dataclass
+class Legalised:
+    """What was done.
+
+    Attributes:
+        sites: the convolutions that are refused, by their graph and outputs: what is done about
+            each, or why not.
+        model: the edited model; None if nothing was done.
+        replaced, nodes, initializers: labels of the convolutions that were changed, and names of
+            what is new.
+    """
+
+    sites: dict[tuple[traversal.Place, tuple[str, ...]], Site] = field(default_factory=dict)
+    model: onnx.ModelProto | None = None
+    replaced: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    initializers: list[str] = field(default_factory=list)
+
+
+def legalise(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> Legalised:
+    """Give convolutions that onnxruntime refuses the pads that they ask for; `model` stays as it is.
+
+    Args:
+        model: any model.
+        opset: version of the default domain where it is not imported.
+        folder: where external data lies.
+    """
+    result = Legalised()
+    refused = find.find(model, folder)
+    if not refused:
+        return result
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = Names(copy)
+    nodes = list(traversal.nodes(copy))
+    inserted: dict[int, insert_nodes.Inserted] = {}
+    for index, known in refused.items():
+        place, _, node = nodes[index]
+        # Files older than IR 4 list every initializer as an input too; functions have none at all.
+        initializers = model.ir_version >= 4 and place.function is None
+        version = analysis.opset_of(model, place) or opset
+        where, label = (place, tuple(node.output)), traversal.label(node)
+        try:
+            new = _edit(node, known, version, names, initializers=initializers)
+        except SpatialError as error:
+            result.sites[where] = _site(node, place, known, reason=str(error))
+            continue
+        inserted[index] = new
+        result.sites[where] = _site(node, place, known, nodes=1 + len(new.nodes))
+        result.replaced.append(label)
+        result.nodes += [n.name for n in new.nodes]
+        result.initializers += [t.name for t in new.initializers]
+    if inserted:
+        insert_nodes.in_front(copy, inserted)
+        result.model = copy
+    return result
+
+
+def _edit(
+    node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
+) -> insert_nodes.Inserted:
+    """Give a convolution its pads, in place; what must stand in front of it.
+
+    Raises:
+        OperatorError: that cannot be done.
+    """
+    same = find.read(node, known)
+    emit = Emitter(opset)
+    axes = range(len(same.strides))
+    pads = [(0, 0) for _ in axes]
+    padded: dict[int, tuple[Size, Size]] = {}
+    kind = find.kind_of(node)
+    assert kind is not None
+    data, weight = (ir.Value(name=node.input[index]) for index in (0, kind.weight))
+    for axis in axes:
+        kernel, size = same.kernel[axis], same.sizes[axis]
+        is_known = isinstance(kernel, int) and (isinstance(size, int) or same.strides[axis] == 1)
+        begin, end = same.split(
+            emit,
+            axis,
+            size if isinstance(size, int) else 1 if is_known else _dim(emit, data, axis),
+            kernel if isinstance(kernel, int) else _dim(emit, weight, axis),
+        )
+        if isinstance(begin, int) and isinstance(end, int):
+            pads[axis] = begin, end
+        else:
+            padded[axis] = begin, end
+    if padded and opset < _PAD_OPSET:
+        raise OperatorError(
+            f"its pads depend on sizes that only the run knows, and a Pad that computes them needs "
+            f"opset {_PAD_OPSET}, not {opset} (fix them with --static, or export the model again with "
+            "a newer opset)"
+        )
+    made = insert_nodes.Inserted((), ())
+    if padded:
+        zero = _zero(node, kind)
+        _pad(emit, data, [padded.get(axis, (0, 0)) for axis in axes], zero)
+        made = insert_nodes.written(
+            node, emit.nodes, emit.constants, names, initializers=initializers
+        )
+        node.input[0] = made.nodes[-1].output[0]
+    _set_pads(node, [*(begin for begin, _ in pads), *(end for _, end in pads)])
+    insert_nodes.mark(node, node)
+    return made
+
+
+def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
+    """The size of spatial axis number `axis`."""
+    return emit.elements(emit.shape_of(value), [2 + axis])[0]
+
+
+def _zero(node: onnx.NodeProto, kind: Kind) -> ir.Value | None:
+    """What quantised data is padded with."""
+    name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
+    return ir.Value(name=name) if name else None
+
+
+def _pad(
+    emit: Emitter, data: ir.Value, pads: Sequence[tuple[Size, Size]], zero: ir.Value | None
+) -> ir.Value:
+    begins, ends = ([pair[side] for pair in ((0, 0), (0, 0), *pads)] for side in (0, 1))
+    amounts = emit.vector([*begins, *ends], "pads")
+    return emit.op("Pad", data, amounts, *([] if zero is None else [zero]))
+
+
+def _set_pads(node: onnx.NodeProto, pads: Sequence[int]) -> None:
+    if max(pads) > INT64_MAX:
+        raise OperatorError("its pads come to more than 64-bit integers hold")
+    for attribute in node.attribute:
+        if attribute.name == "auto_pad":
+            attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
+
+
+def _site(
+    node: onnx.NodeProto,
+    place: traversal.Place,
+    known: NodeFacts,
+    *,
+    nodes: int = 1,
+    reason: str | None = None,
+) -> Site:
+    """What is reported of a convolution; `reason` says why it is left as it is."""
+    data = known.inputs[0] if known.inputs else None
+    return Site(
+        node=traversal.label(node),
+        graph=str(place),
+        op_type=node.op_type,
+        domain=node.domain,
+        dialect=report.AUTO_PAD,
+        action="lower" if reason is None else "leave",
+        reason=reason,
+        strategy=STRATEGY if reason is None else None,
+        element_type=data.dtype if data is not None else None,
+        input_shape=data.shape if data is not None else None,
+        output_shape=find.output_shape(node, known) if reason is None else None,
+        output=next(iter(node.output), ""),
+        nodes_before=1,
+        nodes_after=nodes,
+    )

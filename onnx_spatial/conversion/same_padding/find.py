@@ -1,0 +1,228 @@
+"""Convolutions with auto_pad SAME and dilations: which they are, and what is known of them.
+
+ONNX pads each axis by (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in, at least 0;
+half of it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With
+stride 1 the size of the input cancels out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.lowering.core.builder import Size
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import functions
+from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts
+
+logger = logging.getLogger(__name__)
+
+_SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where an operator has its weight, and the value that stands for zero in its data."""
+
+    weight: int
+    zero: int | None = None
+
+
+_KINDS = {
+    ("", "Conv"): Kind(1),
+    ("", "ConvInteger"): Kind(1, 2),
+    ("", "QLinearConv"): Kind(3, 2),
+    ("com.microsoft", "FusedConv"): Kind(1),
+}
+
+
+@dataclass(frozen=True)
+class Same:
+    """A convolution with auto_pad SAME, as far as it is known before it runs.
+
+    Attributes:
+        lower: whether the odd one of the zeros stands at the beginning.
+        dilations, strides: one entry per spatial axis.
+        kernel, sizes: of the weight and of the data; None where they are not known.
+    """
+
+    lower: bool
+    dilations: tuple[int, ...]
+    strides: tuple[int, ...]
+    kernel: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+
+    def split(self, emit: Emitter, axis: int, size: Size, kernel: Size) -> tuple[Size, Size]:
+        """(begin, end) zeros around one axis."""
+        stride = self.strides[axis]
+        extent = emit.add(emit.mul(emit.sub(kernel, 1), self.dilations[axis]), 1)
+        if stride == 1:
+            total = emit.sub(extent, 1)
+        else:
+            windows = emit.div(emit.add(size, stride - 1), stride)
+            covered = emit.add(emit.mul(emit.sub(windows, 1), stride), extent)
+            total = emit.max(emit.sub(covered, size), 0)
+        half = emit.div(total, 2)
+        rest = emit.sub(total, half)
+        return (rest, half) if self.lower else (half, rest)
+
+
+def kind_of(node: onnx.NodeProto) -> Kind | None:
+    """Of the operators that pad like this; None for all others."""
+    return _KINDS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+
+
+def _may_be_refused(node: onnx.NodeProto) -> bool:
+    """Whether a node has auto_pad SAME and dilations, or has them from the callers of its function."""
+    if kind_of(node) is None:
+        return False
+    found = {a.name: a for a in node.attribute if a.name in ("auto_pad", "dilations")}
+    padding, dilations = found.get("auto_pad"), found.get("dilations")
+    if padding is None or dilations is None:
+        return False
+    same = padding.ref_attr_name or padding.s.decode("utf-8", "replace") in _SAME
+    return bool(same and (dilations.ref_attr_name or any(d != 1 for d in dilations.ints)))
+
+
+def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
+    """The convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
+
+    Each with what is known of it, from all calls of the function that holds it. One that no caller
+    makes a convolution that is refused is none.
+
+    Args:
+        model: any model.
+        folder: where external data lies.
+    """
+    local = {(f.domain, f.name) for f in model.functions}
+    suspects = {
+        index
+        for index, (_, _, node) in enumerate(traversal.nodes(model))
+        if _may_be_refused(node) and (node.domain, node.op_type) not in local
+    }
+    return _known(model, suspects, folder) if suspects else {}
+
+
+def _known(
+    model: onnx.ModelProto, suspects: Collection[int], folder: Path | None
+) -> dict[int, NodeFacts]:
+    copy = skeleton(model, folder)
+    for index, (_, _, node) in enumerate(list(traversal.nodes(copy))):
+        if index in suspects:
+            node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))
+    try:
+        copy = functions.inline(copy)
+    except Exception as error:  # the calls stay, and less is known of what they hold
+        logger.info("onnx inliner gave up: %s", error)
+    symbols = shape_inference.symbols(model)
+    seen: dict[int, list[NodeFacts]] = {}
+    for scope, graph in constant_folding.scopes(
+        shape_inference.infer(copy, lambda number, types: None)
+    ):
+        for node in graph.node:
+            number = next(
+                (int(a.i) for a in node.attribute if a.name == shape_inference.NUMBER), -1
+            )
+            if number in suspects:
+                inputs = [
+                    _input(scope.type(name), symbols) if name else None for name in node.input
+                ]
+                seen.setdefault(number, []).append(_facts(node, inputs))
+    for index, (_, _, node) in enumerate(traversal.nodes(model)):
+        if index in suspects and index not in seen:  # in a function that nothing calls
+            seen[index] = [_facts(node, [InputFacts() if name else None for name in node.input])]
+    return {
+        index: analysis.join(each)
+        for index, each in sorted(seen.items())
+        if any(map(_is_refused, each))
+    }
+
+
+def _facts(node: onnx.NodeProto, inputs: Sequence[InputFacts | None]) -> NodeFacts:
+    return NodeFacts(node.op_type, node.domain, tuple(inputs), analysis.attributes(node))
+
+
+def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
+    """What is known of an input; dims named by the inference, not by the model, are just unknown."""
+    found = analysis.input_facts(known)
+    if found.shape is None:
+        return found
+    own = (d if isinstance(d, int) or d in symbols else None for d in found.shape)
+    return replace(found, shape=tuple(own))
+
+
+def _is_refused(known: NodeFacts) -> bool:
+    dilations = known.attributes.get("dilations")
+    dilated = isinstance(dilations, tuple) and any(d != 1 for d in dilations)
+    return dilated and known.attributes.get("auto_pad") in _SAME
+
+
+def read(node: onnx.NodeProto, known: NodeFacts) -> Same:
+    """What the convolution asks for.
+
+    Raises:
+        OperatorError: the callers of its function do not agree, or it breaks a rule.
+    """
+    if "pads" in known.attributes:
+        raise OperatorError("has both auto_pad and pads, which contradict each other")
+    padding, dilations = known.string("auto_pad"), known.integers("dilations")
+    axes = len(dilations)
+    strides = known.integers("strides", axes) if "strides" in known.attributes else (1,) * axes
+    if min(*dilations, *strides) < 1:
+        raise OperatorError("strides and dilations must be at least 1")
+    kind = kind_of(node)
+    assert kind is not None
+    data, weight = (_shape(known, index, axes + 2) for index in (0, kind.weight))
+    kernel: tuple[Dim, ...] = weight[2:]
+    if "kernel_shape" in known.attributes:
+        kernel = known.integers("kernel_shape", axes)
+    if any(isinstance(size, int) and size < 1 for size in kernel):
+        raise OperatorError(f"its kernel {show(kernel)} is empty")
+    return Same(padding == "SAME_LOWER", dilations, strides, kernel, data[2:])
+
+
+def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
+    """Dims of an input, None for those that are not known or have a name.
+
+    Raises:
+        OperatorError: it is missing, or of another rank.
+    """
+    found = known.inputs[index] if index < len(known.inputs) else None
+    if found is None:
+        raise OperatorError(f"input {index} is missing")
+    if found.shape is not None and len(found.shape) != rank:
+        raise OperatorError(f"input {index} must have rank {rank}, not {show(found.shape)}")
+    shape = found.shape or (None,) * rank
+    return tuple(d if isinstance(d, int) else None for d in shape)
+
+
+def output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | None:
+    """The shape of the output as far as it is known; None if not even the rank is."""
+    kind, data = kind_of(node), known.inputs[0] if known.inputs else None
+    assert kind is not None
+    weight = known.inputs[kind.weight] if kind.weight < len(known.inputs) else None
+    strides = known.attributes.get("strides")
+    if data is None or data.shape is None or len(data.shape) < 3:
+        return None
+    spatial = data.shape[2:]
+    steps = strides if isinstance(strides, tuple) else (1,) * len(spatial)
+    windows = (_windows(d, s) for d, s in zip(spatial, steps, strict=False))
+    channels = weight.shape[0] if weight is not None and weight.shape else None
+    return (data.shape[0], channels, *windows)
+
+
+def _windows(size: Dim, stride: object) -> Dim:
+    if stride == 1:
+        return size
+    return -(-size // stride) if isinstance(size, int) and isinstance(stride, int) else None

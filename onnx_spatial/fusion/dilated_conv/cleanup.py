@@ -1,0 +1,273 @@
+"""What a region without blocks leaves behind: Transposes that cancel, a bias for a convolution.
+
+    Conv -> Transpose -> Add c -> Relu -> Transpose back -> Conv
+    Conv with bias c -> Relu -> Conv
+
+Converters change the layout around every spatial operator. Where that is gone, the Transposes of both
+sides meet, with operators on single elements between them; these do the same in either layout. Only
+chains are looked at that hold a node which a region has just written, whose values nobody else knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, View
+from onnx_spatial.fusion.matcher import Neighbourhood
+from onnx_spatial.model.graph.replace_nodes import Draft
+
+#: Nodes between two Transposes, at most.
+_FAR = 16
+
+_UNARY = frozenset(
+    "Abs Cast Ceil Celu Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish "
+    "Neg Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Swish Tanh "
+    "ThresholdedRelu".split()
+)
+_WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub"})
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A node between the Transposes.
+
+    Attributes:
+        node: it.
+        index: which input is the data.
+        constant: the other input by its place, in the layout in front of the Transposes; None if it
+            has none that depends on the layout.
+    """
+
+    node: ir.Node
+    index: int
+    constant: tuple[int, Array] | None = None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Transposes that cancel, and what lies between them.
+
+    Attributes:
+        first: the Transpose in front.
+        links: the nodes between, in order.
+        last: the Transposes behind, of one permutation.
+    """
+
+    first: ir.Node
+    links: tuple[_Link, ...]
+    last: tuple[ir.Node, ...]
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """How a chain is written without its Transposes.
+
+    Attributes:
+        drafts: what takes the place of its nodes.
+        gone: nodes that go with them.
+    """
+
+    drafts: list[Draft]
+    gone: list[ir.Node]
+
+
+class Leftovers:
+    """The chains of one graph.
+
+    Args:
+        view: sizes and known values, by the names of the original.
+        around: the nodes.
+        new: nodes that regions have written.
+    """
+
+    def __init__(self, view: View, around: Neighbourhood, new: Collection[ir.Node]) -> None:
+        self._view = view
+        self._around = around
+        self._new = set(new)
+
+    def tidy(self, last: ir.Node) -> Tidied | None:
+        """A chain that ends with this Transpose, without its Transposes; None if there is none."""
+        chain = self._chain(last)
+        if chain is None:
+            return None
+        tidied = self._write(chain)
+        self._new.update(node for draft in tidied.drafts for node in draft.nodes)
+        return tidied
+
+    def candidates(self) -> Iterator[ir.Node]:
+        """Transposes that may end a chain: those of regions, and those not far behind them."""
+        seen: set[ir.Node] = set()
+        todo = [(node, 0) for node in self._new if node.graph is not None]
+        while todo:
+            node, distance = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.op_type == "Transpose":
+                yield node
+            if distance < _FAR:
+                todo += [
+                    (reader, distance + 1)
+                    for value in node.outputs
+                    for reader, _ in self._around.readers(value)
+                    if reader.op_type in _UNARY | _WITH_CONSTANT | {"Transpose"}
+                ]
+
+    def _chain(self, last: ir.Node) -> Chain | None:
+        perm = self._perm(last)
+        data = last.inputs[0]
+        if perm is None or data is None or last.graph is None:
+            return None
+        readers = self._around.readers(data)
+        ends = [node for node, _ in readers]
+        links: list[_Link] = []
+        fresh = any(node in self._new for node in ends)
+        while True:
+            node = data.producer()
+            if node is None or node.graph is not last.graph or len(links) > _FAR:
+                return None
+            fresh |= node in self._new
+            first = self._perm(node)
+            if first is not None:
+                cancels = len(first) == len(perm) and all(first[p] == i for i, p in enumerate(perm))
+                if not cancels or not fresh:
+                    return None
+                if not links:
+                    ends = [n for n in ends if self._perm(n) == perm]
+                return Chain(node, tuple(reversed(links)), tuple(ends)) if ends else None
+            # From here on the value itself goes: nobody else may read it.
+            readers = self._around.readers(data)
+            if self._around.is_named(data) or any(
+                n.graph is not last.graph
+                or (n not in ends and (not links or n is not links[-1].node))
+                for n, _ in readers
+            ):
+                return None
+            if not links and any(self._perm(n) != perm for n in ends):
+                return None
+            link = self._link(node, perm)
+            if link is None:
+                return None
+            links.append(link)
+            data = node.inputs[link.index]
+            if data is None:
+                return None
+
+    def _link(self, node: ir.Node, perm: Sequence[int]) -> _Link | None:
+        if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+            return None
+        if node.op_type in _UNARY:
+            return _Link(node, 0)
+        if node.op_type not in _WITH_CONSTANT or len(node.inputs) != 2:
+            return None
+        for index in (0, 1):
+            other = node.inputs[1 - index]
+            known = self._view.value(other.name) if other is not None and other.name else None
+            if known is None or known.ndim > len(perm):
+                continue
+            if known.size == 1:
+                return _Link(node, index)
+            wide = known.reshape((1,) * (len(perm) - known.ndim) + known.shape)
+            moved = wide.transpose(perm)
+            trimmed = moved.reshape(moved.shape[_leading_ones(moved.shape) :])
+            return _Link(node, index, (1 - index, np.ascontiguousarray(trimmed)))
+        return None
+
+    def _write(self, chain: Chain) -> Tidied:
+        drafts: list[Draft] = []
+        source = chain.first.inputs[0]
+        assert source is not None
+        value, links = source, list(chain.links)
+        behind = links[0].node if links else None
+        alone = [n for n, _ in self._around.readers(chain.first.outputs[0])]
+        goes = not self._around.is_named(chain.first.outputs[0]) and all(
+            n is behind or n in chain.last for n in alone
+        )
+        if links and goes and (draft := self._with_bias(source, links[0], chain)) is not None:
+            drafts.append(draft)
+            value = draft.nodes[0].outputs[0]
+            drafts.append(Draft(links.pop(0).node))
+        for link in links:
+            draft = Draft(link.node)
+            inputs = list(link.node.inputs)
+            inputs[link.index] = value
+            if link.constant is not None:
+                place, array = link.constant
+                inputs[place] = _constant(array, draft)
+            value = self._again(link.node, inputs, draft)
+            drafts.append(draft)
+        for node in chain.last:
+            output = node.outputs[0]
+            ours = [n in self._new for n, _ in self._around.readers(output)]
+            if node in self._new and all(ours) and not self._around.is_named(output):
+                drafts.append(Draft(node, redirected={output: value}))
+            else:
+                drafts.append(Draft(node, results={output: value}))
+        return Tidied(drafts, [chain.first] if goes else [])
+
+    def _with_bias(self, source: ir.Value, link: _Link, chain: Chain) -> Draft | None:
+        """The convolution in front of a chain, with what is added to its channels as its bias."""
+        conv = source.producer()
+        if (
+            conv is None
+            or conv not in self._new
+            or (conv.op_type, link.node.op_type) != ("Conv", "Add")
+        ):
+            return None
+        readers = [node for node, _ in self._around.readers(source)]
+        if (len(conv.inputs) > 2 and conv.inputs[2] is not None) or readers != [chain.first]:
+            return None
+        if self._around.is_named(source):
+            return None
+        kernel = conv.inputs[1]
+        dims = self._view.dims(kernel.name) if kernel is not None and kernel.name else None
+        if link.constant is None or dims is None:
+            return None
+        place, array = link.constant
+        if array.shape != (dims[0].constant, *(1,) * (len(dims) - 2)):
+            return None
+        draft = Draft(conv)
+        given = link.node.inputs[place]
+        assert given is not None
+        known = self._view.value(given.name or "")
+        assert known is not None
+        # A Constant node may stand behind the convolution.
+        stored = known.ndim == 1 and given.producer() is None
+        bias = given if stored else _constant(array.reshape(-1), draft)
+        self._again(conv, [conv.inputs[0], kernel, bias], draft)
+        return draft
+
+    def _again(self, node: ir.Node, inputs: Sequence[ir.Value | None], draft: Draft) -> ir.Value:
+        message = self._around.message(node)
+        attributes = (
+            [ir.serde.deserialize_attribute(a) for a in message.attribute]
+            if message is not None
+            else list(node.attributes.values())
+        )
+        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        draft.nodes.append(copy)
+        draft.successor = copy
+        return copy.outputs[0]
+
+    def _perm(self, node: ir.Node) -> tuple[int, ...] | None:
+        if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx"):
+            return None
+        perm = self._around.attributes(node).get("perm")
+        return perm if isinstance(perm, tuple) else None
+
+
+def _leading_ones(shape: Sequence[int]) -> int:
+    return next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
+
+
+def _constant(array: Array, draft: Draft) -> ir.Value:
+    tensor = ir.Tensor(array)
+    value = ir.Value(
+        type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    draft.constants.append((value, "constant"))
+    return value

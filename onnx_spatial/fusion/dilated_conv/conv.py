@@ -1,0 +1,242 @@
+"""A convolution of a value in blocks is a dilated one of the value itself.
+
+    Conv(SpaceToBatch(u, D), dilations d, pads p) = SpaceToBatch(Conv(u, dilations D d, pads D p), D)
+
+with stride 1 along the axes that are split; an axis that is only padded (block 1) may have any stride.
+The pads and crops of the two operators around it go into its own pads (`net_pads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
+from onnx_spatial.fusion.dilated_conv.graph_view import Node
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, Amount, Pair, Window
+from onnx_spatial.fusion.dilated_conv.rule import Outside
+
+#: Convolutions, with the input that holds the kernel.
+KERNELS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A spatial axis of a convolution as it is on u.
+
+    Attributes:
+        stride, dilation: along it.
+        pads: at its two ends.
+        reach: how far the kernel reaches beyond the place where it begins; None if unknown.
+    """
+
+    stride: int
+    dilation: int
+    pads: tuple[int, int]
+    reach: int | None
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of a value in blocks.
+
+    Attributes:
+        state: of its output.
+        axes: its spatial axes, as they are on u.
+        place: which of these each axis of the state is.
+        pad_value: what it pads with; None if that is not known.
+    """
+
+    state: Blocked
+    axes: tuple[Axis, ...]
+    place: tuple[int, ...]
+    pad_value: Outside
+
+    def net_pads(self, given: Window, wanted: Window) -> Window:
+        """What to pad the input with, per axis of the state, own pads included.
+
+        Args:
+            given: what the input lacks of u at its ends, zeros.
+            wanted: what the output need not hold at its ends.
+        """
+        return tuple(
+            (
+                lack[0] + Amount.known(axis.pads[0]) - crop[0].times(axis.stride),
+                lack[1] + Amount.known(axis.pads[1]) - crop[1].times(axis.stride),
+            )
+            for axis, lack, crop in zip(self._own(), given, wanted, strict=True)
+        )
+
+    def needed(self, wanted: Window, lengths: Sequence[int | None]) -> Window:
+        """What the input need not hold of u at its ends, where the output need not hold `wanted`.
+
+        Nothing of an axis of which maybe nothing would be left: all that is wanted may lie in the
+        pads.
+
+        Args:
+            wanted: what the output need not hold at its ends.
+            lengths: of the input in blocks, as far as they are known.
+        """
+        needed = []
+        for i, (axis, crop) in enumerate(zip(self._own(), wanted, strict=True)):
+            pair = (_rest(crop[0], axis, 0), _rest(crop[1], axis, 1))
+            fits = (pair[0] + pair[1]).expression.is_below(self._least(i, lengths))
+            needed.append(pair if fits else (NOTHING, NOTHING))
+        return tuple(needed)
+
+    def _least(self, index: int, lengths: Sequence[int | None]) -> int:
+        """The least length of an axis of u: there is something in each block."""
+        length = lengths[index]
+        return self.state.blocks[index] * (1 if length is None else length)
+
+    def sheltered(
+        self, wanted: Window, given: Window | None, lengths: Sequence[int | None]
+    ) -> Window:
+        """`wanted`, but nothing of an axis of which maybe nothing would be left.
+
+        BatchToSpace may take away all that there is; convolutions that give nothing do not run.
+
+        Args:
+            wanted: what the output need not hold at its ends.
+            given: what the input lacks of u at its ends, where that is zeros.
+            lengths: of the output in blocks, as far as they are known.
+        """
+        net = None if given is None else self.net_pads(given, wanted)
+        kept = []
+        for i, crop in enumerate(wanted):
+            total = (crop[0] + crop[1]).expression
+            added = None if net is None else (net[i][0] + net[i][1]).constant
+            reach = self._own()[i].reach
+            grows = added is not None and reach is not None and added >= reach
+            safe = grows or total.is_below(self._least(i, lengths))
+            kept.append(crop if safe and self._can_pad(i, crop) else (NOTHING, NOTHING))
+        return tuple(kept)
+
+    def _can_pad(self, index: int, crop: Pair) -> bool:
+        """Whether pads less crops can be padded in front, should they turn out not to be known."""
+        known = all(amount.constant is not None for amount in crop)
+        return known or self.pad_value is not None or self._own()[index].pads == (0, 0)
+
+    def _own(self) -> list[Axis]:
+        return [self.axes[place] for place in self.place]
+
+    def with_pads(self, net: Sequence[Pair | None]) -> list[tuple[int, int]]:
+        """Pads of all spatial axes, where `net` says those of the state's; they are known numbers."""
+        pads = [axis.pads for axis in self.axes]
+        for place, pair in zip(self.place, net, strict=True):
+            begin, end = (0, 0) if pair is None else (pair[0].constant, pair[1].constant)
+            assert begin is not None and end is not None
+            pads[place] = (begin, end)
+        return pads
+
+
+def _rest(crop: Amount, axis: Axis, side: int) -> Amount:
+    rest = crop.times(axis.stride) - Amount.known(axis.pads[side])
+    if not axis.pads[side]:  # a crop is never negative
+        return rest
+    return rest if rest.is_at_least(NOTHING) else NOTHING
+
+
+def passage(node: Node, states: Sequence[Blocked | None]) -> Convolution | str:
+    """A convolution on u, or why there is none."""
+    state = states[0]
+    if state is None or any(s is not None for s in states[1:]):
+        return f"the kernel or the bias of {node.op_type} is a value in blocks"
+    if state.batch != 0:
+        return f"the batch axis is not the first axis of {node.op_type}"
+    if 1 in state.axes:
+        block = state.blocks[state.axes.index(1)]
+        what = "are blocked" if block > 1 else "are padded, or may be"
+        return f"the channels of {node.op_type} {what}"
+    found = _spatial(node, state.rank - 2)
+    if isinstance(found, str):
+        return found
+    place = tuple(axis - 2 for axis in state.axes)
+    axes = list(found)
+    for block, at in zip(state.blocks, place, strict=True):
+        axis = axes[at]
+        if block > 1 and axis.stride != 1:
+            return f"{node.op_type} has stride {axis.stride} on a blocked axis"
+        pads = (axis.pads[0] * block, axis.pads[1] * block)
+        reach = None if axis.reach is None else axis.reach * block
+        axes[at] = Axis(axis.stride, axis.dilation * block, pads, reach)
+    types = node.view.element_types(node.message.output[0])
+    if node.op_type == "Conv":
+        types = state.element_types
+    return Convolution(state.with_types(types), tuple(axes), place, _pad_value(node))
+
+
+def _spatial(node: Node, spatial: int) -> list[Axis] | str:
+    """The spatial axes of a convolution on t, its own auto_pad resolved."""
+    ones = (1,) * spatial
+    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
+    pads = node.integers("pads", (0,) * 2 * spatial)
+    if strides is None or dilations is None or pads is None:
+        return f"attributes of {node.op_type} are left to the callers of the function"
+    if (len(strides), len(dilations), len(pads)) != (spatial, spatial, 2 * spatial):
+        return f"{node.op_type} has strides, dilations or pads of another rank than its input"
+    auto = node.attributes.get("auto_pad", "NOTSET")
+    sizes = _kernel_sizes(node, spatial)
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if sizes is None:
+            return f"the kernel size of {node.op_type} is unknown, and auto_pad asks for it"
+        same = _same_pads(node, sizes, strides, dilations, upper=auto == "SAME_UPPER")
+        if isinstance(same, str):
+            return same
+        pads = same
+    elif auto == "VALID":
+        pads = (0,) * 2 * spatial
+    elif auto != "NOTSET":
+        return f"auto_pad of {node.op_type} is left to the callers of the function"
+    if min(pads, default=0) < 0:
+        return f"{node.op_type} has negative pads"
+    reaches = [None if sizes is None else (sizes[i] - 1) * dilations[i] for i in range(spatial)]
+    return [
+        Axis(strides[i], dilations[i], (pads[i], pads[i + spatial]), reaches[i])
+        for i in range(spatial)
+    ]
+
+
+def _kernel_sizes(node: Node, spatial: int) -> tuple[int, ...] | None:
+    given = node.integers("kernel_shape", ())
+    if given:
+        return given if len(given) == spatial else None
+    dims = node.view.dims(node.input(KERNELS[node.op_type]))
+    if dims is None or len(dims) != spatial + 2:
+        return None
+    sizes = [dim.constant for dim in dims[2:]]
+    return None if None in sizes else tuple(s for s in sizes if s is not None)
+
+
+def _same_pads(
+    node: Node,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    upper: bool,
+) -> tuple[int, ...] | str:
+    dims = node.view.dims(node.input(0))
+    begins, ends = [], []
+    for axis, (size, stride, dilation) in enumerate(zip(kernel, strides, dilations, strict=True)):
+        total = (size - 1) * dilation
+        if stride != 1:
+            length = dims[axis + 2].constant if dims is not None else None
+            if length is None:
+                return f"auto_pad of {node.op_type} depends on sizes that are not known"
+            total = max((-(-length // stride) - 1) * stride + total + 1 - length, 0)
+        begins.append(total // 2 if upper else total - total // 2)
+        ends.append(total - begins[-1])
+    return (*begins, *ends)
+
+
+def _pad_value(node: Node) -> Outside:
+    """What a convolution takes to stand beyond the borders: the zero point of quantised data."""
+    if node.op_type == "Conv":
+        return 0
+    if not node.input(2):
+        return 0
+    point = node.known(2)
+    if point is None or point.size != 1:
+        return None
+    return int(point.reshape(-1)[0])

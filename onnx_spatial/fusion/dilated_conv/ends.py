@@ -1,0 +1,72 @@
+"""What the operators at the ends of a region say: their blocks, pads and crops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
+from onnx_spatial.fusion.dilated_conv.graph_view import View
+from onnx_spatial.fusion.dilated_conv.pad_amounts import Amount, Window
+from onnx_spatial.fusion.matcher import Subject
+from onnx_spatial.model.symbolic.symbolic_values import Expression
+from onnx_spatial.operators import BatchToSpace
+from onnx_spatial.operators.spellings import BlockCall, Vector
+
+
+def blocks(subject: Subject) -> tuple[int, ...] | None:
+    """The block of each axis that an operator names; None if only the run knows."""
+    call = subject.request.call
+    return call.block.values if isinstance(call, BlockCall) else None
+
+
+def refusal(subject: Subject, state: Blocked) -> str | None:
+    """Why an operator cannot take the blocks out of a value; None if it can, or does no such thing."""
+    call, known = subject.request.call, blocks(subject)
+    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
+        return None
+    if known is None:
+        return "its block is not known before the model runs"
+    if state.batch != 0:
+        return "the batch axis is not the first any more"
+    order = tuple((i + 1, block) for i, block in enumerate(known) if block > 1)
+    if order != state.order:
+        return f"its blocks {list(known)} are not those of the SpaceToBatch in front"
+    return None
+
+
+def window(
+    subject: Subject, message: onnx.NodeProto, view: View
+) -> tuple[Window, Mapping[str, ir.Value]]:
+    """Pads or crops of all axes that an operator names, and the values that they are read from."""
+    call = subject.request.call
+    assert isinstance(call, BlockCall)
+    sources: dict[str, ir.Value] = {}
+    sides = []
+    for vector in (call.begins, call.ends):
+        sides.append(_amounts(vector, subject, message, view, sources))
+    return tuple(zip(*sides, strict=True)), sources
+
+
+def _amounts(
+    vector: Vector,
+    subject: Subject,
+    message: onnx.NodeProto,
+    view: View,
+    sources: dict[str, ir.Value],
+) -> list[Amount]:
+    if vector.values is not None:
+        return [Amount.known(value) for value in vector.values]
+    assert vector.input is not None
+    name = message.input[vector.input]
+    value = subject.node.inputs[vector.input]
+    assert value is not None
+    sources[name] = value
+    entries = view.sizes.entries(name)
+    places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
+    if entries is None or len(entries) <= places[-1]:
+        unknown = (Expression.atom(("parameter", name, place)) for place in places)
+        return [Amount.read((name, p), e) for p, e in zip(places, unknown, strict=True)]
+    return [Amount.read((name, place), entries[place]) for place in places]

@@ -1,0 +1,106 @@
+"""What the rules of a region see of the graph that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnx_spatial.analysis import attributes
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.symbolic.symbolic_values import Expression, Sizes
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class View:
+    """Types, sizes and known values of one graph, by name.
+
+    Attributes:
+        scope: types and known values.
+        sizes: sizes as expressions.
+        opset: version of the default domain.
+    """
+
+    scope: constant_folding.Scope
+    sizes: Sizes
+    opset: int
+
+    def value(self, name: str) -> Array | None:
+        """A small tensor that is known before the model runs."""
+        return self.scope.value(name)
+
+    def dims(self, name: str) -> tuple[Expression, ...] | None:
+        """The dims of a value; None if not even the rank is known."""
+        return self.sizes.dims(name)
+
+    def lengths(self, name: str, axes: Sequence[int]) -> list[int | None]:
+        """The lengths of some axes of a value; None for those that are not known."""
+        dims = self.dims(name)
+        return [None if dims is None else dims[axis].constant for axis in axes]
+
+    def element_types(self, name: str) -> frozenset[int]:
+        """ONNX element type of a value; empty if it is unknown."""
+        known = shape_inference.element_type(self.scope.type(name))
+        return frozenset() if known is None else frozenset({known})
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the original, read off its message.
+
+    Attributes:
+        message: it.
+        attributes: as Python values; one that the caller of a function gives is no number.
+        view: the graph that holds it.
+    """
+
+    message: onnx.NodeProto
+    attributes: Mapping[str, AttributeValue]
+    view: View
+
+    @classmethod
+    def of(cls, message: onnx.NodeProto, view: View) -> Node:
+        """A node with its attributes read."""
+        return cls(message, attributes(message), view)
+
+    @property
+    def op_type(self) -> str:
+        """Its operator type."""
+        return str(self.message.op_type)
+
+    def input(self, index: int) -> str:
+        """Name of an input; "" where there is none."""
+        return self.message.input[index] if index < len(self.message.input) else ""
+
+    def known(self, index: int) -> Array | None:
+        """The value of an input, if it is known."""
+        name = self.input(index)
+        return self.view.value(name) if name else None
+
+    def integer(self, name: str, default: int) -> int | None:
+        """An INT attribute; None if it is something else."""
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else None
+
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
+        """An INTS attribute; None if it is something else."""
+        value = self.attributes.get(name, default)
+        if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+            return tuple(int(v) for v in value)
+        return None
+
+    def axes(self, index: int) -> tuple[int, ...] | None:
+        """The axes of a Squeeze, an Unsqueeze or a reduction: an attribute, later input `index`.
+
+        None if they are unknown or not given.
+        """
+        if "axes" in self.attributes:
+            return self.integers("axes", ())
+        known = self.known(index)
+        return None if known is None else tuple(int(v) for v in known.reshape(-1))

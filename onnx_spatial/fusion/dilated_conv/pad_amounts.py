@@ -1,0 +1,140 @@
+"""Pads and crops of a region: known, or computed at run time by a value of the model.
+
+An `Amount` is an integer combination of elements of run-time parameters, plus a number. Each element
+is also known as an expression (`model.symbolic.symbolic_values`): where the expression is a number,
+the amount is a number as well and needs no parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from onnx_spatial.model.symbolic.symbolic_values import Expression
+
+#: An element of a run-time parameter: name of the value, and the element's place in it.
+Element = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What is padded or cropped on one side of an axis.
+
+    Attributes:
+        expression: what it is.
+        elements: how often each element of a parameter goes into it; none if it is a number.
+        plus: the number that is added to them.
+        signs: whether it cannot be negative, and whether it cannot be positive, in a run that is legal.
+        is_known: whether it is a number.
+    """
+
+    expression: Expression
+    elements: tuple[tuple[Element, int], ...] = ()
+    plus: int = 0
+    signs: tuple[bool, bool] = (False, False)
+    is_known: bool = False
+
+    @classmethod
+    def known(cls, number: int) -> Amount:
+        """A number."""
+        return _known(number)
+
+    @classmethod
+    def read(cls, element: Element, expression: Expression) -> Amount:
+        """An element of a parameter: pads and crops are never negative."""
+        return cls._of(expression, ((element, 1),), 0, (True, False))
+
+    @classmethod
+    def _of(
+        cls,
+        expression: Expression,
+        elements: Sequence[tuple[Element, int]],
+        plus: int,
+        signs: tuple[bool, bool],
+    ) -> Amount:
+        if expression.constant is not None:
+            return cls.known(expression.constant)
+        return cls(expression, tuple(elements), plus, signs)
+
+    @property
+    def constant(self) -> int | None:
+        """The number, if it is known."""
+        return self.plus if self.is_known else None
+
+    def is_at_least(self, other: Amount) -> bool:
+        """Whether it is provably not less than another."""
+        if self.is_known and other.is_known:
+            return self.plus >= other.plus
+        difference = self - other
+        return difference.signs[0] or difference.expression.nonnegative
+
+    def equals(self, other: Amount) -> bool:
+        """Whether the two are provably the same."""
+        if self.is_known and other.is_known:
+            return self.plus == other.plus
+        return (self.expression - other.expression).constant == 0
+
+    def __add__(self, other: Amount) -> Amount:
+        if self.is_known and other.is_known:
+            return _known(self.plus + other.plus)
+        elements = dict(self.elements)
+        for element, count in other.elements:
+            elements[element] = elements.get(element, 0) + count
+        left = [(element, count) for element, count in elements.items() if count]
+        signs = (self.signs[0] and other.signs[0], self.signs[1] and other.signs[1])
+        return self._of(self.expression + other.expression, left, self.plus + other.plus, signs)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return self + other.times(-1)
+
+    def times(self, factor: int) -> Amount:
+        """The amount, `factor` times."""
+        if self.is_known:
+            return _known(self.plus * factor)
+        elements = [(element, count * factor) for element, count in self.elements if factor]
+        signs = self.signs if factor >= 0 else (self.signs[1], self.signs[0])
+        return self._of(self.expression * factor, elements, self.plus * factor, signs)
+
+
+@cache
+def _known(number: int) -> Amount:
+    return Amount(Expression.of(number), (), number, (number >= 0, number <= 0), is_known=True)
+
+
+#: (begin, end) of one axis.
+Pair = tuple[Amount, Amount]
+
+#: What is cut off, or put on, at the two ends of each blocked axis.
+Window = tuple[Pair, ...]
+
+NOTHING = Amount.known(0)
+
+
+def whole(axes: int) -> Window:
+    """Nothing is cut off."""
+    return ((NOTHING, NOTHING),) * axes
+
+
+def same(a: Window, b: Window) -> bool:
+    """Whether two windows are provably the same."""
+    return all(
+        x.equals(y) for one, two in zip(a, b, strict=True) for x, y in zip(one, two, strict=True)
+    )
+
+
+def common(windows: Sequence[Window]) -> Window:
+    """The largest crop that leaves everything that each of `windows` leaves, as far as can be told."""
+    first, *others = windows
+    result = first
+    for other in others:
+        result = tuple(
+            (_smaller(a[0], b[0]), _smaller(a[1], b[1])) for a, b in zip(result, other, strict=True)
+        )
+    return result
+
+
+def _smaller(a: Amount, b: Amount) -> Amount:
+    if b.is_at_least(a):
+        return a
+    return b if a.is_at_least(b) else NOTHING

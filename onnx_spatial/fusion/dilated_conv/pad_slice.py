@@ -1,0 +1,150 @@
+"""Values as far as they are computed, and Pads and Slices to what is wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
+from onnx_spatial.fusion.dilated_conv.graph_view import View
+from onnx_spatial.fusion.dilated_conv.pad_amounts import Amount, Window
+from onnx_spatial.fusion.dilated_conv.rule import Outside
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.lowering.core import padding
+from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
+from onnx_spatial.model.graph.replace_nodes import Draft
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A value u as far as it is computed.
+
+    Attributes:
+        value: what is computed.
+        crop: what it lacks of u at the ends of each axis of the state.
+        outside: the number that u holds there; None if it is not known to be one.
+        state: where the axes are.
+    """
+
+    value: ir.Value
+    crop: Window
+    outside: Outside
+    state: Blocked
+
+
+class Fitting:
+    """Writes the Pads and Slices of one graph.
+
+    Attributes:
+        elements: names of the run-time parameters that amounts were read from.
+        at_exits: whether what is written stands at the end of regions. What a step computes may stand
+            behind an exit in the file, and is not taken for one.
+
+    Args:
+        view: the graph.
+        sources: the values that run-time parameters are read from, by name.
+    """
+
+    def __init__(self, view: View, sources: Mapping[str, ir.Value]) -> None:
+        self._view = view
+        self._sources = sources
+        self._adjusted: dict[tuple[int, Window, bool], ir.Value] = {}
+        self.elements: set[str] = set()
+        self.at_exits = False
+
+    def at(self, computed: Computed, wanted: Window, draft: Draft) -> ir.Value:
+        """The value cut off as wanted, padded where it is not computed that far."""
+        amounts = tuple(
+            (have[0] - want[0], have[1] - want[1])
+            for have, want in zip(computed.crop, wanted, strict=True)
+        )
+        key = (id(computed.value), amounts, self.at_exits)
+        if key not in self._adjusted:
+            self._adjusted[key] = self.padded(computed, amounts, computed.outside, draft)
+        return self._adjusted[key]
+
+    def padded(
+        self, computed: Computed, amounts: Window, number: Outside, draft: Draft
+    ) -> ir.Value:
+        """The value padded by these amounts, negative ones crop."""
+        if all(amount.constant == 0 for pair in amounts for amount in pair):
+            return computed.value
+        state = computed.state
+        emit = Emitter(self._view.opset)
+        shape = emit.shape_of(computed.value)
+        sizes = [emit.elements(shape, [axis])[0] for axis in range(state.rank)]
+        x = emit.tensor(computed.value, sizes, 4)
+        added: list[tuple[Size, Size]] = [(0, 0)] * state.rank
+        taken = list(added)
+        for axis, pair in zip(state.axes, amounts, strict=True):
+            added[axis] = (self._size(emit, pair[0]), self._size(emit, pair[1]))
+            taken[axis] = (
+                self._size(emit, pair[0].times(-1)),
+                self._size(emit, pair[1].times(-1)),
+            )
+        # In this order: a crop at one end may be of more than there is before the other is padded.
+        if any(amount != 0 for pair in added for amount in pair):
+            x = self._pad(emit, x, added, computed, number)
+        x = _cropped(emit, x, taken)
+        emit.prune(x.value)
+        draft.nodes += emit.nodes
+        draft.constants += emit.constants
+        return x.value
+
+    def _pad(
+        self,
+        emit: Emitter,
+        x: Tensor,
+        pads: Sequence[tuple[Size, Size]],
+        computed: Computed,
+        number: Outside,
+    ) -> Tensor:
+        types = computed.state.element_types
+        if number is None:
+            raise ConversionError("what stands beyond its border is not known")
+        if not number:
+            return padding.pad(emit, x, pads, types)
+        if len(types) != 1 or not padding.has_pad_kernel(types, emit.opset):
+            raise ConversionError(f"a border of {number} cannot be written for this element type")
+        (element_type,) = types
+        dtype = padding.numpy_dtype(element_type)
+        assert dtype is not None
+        return padding.pad(emit, x, pads, types, np.array(number, dtype))
+
+    def _size(self, emit: Emitter, amount: Amount) -> Size:
+        """An amount that is not less than 0, as the emitter counts: 0 stands for all that are."""
+        if amount.constant is not None:
+            return max(amount.constant, 0)
+        if amount.signs[1] or amount.times(-1).expression.nonnegative:
+            return 0
+        result: Size = amount.plus
+        for (name, place), count in amount.elements:
+            self.elements.add(name)
+            flat = emit.op("Reshape", self._sources[name], emit.ints([-1], "flat"))
+            if self._view.element_types(name) != {onnx.TensorProto.INT64}:
+                flat = emit.op("Cast", flat, to=int(onnx.TensorProto.INT64))
+            (element,) = emit.elements(flat, [place])
+            result = emit.add(result, emit.mul(element, count))
+        positive = amount.signs[0] or amount.expression.nonnegative
+        return result if positive else emit.max(result, 0)
+
+
+def _cropped(emit: Emitter, x: Tensor, crops: Sequence[tuple[Size, Size]]) -> Tensor:
+    axes = [axis for axis, pair in enumerate(crops) if any(amount != 0 for amount in pair)]
+    if not axes:
+        return x
+    dims = list(x.dims)
+    ends: list[Size] = []
+    for axis in axes:
+        begin, end = crops[axis]
+        if isinstance(end, int):
+            ends.append(-end if end else INT64_MAX)
+        else:  # where that turns out to be 0, -0 would leave nothing
+            ends.append(emit.sub(x.dims[axis], end))
+        dims[axis] = emit.sub(emit.sub(x.dims[axis], begin), end)
+    return emit.slice(x, axes, [crops[axis][0] for axis in axes], ends, dims)

@@ -1,0 +1,185 @@
+"""Operators along axes that are neither batch nor blocked: of channels, mostly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
+from onnx_spatial.fusion.dilated_conv.graph_view import Node
+from onnx_spatial.fusion.dilated_conv.rule import (
+    Outside,
+    Pointwise,
+    Rule,
+    data_state,
+    no_border,
+    only_data,
+    same_border,
+    zero_stays,
+)
+
+_REDUCTIONS = frozenset(
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+    "ReduceSum ReduceSumSquare".split()
+)
+#: Operators along one axis, with the axis that they take if none is given.
+_ALONG = {"Hardmax": -1, "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1}
+
+
+def _batch_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state = data_state(states)
+    if node.integer("training_mode", 0) != 0 or any(node.message.output[1:]):
+        return "BatchNormalization is in training mode"
+    if not state.is_free(1):
+        return "the channels of BatchNormalization are a blocked axis"
+    return Pointwise((state,), no_border)
+
+
+def _quantize(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state = data_state(states)
+    scale, zero = node.view.dims(node.input(1)), node.known(2)
+    if scale is None or len(scale) > 1 or node.integer("block_size", 0) != 0:
+        return f"{node.op_type} is neither per tensor nor per channel"
+    axis = node.integer("axis", 1)
+    per_channel = len(scale) == 1 and scale[0].constant != 1
+    if per_channel and (axis is None or not state.is_free(axis)):
+        return f"{node.op_type} is per channel along a blocked axis"
+    types = node.view.element_types(node.message.output[0])
+    if not types:
+        given = node.view.element_types(node.input(2 if node.op_type == "QuantizeLinear" else 1))
+        types = given or frozenset({TensorProto.UINT8})
+    point: int | None = 0 if not node.input(2) else None
+    if zero is not None and zero.size and bool((zero == zero.reshape(-1)[0]).all()):
+        point = int(zero.reshape(-1)[0])
+    known = node.known(1)
+    sane = known is not None and bool((np.isfinite(known) & (known != 0)).all())
+
+    def border(outsides: Sequence[Outside]) -> Outside:
+        given, result = (0, point) if node.op_type == "QuantizeLinear" else (point, 0)
+        return result if sane and given is not None and outsides[0] == given else None
+
+    return Pointwise((state.with_types(types),), border)
+
+
+def _along_axis(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    state = data_state(states)
+    if node.op_type != "LpNormalization" and node.view.opset < 13:
+        return f"{node.op_type} flattens its input before opset 13"
+    axis = node.integer("axis", _ALONG[node.op_type])
+    if axis is None or not state.is_free(axis):
+        return f"{node.op_type} runs along a blocked axis"
+    return Pointwise((state,), no_border)
+
+
+def _local_response(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    state = data_state(states)
+    if not state.is_free(1):
+        return "the channels of LRN are a blocked axis"
+    return Pointwise((state,), no_border)
+
+
+def _layer_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state, axis = data_state(states), node.integer("axis", -1)
+    if axis is None or any(not state.is_free(a) for a in range(axis % state.rank, state.rank)):
+        return "LayerNormalization runs along a blocked axis"
+    if any(node.message.output[1:]):
+        return "LayerNormalization gives mean or deviation as well"
+    for name in node.message.input[1:]:
+        dims = node.view.dims(name) if name else ()
+        if dims is None or any(
+            axis >= state.rank - len(dims) and dims[axis - state.rank + len(dims)].constant != 1
+            for axis in state.taken
+        ):
+            return f"{name!r} may differ from place to place, or from image to image"
+    return Pointwise((state,), no_border)
+
+
+def _reduction(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state, axes = data_state(states), node.axes(1)
+    if not axes or any(not state.is_free(a) for a in axes):
+        return f"{node.op_type} runs along a blocked axis"
+    if node.integer("keepdims", 1):
+        return Pointwise((state,), no_border)
+    gone = {a % state.rank for a in axes}
+    kept = [a for a in range(state.rank) if a not in gone]
+    places = [kept.index(a) if a in kept else -1 for a in range(state.rank)]
+    return Pointwise((state.moved(places, len(kept)),), no_border)
+
+
+def _concat(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    first, axis = data_state(states), node.integer("axis", 1)
+    if axis is None or not first.is_free(axis):
+        return "Concat joins along a blocked axis"
+    if any(s is None or not s.aligned_with(first) for s in states):
+        return "Concat joins a value in blocks with others"
+    return Pointwise((first,), same_border)
+
+
+def _split(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state, axis = data_state(states), node.integer("axis", 0)
+    if axis is None or not state.is_free(axis):
+        return "Split cuts a blocked axis"
+    return Pointwise((state,) * len(node.message.output), same_border)
+
+
+def _slice(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    axes = node.axes(3)
+    if axes is None or any(not data_state(states).is_free(a) for a in axes):
+        return "Slice cuts a blocked axis"
+    return Pointwise((data_state(states),), same_border)
+
+
+def _gather(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    if reason := only_data(node, states):
+        return reason
+    state, axis = data_state(states), node.integer("axis", 0)
+    indices = node.view.dims(node.input(1))
+    if axis is None or indices is None or not state.is_free(axis):
+        return "Gather takes from a blocked axis"
+    axis %= state.rank
+    shift = len(indices) - 1
+    places = [a if a < axis else a + shift for a in range(state.rank)]
+    return Pointwise((state.moved(places, state.rank + shift),), same_border)
+
+
+def _matmul(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+    state = states[0]
+    if state is None or states[1] is not None:
+        return "MatMul multiplies by a value in blocks"
+    dims = node.view.dims(node.input(1))
+    if dims is None or len(dims) != 2 or not state.is_free(state.rank - 1) or state.rank < 3:
+        return "MatMul mixes along a blocked axis"
+    known = node.known(1)
+    finite = known is not None and bool(np.isfinite(known).all())
+    return Pointwise((state,), zero_stays if finite else no_border)
+
+
+#: The rule for each operator.
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_ALONG, _along_axis),
+    "BatchNormalization": _batch_normalization,
+    "Concat": _concat,
+    "DequantizeLinear": _quantize,
+    "Gather": _gather,
+    "LRN": _local_response,
+    "LayerNormalization": _layer_normalization,
+    "MatMul": _matmul,
+    "QuantizeLinear": _quantize,
+    "Slice": _slice,
+    "Split": _split,
+}

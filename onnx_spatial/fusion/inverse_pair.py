@@ -1,0 +1,88 @@
+"""BatchToSpace directly in front of SpaceToBatch with the same blocks.
+
+    BatchToSpace crops c -> SpaceToBatch pads p     whole cells: pads by (p - c) / block
+
+Nothing is left but a Pad, a Slice or an Identity; it is written as one of the two operators with blocks
+of 1. What the crop takes off does not come back, so on one side of an axis only one of the two may do
+anything, and only to whole cells. The other way round the two are a region that holds nothing
+(`dilated_conv`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.rule import Lower, Rewrite
+from onnx_spatial.lowering import are_open
+from onnx_spatial.model import traversal
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators.spellings import BlockCall, Vector
+
+#: What `inspect` shows in the place of a strategy.
+CANCELLED = "cancelled"
+
+
+def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
+    """Write the two as what is left of them."""
+    call = subject.request.call
+    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
+        return None
+    output = subject.node.outputs[0]
+    readers = around.readers(output)
+    others = [s for n, i in readers if i == 0 and (s := around.subject(n)) is not None]
+    opposite = [s for s in others if _kind(s) is SpaceToBatch]
+    if not opposite:
+        return None
+    other = opposite[0]
+    where = f"behind it stands {other.node.op_type} {traversal.label(other.node)!r}, but"
+    if len(readers) > 1 or around.is_named(output) or other.node.graph is not subject.node.graph:
+        return f"{where} others read its output too"
+    assert isinstance(other.request.call, BlockCall)
+    if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
+        return f"{where} without the two no run would be checked"
+    left = remainder(call, other.request.call)
+    if isinstance(left, str):
+        return f"{where} {left}"
+    lowered = lower(replace(subject.request, call=left, inputs=subject.request.inputs[:1]))
+    gives = (other.node.outputs[0],)
+    shape = other.finding.output_shape
+    return Rewrite(lowered, (subject, other), (), gives, shape, CANCELLED)
+
+
+def _kind(subject: Subject) -> type[SpaceToBatch] | type[BatchToSpace] | None:
+    call = subject.request.call
+    return call.kind if isinstance(call, BlockCall) else None
+
+
+def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:
+    """What is left of the two: an operator with blocks of 1, or why there is no such thing."""
+    crops, pads = first.operator, second.operator
+    if crops is None or pads is None:
+        return "their parameters are computed at run time"
+    if crops.block_shape != pads.block_shape:
+        return "their blocks differ"
+    assert isinstance(pads, SpaceToBatch) and isinstance(crops, BatchToSpace)
+    added = [amount for pair in pads.pads for amount in pair]
+    taken = [amount for pair in crops.crops for amount in pair]
+    blocks = [b for b in crops.block_shape for _ in range(2)]
+    if any(a and t for a, t in zip(added, taken, strict=True)):
+        return "it pads anew what was cropped"
+    if any(n % b for n, b in zip((*added, *taken), blocks * 2, strict=True)):
+        return "crops or pads are not of whole cells"
+    added = [a // b for a, b in zip(added, blocks, strict=True)]
+    taken = [t // b for t, b in zip(taken, blocks, strict=True)]
+    grown = [a - t for a, t in zip(added, taken, strict=True)]
+    if min(grown, default=0) < 0 < max(grown, default=0):
+        return "together they both pad and crop"
+    kind = BatchToSpace if min(grown, default=0) < 0 else SpaceToBatch
+    amounts = [abs(n) for n in grown]
+    blocked = first.blocked
+    ones = Vector(blocked, (1,) * blocked)
+    begins, ends = _known(amounts[::2]), _known(amounts[1::2])
+    return BlockCall(kind, ones, begins, ends, first.dialect, first.rank)
+
+
+def _known(values: Sequence[int]) -> Vector:
+    return Vector(len(values), tuple(values))

@@ -1,0 +1,270 @@
+"""What stands around a spatial operator: who computes what it reads, who reads what it computes.
+
+The graph is onnx_ir's, as earlier rewrites left it. It has no types and attributes (`strip_types`), so
+attributes are read from the message that a node came from. Nodes that a rewrite wrote have no
+message, and no rule looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.analysis import Finding, attributes
+from onnx_spatial.lowering import Request
+from onnx_spatial.model import traversal
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+#: Operators that a Transpose is looked for beyond, and how many of them in a row.
+_RESHAPES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_FAR = 3
+
+_CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
+#: What onnxruntime fuses into a convolution, or runs on blocked channels as well.
+_ELEMENTWISE = frozenset(
+    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A spatial operator that is being rewritten.
+
+    Attributes:
+        finding: what is known of it.
+        node: it, in the graph.
+        request: what its lowering is asked for.
+    """
+
+    finding: Finding
+    node: ir.Node
+    request: Request
+
+
+class Neighbourhood:
+    """The graphs of a model.
+
+    Args:
+        proto: the model as it was read.
+        nodes: every node of its onnx_ir form, in the order of `traversal.nodes`.
+        subjects: the spatial operators that may be rewritten.
+    """
+
+    def __init__(
+        self, proto: onnx.ModelProto, nodes: Iterable[ir.Node], subjects: Iterable[Subject]
+    ) -> None:
+        self._messages = {
+            node: (graph, message)
+            for node, (_, graph, message) in zip(nodes, traversal.nodes(proto), strict=True)
+        }
+        self._by_output = {
+            (id(graph), name): node
+            for node, (graph, message) in self._messages.items()
+            for name in message.output
+            if name
+        }
+        graphs = {
+            id(node.graph): (node.graph, graph) for node, (graph, _) in self._messages.items()
+        }
+        self._graphs = list(graphs.values())
+        # Before IR 4 every initializer had to be listed as an input; none could be overridden.
+        self._overridable = {v.name for v in proto.graph.input} if proto.ir_version >= 4 else set()
+        self._main = proto.graph
+        self._stored: dict[ir.Value, onnx.TensorProto] | None = None
+        self._order = {node: number for number, node in enumerate(self._messages)}
+        self._subjects = {subject.node: subject for subject in subjects}
+        self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._local = {(f.domain, f.name) for f in proto.functions}
+        self._training = _read_in_training(proto)
+        self._named: dict[int, set[str]] = {}
+
+    def subject(self, node: ir.Node) -> Subject | None:
+        """A node as a spatial operator that is still there."""
+        return self._subjects.get(node) if node.graph is not None else None
+
+    def node(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
+        """The node of a message; None if it gives nothing that has a name."""
+        found = (self._by_output.get((id(graph), name)) for name in message.output)
+        return next((node for node in found if node is not None), None)
+
+    def message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """The message of a node; None for one that a rewrite wrote."""
+        found = self._messages.get(node)
+        return None if found is None else found[1]
+
+    def adopt(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
+        """Take in nodes that a rewrite wrote in the place of one that is known."""
+        graph = self._graph(of)
+        assert graph is not None
+        self._adopted.update((node, graph) for node in nodes)
+
+    def op_type(self, node: ir.Node) -> str | None:
+        """Operator type; None for a node that is not known here."""
+        return node.op_type if self._graph(node) is not None else None
+
+    def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
+        """The attributes of a node as Python values."""
+        message = self.message(node)
+        if message is not None:
+            return attributes(message)
+        return {name: _plain(attribute) for name, attribute in node.attributes.items()}
+
+    def _graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+        if node is None:
+            return None
+        found = self._messages.get(node)
+        return self._adopted.get(node) if found is None else found[0]
+
+    def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
+        """The node of a graph that gives a value of that name in the original."""
+        return self._by_output.get((id(graph), name))
+
+    def is_local(self, message: onnx.NodeProto) -> bool:
+        """Whether a node calls a function of the model."""
+        return (message.domain, message.op_type) in self._local
+
+    def standard(self, node: ir.Node) -> onnx.NodeProto | None:
+        """The message of a node of the default domain that is there; None if it is no such thing."""
+        message = self.message(node) if node.graph is not None else None
+        if message is None or message.domain not in ("", "ai.onnx"):
+            return None
+        return None if (message.domain, message.op_type) in self._local else message
+
+    def stored(self, value: ir.Value | None) -> onnx.TensorProto | None:
+        """The tensor that a value is, if nobody can feed another: an initializer, or a Constant."""
+        if value is None:
+            return None
+        producer = value.producer()
+        if producer is not None:
+            message = self.standard(producer)
+            if message is None or message.op_type != "Constant":
+                return None
+            return next((a.t for a in message.attribute if a.name == "value"), None)
+        if self._stored is None:
+            self._stored = self._initializers()
+        return self._stored.get(value)
+
+    def _initializers(self) -> dict[ir.Value, onnx.TensorProto]:
+        """The initializers; the outline that onnx_ir sees has an input for each."""
+        found = {}
+        for graph, message in self._graphs:
+            if isinstance(message, onnx.GraphProto) and graph is not None:
+                fed = self._overridable if message is self._main else set()
+                tensors = {t.name: t for t in message.initializer if t.name not in fed}
+                found.update(
+                    {v: tensors[v.name] for v in graph.inputs if v.name and v.name in tensors}
+                )
+        return found
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Nodes that read a value, in the order of the file, with the number of the input."""
+        # Forms of an operator that were written, but not taken, are in no graph.
+        found = [(node, index) for node, index in value.uses() if node.graph is not None]
+        last = len(self._order)
+        return sorted(found, key=lambda use: (self._order.get(use[0], last), use[1]))
+
+    def is_named(self, value: ir.Value) -> bool:
+        """Whether more than nodes of its own graph know a value by name: it is an output of the
+        graph, is read in a graph inside it or by training, or has a quantization annotation.
+        """
+        graph = self._graph(value.producer())
+        if graph is None or value.name is None:
+            return True
+        if id(graph) not in self._named:
+            self._named[id(graph)] = _named(graph)
+        return value.name in self._named[id(graph)] or value.name in self._training
+
+    def near(self, node: ir.Node) -> tuple[bool, bool]:
+        """Whether Transposes stand in front of a node's data and behind its output.
+
+        Also beyond nodes that only write the shape in another way.
+        """
+        front = False
+        value = node.inputs[0]
+        for _ in range(_FAR):
+            producer = value.producer() if value is not None else None
+            if producer is None or self.op_type(producer) is None:
+                break
+            front |= producer.op_type == "Transpose"
+            if producer.op_type not in _RESHAPES:
+                break
+            value = producer.inputs[0]
+        behind = False
+        values = [node.outputs[0]]
+        for _ in range(_FAR):
+            readers = [n for v in values for n, _ in self.readers(v) if self.op_type(n) is not None]
+            behind |= any(n.op_type == "Transpose" for n in readers)
+            values = [n.outputs[0] for n in readers if n.op_type in _RESHAPES]
+        return front, behind
+
+    def follows_convolution(self, node: ir.Node) -> bool:
+        """Whether the data of a Transpose comes from a Conv, maybe through operators on elements."""
+        value = node.inputs[0]
+        for _ in range(_FAR):
+            producer = value.producer() if value is not None else None
+            kind = None if producer is None else self.op_type(producer)
+            if kind in _CONVOLUTIONS:
+                return True
+            if producer is None or kind not in _ELEMENTWISE:
+                return False
+            value = producer.inputs[0]
+        return False
+
+    def leads_to_convolution(self, node: ir.Node) -> bool:
+        """Whether everything that reads the output of a Transpose is a Conv."""
+        kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
+        return bool(kinds) and kinds <= _CONVOLUTIONS
+
+    def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
+        """The permutation of a Transpose of `rank` axes; None if the node is no such thing.
+
+        Without the attribute the axes are reversed.
+        """
+        if node is None or node.graph is None or self.op_type(node) != "Transpose":
+            return None
+        if node.domain not in ("", "ai.onnx") or (node.domain, node.op_type) in self._local:
+            return None
+        if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+            return None
+        message = self.message(node)
+        if message is not None and len(message.attribute) > 1:
+            return None
+        given = self.attributes(node)
+        perm = given.get("perm", tuple(reversed(range(rank))))
+        if given.keys() - {"perm"} or not isinstance(perm, tuple):
+            return None
+        return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
+
+
+def _plain(attribute: ir.Attr) -> AttributeValue:
+    value = attribute.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _named(graph: traversal.GraphLike) -> set[str]:
+    """Names in a graph that are outputs, annotated, or read inside the graphs of its nodes."""
+    if isinstance(graph, onnx.FunctionProto):
+        names = set(graph.output)
+    else:
+        names = {v.name for v in graph.output}
+        names.update(a.tensor_name for a in graph.quantization_annotation)
+    # onnx_ir does not link a graph's outputs to values of the graphs around it.
+    for node in graph.node:
+        for _, body in traversal.subgraphs(node):
+            names.update(v.name for v in body.output)
+            for _, _, inner in traversal.graph_nodes(traversal.Place(), body):
+                names.update(traversal.reads(inner))
+    return names
+
+
+def _read_in_training(proto: onnx.ModelProto) -> set[str]:
+    graphs = (g for t in proto.training_info for g in (t.initialization, t.algorithm))
+    return {
+        name
+        for graph in graphs
+        for _, _, node in traversal.graph_nodes(traversal.Place(), graph)
+        for name in traversal.reads(node)
+    }

@@ -1,0 +1,135 @@
+"""Overlapping patches plane by plane: the taps along the last axis as dense Slices, then whole rows.
+
+    [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
+    channels first   rows in the order N, kh, kw, C, oh
+    channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
+
+With a stride s the last axis is split into its s phases first: then the taps are dense as well. (By
+Split: onnxruntime's optimizer would push a Transpose through the Slices.) Channels-last data is
+brought into planes first: it is small beside the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.gather_indices import Term, index
+from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.patches import windows
+from onnx_spatial.lowering.patches.windows import Windows
+from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
+from onnx_spatial.lowering.slices import window_slice
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.spellings import PatchCall
+
+
+class Planes:
+    """Dense Slices along the last axis and a Gather of rows along the others."""
+
+    name = "planes"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it decide the layouts."""
+        return isinstance(request.call, PatchCall) and windows.layout_behind(request) is not None
+
+    def refuse(self, request: Request) -> str | None:
+        """Only patches, and no strings: onnxruntime's Gather takes one string of each row."""
+        if TensorProto.STRING in request.element_types:
+            return "onnxruntime's Gather is wrong for strings"
+        return windows.refusal(request)
+
+    def build(self, request: Request, emit: Emitter) -> ir.Value:
+        """Write it."""
+        assert isinstance(request.call, PatchCall)
+        op = request.call.operator
+        w = Windows.of(request, emit, channels_last=False)
+        taps = _taps(op, request, emit, w)
+        last = windows.layout_behind(request) == "channels_last"
+        rows = _rows(op, emit, w, taps, channels_last=last)
+        depth = emit.product([*op.kernel, w.channels])
+        batch = w.x.dims[0]
+        if not last:
+            return emit.reshape(rows, [batch, depth, *w.counts]).value
+        flat = emit.reshape(rows, [depth, emit.product([batch, *w.counts])])
+        return emit.reshape(emit.transpose(flat, [1, 0]), [batch, *w.counts, depth]).value
+
+
+def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
+    """[places in the window along the last axis * rows, windows along the last axis]"""
+    kernel, stride, rate = op.kernel[-1], op.strides[-1], op.rates[-1]
+    size, count = w.size(len(op.kernel) - 1), w.counts[-1]
+    rows = emit.product(w.x.dims[:-1])
+    x = emit.reshape(w.x, [rows, size])
+    if (
+        kernel == 1
+        or stride == 1
+        or stride > MAX_PARTS
+        or not (isinstance(size, int) and isinstance(count, int))
+    ):
+        parts = [
+            window_slice(emit, x, {1: (rate * i, stride, count)}, [rows, count])
+            for i in range(kernel)
+        ]
+        return emit.concat(parts, 0)
+    # [rows * cells, phases]: tap i is cells of phase i * rate % stride
+    cells = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
+    more = cells * stride - size
+    if more < 0:
+        x = emit.slice(x, [1], [0], [cells * stride], [rows, cells * stride])
+    else:
+        x = pad(emit, x, [(0, 0), (0, more)], request.element_types)
+    phases = emit.split(emit.reshape(x, [emit.mul(rows, cells), stride]), 1, stride)
+    parts = []
+    for i in range(kernel):
+        phase = emit.reshape(phases[i * rate % stride], [rows, cells])
+        parts.append(window_slice(emit, phase, {1: (i * rate // stride, 1, count)}, [rows, count]))
+    return emit.concat(parts, 0)
+
+
+def _rows(
+    op: ExtractPatches, emit: Emitter, w: Windows, taps: Tensor, *, channels_last: bool
+) -> Tensor:
+    """The rows of the taps in the order of the output, those of one plane behind each other."""
+    batch, channels = w.x.dims[0], w.channels
+    spatial = len(op.kernel)
+    stride: Size = 1  # rows of `taps` from one entry of an axis to the next, innermost first
+    inside: list[Term] = []
+    outside: list[Term] = []
+    for number in reversed(range(spatial - 1)):
+        places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
+        inside.insert(0, Term(places, stride))
+        outside.insert(0, Term(w.counts[number], stride, op.strides[number]))
+        stride = emit.mul(stride, w.size(number))
+    channel = Term(channels, stride)
+    stride = emit.mul(stride, channels)
+    image = Term(batch, stride)
+    stride = emit.mul(stride, batch)
+    inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
+    order = [image, *inside, channel, *outside]
+    if channels_last:
+        order = [*inside, channel, image, *outside]
+    if _in_order(order):
+        return taps
+    value, dims = index(emit, order)
+    return emit.gather(taps, value, dims, 0)
+
+
+def _in_order(order: Sequence[Term]) -> bool:
+    """Whether that takes the rows one after the other as they are."""
+    stride = 1
+    for term in reversed(order):
+        count = term.count
+        if not isinstance(count, int) or not term.known:
+            return False
+        if count == 1 and not term.offsets().any():
+            continue
+        if term.offsets().tolist() != [i * stride for i in range(count)]:
+            return False
+        stride *= count
+    return True

@@ -1,0 +1,110 @@
+"""ExtractPatches one spatial axis at a time: a Gather with a [windows, kernel] index for each.
+
+    Pad -> Gather(axis 1) -> Gather(axis 3) -> Transpose -> Reshape
+    [N,H,W,C] -> [N,o1,k1,W,C] -> [N,o1,k1,o2,k2,C] -> [N,o1,o2,k1,k2,C] -> [N,o1,o2,k1*k2*C]
+
+An axis with a kernel of 1 needs no Gather: a strided Slice takes its samples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.sampling import sampled
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.spellings import PatchCall
+
+#: Elements of an index that is stored in the file; longer ones are computed at run time.
+_LARGEST_INDEX = 2**20
+
+
+class SeparableGather:
+    """One Gather per spatial axis."""
+
+    name = "separable-gather"
+
+    def absorbs(self, request: Request) -> bool:
+        """Transposes around it are written out."""
+        return False
+
+    def refuse(self, request: Request) -> str | None:
+        """Only patches, and no strings: onnxruntime's Gather takes one string of each slice."""
+        if not isinstance(request.call, PatchCall):
+            return "not a patch operator"
+        if TensorProto.STRING in request.element_types:
+            return "onnxruntime's Gather is wrong for strings"
+        return None
+
+    def build(self, request: Request, emit: Emitter) -> ir.Value:
+        """Write it."""
+        assert isinstance(request.call, PatchCall)
+        x = request.data(emit)
+        return move(request.call.operator, emit, x, request.element_types).value
+
+
+def move(
+    op: ExtractPatches,
+    emit: Emitter,
+    x: Tensor,
+    element_types: frozenset[int],
+    index_pad: npt.NDArray[np.generic] | None = None,
+) -> Tensor:
+    """Run the operator on `x`. With `index_pad`, x holds int64 row numbers padded with that value."""
+    types = element_types if index_pad is None else frozenset({TensorProto.INT64})
+    axes = sampled(emit, op, x)
+    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
+    for axis, sample in zip(op.spatial_axes, axes, strict=True):
+        around[axis] = (sample.begin, sample.end)
+    channels = x.dims[op.channel_axis]
+    batch = x.dims[0]
+    signed = op.auto_pad == "same_unclamped"
+    x = pad(emit, x, around, types, index_pad, signed)
+    for number in reversed(range(len(axes))):
+        x = _windows(emit, op, x, number, axes[number].count)
+    counts = [sample.count for sample in axes]
+    windows, inside, axis = [], [], op.spatial_axes.start
+    for kernel in op.kernel:
+        windows.append(axis)
+        inside += [axis + 1] if kernel > 1 else []
+        axis += 2 if kernel > 1 else 1
+    positions = emit.product([*op.kernel, channels])
+    if op.layout == "channels_last":
+        perm = [0, *windows, *inside, x.rank - 1]
+        out = [batch, *counts, positions]
+    else:
+        perm = [0, *inside, 1, *windows]
+        out = [batch, positions, *counts]
+    moving = [axis for axis in perm if not same(x.dims[axis], 1)]
+    if moving != sorted(moving):
+        x = emit.transpose(x, perm)
+    return emit.reshape(x, out)
+
+
+def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: Size) -> Tensor:
+    """Spatial axis number `number` becomes [windows, kernel]; just [windows] for a kernel of 1."""
+    axis = op.spatial_axes[number]
+    kernel, stride, rate = op.kernel[number], op.strides[number], op.rates[number]
+    if kernel == 1:
+        if stride == 1:
+            return x
+        # Nothing lies behind the last window: the axis has (count - 1) * stride + 1 elements or
+        # fewer than stride more.
+        dims = (*x.dims[:axis], count, *x.dims[axis + 1 :])
+        return emit.slice(x, [axis], [0], [INT64_MAX], dims, [stride])
+    if kernel > _LARGEST_INDEX:
+        raise ConversionError(f"a window of {kernel} samples needs an index of as many")
+    samples = np.arange(kernel, dtype=np.int64) * rate
+    if isinstance(count, int) and count * kernel <= _LARGEST_INDEX:
+        starts = np.arange(count, dtype=np.int64) * stride
+        index = emit.constant((starts[:, None] + samples).astype(np.int32), "index")
+    else:
+        column = emit.op("Reshape", emit.range(count, stride), emit.ints([-1, 1], "column"))
+        index = emit.op("Add", column, emit.constant(samples[None], "samples"))
+    return emit.gather(x, index, (count, kernel), axis)

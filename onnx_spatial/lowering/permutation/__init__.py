@@ -1,0 +1,1 @@
+"""Lower operators that permute the factors of their axes: Transposes, Gathers, Splits, SpaceToDepth."""

@@ -1,0 +1,270 @@
+"""Factor a slow permutation into stages that each keep long runs together: the cheapest sequence.
+
+A Transpose that moves more than one axis walks element by element unless the last axis stays. Two or
+three cheap steps are often many times faster. A step is one of
+
+    transpose     any permutation
+    gather        the leading factors in any order, the trailing ones as whole rows: one Gather
+    interleave    [b, X, S] -> [X, b, S] as a Concat of b parts along the middle
+    deinterleave  [X, b, S] -> [b, X, S] as a Split into b parts
+
+The search tries every single step, every swap of two neighbouring groups of factors before and after
+one, and both; prices come from `cost_model`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+from onnx_spatial.lowering.core import cost_model
+
+Order = tuple[int, ...]
+Kind = Literal["transpose", "gather", "interleave", "deinterleave"]
+
+#: Parts that a Split or a Concat is made of at most.
+MAX_PARTS = 16
+
+#: Permutations of more factors than this (five blocked axes) are not searched for three stages.
+_MOST_FACTORS = 9
+
+#: Of three stages the first and the last are among so many of the cheapest swaps.
+_MOST_SWAPS = 16
+
+#: Nanoseconds for each entry of an index that is computed at run time.
+_INDEX_ENTRY = 6
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step: the factors from one order to another."""
+
+    kind: Kind
+    before: Order
+    after: Order
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many factors stay in front, how many at the end."""
+        return _kept(self.before, self.after)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What to find the stages of.
+
+    Attributes:
+        sizes: of the factors, guessed where they are not known.
+        before, after: orders of the factors.
+        itemsize: bytes of an element.
+        unknown: factors whose size is only guessed; if there are any, indices are no constants.
+        kinds: what may be used.
+        needed: kinds of which one must be used.
+        rank_limit: most axes of a tensor.
+    """
+
+    sizes: tuple[int, ...]
+    before: Order
+    after: Order
+    itemsize: int
+    unknown: frozenset[int]
+    kinds: frozenset[Kind]
+    needed: frozenset[Kind]
+    rank_limit: int
+
+
+@lru_cache(maxsize=4096)
+def stages(problem: Problem) -> tuple[Stage, ...] | None:
+    """The cheapest stages; None if there are none of the kinds asked for."""
+    return _Search(problem).best()
+
+
+def swaps(order: Order) -> Iterator[Order]:
+    """Every order in which two neighbouring groups of factors have changed places."""
+    n = len(order)
+    for i in range(n - 1):
+        for j in range(i + 1, n):
+            for k in range(j + 1, n + 1):
+                yield order[:i] + order[j:k] + order[i:j] + order[k:]
+
+
+class _Search:
+    def __init__(self, problem: Problem) -> None:
+        self.p = problem
+        self.total = min(cost_model.MOST, math.prod(max(1, s) for s in problem.sizes))
+        self.small = cost_model.small().nanoseconds
+        self.cost = math.inf
+        self.found: tuple[Stage, ...] | None = None
+
+    def best(self) -> tuple[Stage, ...] | None:
+        before, after = self.p.before, self.p.after
+        if before == after:
+            return None if self.p.needed else ()
+        self._try(0.0, (), before, after, ())
+        if len(before) > _MOST_FACTORS:
+            return self.found
+        firsts = self._cheapest((before, order) for order in swaps(before))
+        lasts = self._cheapest((order, after) for order in swaps(after))
+        for cost, stage in firsts:
+            self._try(cost, (stage,), stage.after, after, ())
+        for cost, stage in lasts:
+            self._try(cost, (), before, stage.before, (stage,))
+        for first_cost, first in firsts[:_MOST_SWAPS]:
+            for last_cost, last in lasts[:_MOST_SWAPS]:
+                if first_cost + last_cost >= self.cost:
+                    break
+                if first.after != last.before:
+                    self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
+        return self.found
+
+    def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
+        """The changes that can be made, the cheapest first."""
+        found = [s for change in changes if (s := self._swap(*change)) is not None]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def _swap(self, before: Order, after: Order) -> tuple[float, Stage] | None:
+        """The cheapest way but a Gather to change two groups."""
+        options = [*self._transpose(before, after), *self._joined(before, after)]
+        return min(options, key=lambda pair: pair[0], default=None)
+
+    def _try(
+        self,
+        cost: float,
+        head: tuple[Stage, ...],
+        before: Order,
+        after: Order,
+        tail: tuple[Stage, ...],
+    ) -> None:
+        """Join what is there by one stage in between."""
+        if cost >= self.cost:
+            return
+        if before == after:
+            if not any(merged(one, two) for one, two in pairwise((*head, *tail))):
+                self._offer(cost, (*head, *tail))
+            return
+        for more, stage in (*self._transpose(before, after), *self._gather(before, after)):
+            if any(merged(one, two) for one, two in pairwise((*head, stage, *tail))):
+                continue
+            saved = self._fused(stage, tail[0]) if tail else 0.0
+            self._offer(cost + more - saved, (*head, stage, *tail))
+        if not head and not tail:
+            for more, stage in self._joined(before, after):
+                self._offer(more, (stage,))
+
+    def _offer(self, cost: float, plan: tuple[Stage, ...]) -> None:
+        if cost >= self.cost:
+            return
+        if self.p.needed and not any(stage.kind in self.p.needed for stage in plan):
+            return
+        self.cost, self.found = cost, plan
+
+    def _size(self, factors: Order) -> int:
+        return min(cost_model.MOST, math.prod(self.p.sizes[f] for f in factors))
+
+    def _transpose(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
+        if "transpose" not in self.p.kinds:
+            return
+        perm = tuple(before.index(f) for f in after)
+        dims, perm = cost_model.merged(tuple(self.p.sizes[f] for f in before), perm)
+        if len(dims) <= self.p.rank_limit:
+            work = cost_model.transpose(dims, perm, self.p.itemsize)
+            yield work.nanoseconds + self.small, Stage("transpose", before, after)
+
+    def _gather(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
+        if "gather" not in self.p.kinds:
+            return
+        front, back = _kept(before, after)
+        row = self._size(before[len(before) - back :])
+        rows = self.total // max(row, 1)
+        cost = cost_model.gather(rows, self.total * self.p.itemsize).nanoseconds + 2 * self.small
+        if self.p.unknown:
+            if len(before) - back + 1 > self.p.rank_limit:
+                return
+            cost += 4 * self.small + rows // max(1, self._size(before[:front])) * _INDEX_ENTRY
+        yield cost, Stage("gather", before, after)
+
+    def _joined(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
+        """As a Split and a Concat, if one group has few entries."""
+        front, back = _kept(before, after)
+        middle = before[front : len(before) - back]
+        first = after[front]
+        cut = middle.index(first)
+        left, right = middle[:cut], middle[cut:]
+        if after[front : len(after) - back] != (*right, *left):
+            return
+        lead, tail = self._size(before[:front]), self._size(before[len(before) - back :])
+        size = self.total * self.p.itemsize
+        for kind, group in (("interleave", left), ("deinterleave", right)):
+            parts = self._size(group)
+            if kind not in self.p.kinds or not 2 <= parts <= MAX_PARTS:
+                continue
+            if self.p.unknown.intersection(group):
+                continue
+            far = self.total // max(1, lead * parts * tail)
+            apart, together = (parts * lead, self.total // max(1, tail))
+            if kind == "deinterleave":
+                apart, together = together, apart
+            single = tail == 1
+            split = cost_model.split(parts, apart, size, single=single and kind == "deinterleave")
+            concat = cost_model.concat(
+                parts, together, size, single=single and kind == "interleave"
+            )
+            if far >= 1:
+                cost = split.nanoseconds + concat.nanoseconds + 2 * self.small
+                yield cost, Stage(kind, before, after)
+
+    def _fused(self, stage: Stage, follower: Stage) -> float:
+        """What is saved where a Gather fetches the parts that are interleaved then."""
+        if stage.kind != "gather" or self.p.unknown or not fusable(follower):
+            return 0.0
+        parts = self._size(follower.before[: _moved_back(follower)])
+        split = cost_model.split(parts, parts, self.total * self.p.itemsize, single=False)
+        gathers = (parts - 1) * cost_model.gather(0, 0).nanoseconds
+        return split.nanoseconds - gathers
+
+
+def merged(first: Stage, second: Stage) -> bool:
+    """Whether onnxruntime's optimizer makes one Transpose of two, slow as it may be.
+
+    It does so where the Reshape between them only splits axes: then it comes first as well.
+    """
+    if (first.kind, second.kind) != ("transpose", "transpose"):
+        return False
+    axes = [set(group) for group in groups(first.before, first.after)]
+    return all(
+        any(axis.issuperset(group) for axis in axes)
+        for group in groups(second.before, second.after)
+    )
+
+
+def groups(before: Order, after: Order) -> list[Order]:
+    """Factors that stay neighbours, in the order that comes out."""
+    follower = dict(pairwise(before))
+    found: list[Order] = []
+    for factor in after:
+        if found and follower.get(found[-1][-1]) == factor:
+            found[-1] = (*found[-1], factor)
+        else:
+            found.append((factor,))
+    return found
+
+
+def fusable(stage: Stage) -> bool:
+    """Whether the parts of an interleave lie one behind the other, so that a Gather can fetch each."""
+    return stage.kind == "interleave" and stage.kept[0] == 0
+
+
+def _moved_back(stage: Stage) -> int:
+    """How many leading factors an interleave moves back."""
+    return stage.before.index(stage.after[0])
+
+
+def _kept(before: Order, after: Order) -> tuple[int, int]:
+    n = len(before)
+    front = next((i for i in range(n) if before[i] != after[i]), n)
+    back = next((i for i in range(n) if before[n - 1 - i] != after[n - 1 - i]), n)
+    return front, back

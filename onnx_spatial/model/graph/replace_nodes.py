@@ -1,0 +1,183 @@
+"""Put nodes in the place of other nodes, in any graph or function of an onnx_ir model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnx_spatial.model.graph.naming import Names
+
+#: Metadata key on every new node: operator type and name of the node that it stands for.
+ORIGIN = "onnx_spatial.origin"
+
+
+def splice(
+    node: ir.Node,
+    new_nodes: Sequence[ir.Node],
+    output: ir.Value,
+    constants: Sequence[tuple[ir.Value, str]],
+    names: Names,
+    *,
+    initializers: bool,
+    absorbed: Sequence[ir.Node] = (),
+    gives: Sequence[ir.Value] = (),
+) -> list[ir.Node]:
+    """Replace `node` by `new_nodes`, and what they compute by `output`.
+
+    Args:
+        node: its outputs but the first must have no uses.
+        new_nodes: in topological order, not yet in any graph.
+        output: one of their outputs.
+        constants: (value, hint for its name), not yet in any graph.
+        names: names in use in the model.
+        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
+            functions and files older than IR 4 demand.
+        absorbed: further nodes of the same graph that go with `node`.
+        gives: values of the nodes that go which are all equal to `output`; the default is the first
+            output of `node`. `output` takes the name of the first, and the others become copies:
+            readers are never edited.
+
+    Returns:
+        The nodes that stand there now, Constant nodes included.
+    """
+    draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
+    draft.results = dict.fromkeys(gives or node.outputs[:1], output)
+    return replace([draft], absorbed, names, initializers=initializers)[node]
+
+
+@dataclass
+class Draft:
+    """Nodes that take the place of one node, not yet in its graph.
+
+    Attributes:
+        node: the node of the graph.
+        nodes: in topological order.
+        constants: (value, hint for its name) that they read.
+        results: what outputs of `node` are from now on: values of drafts, or of the graph. Outputs
+            that are missing here are gone.
+        redirected: the same for outputs that only new nodes read, which need not keep their names.
+        successor: which of the new nodes is `node` in another form, and takes over its name, its
+            documentation and its metadata; None if there is none.
+        documented: which of them takes over documentation and metadata where none is a successor.
+    """
+
+    node: ir.Node
+    nodes: list[ir.Node] = field(default_factory=list)
+    constants: list[tuple[ir.Value, str]] = field(default_factory=list)
+    results: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    redirected: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    successor: ir.Node | None = None
+    documented: ir.Node | None = None
+
+
+def replace(
+    drafts: Sequence[Draft], gone: Sequence[ir.Node], names: Names, *, initializers: bool
+) -> dict[ir.Node, list[ir.Node]]:
+    """Put drafts in the place of nodes of one graph, and take other nodes away.
+
+    Args:
+        drafts: each reads only what is computed in front of its node.
+        gone: nodes to take away as well; what they give must be of no use to others.
+        names: names in use in the model.
+        initializers: see `splice`.
+
+    Returns:
+        The nodes that stand in the place of each draft's node now.
+    """
+    # onnx_ir names what has no name when it enters a graph; these take the names of others.
+    unnamed = {result for draft in drafts for result in draft.results.values()}
+    made = {draft.node: _insert(draft, unnamed, names, initializers) for draft in drafts}
+    free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
+    now: dict[ir.Value, ir.Value] = {}
+    for draft in drafts:
+        for old, result in draft.redirected.items():
+            ir.convenience.replace_all_uses_with(old, result)
+        for old, result in draft.results.items():
+            graph = draft.node.graph
+            assert graph is not None
+            result = now.get(result, result)
+            if result not in free:
+                copy = ir.node("Identity", [result])
+                copy.name = names.fresh(f"{_base(draft.node)}/Identity")
+                copy.metadata_props[ORIGIN] = _origin(draft.node)
+                graph.insert_before(draft.node, copy)
+                made[draft.node].append(copy)
+                result = copy.outputs[0]
+            free.discard(result)
+            now[old] = result
+            result.type, result.shape = old.type, old.shape
+            ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+            result.name, old.name = old.name, None
+    dead = [*(draft.node for draft in drafts), *gone]
+    _forget_drafts(dead)
+    for graph in {node.graph for node in dead}:
+        assert graph is not None
+        graph.remove([node for node in dead if node.graph is graph], safe=True)
+    return made
+
+
+def remove(node: ir.Node) -> None:
+    """Take away a node whose outputs nobody reads."""
+    _forget_drafts((node,))
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node, safe=True)
+
+
+def _insert(
+    draft: Draft, unnamed: set[ir.Value], names: Names, initializers: bool
+) -> list[ir.Node]:
+    node, graph = draft.node, draft.node.graph
+    assert graph is not None
+    made: list[ir.Node] = []
+    for value, hint in draft.constants:
+        if initializers and isinstance(graph, ir.Graph):
+            value.name = names.fresh(f"{_base(node)}/{hint}")
+            graph.initializers.add(value)
+        else:
+            made.append(_constant_node(value, f"{_base(node)}/{hint}", names))
+    made += draft.nodes
+    for new in made:
+        if new is draft.successor:
+            new.name = node.name or None
+        if new in (draft.successor, draft.documented):
+            new.doc_string = node.doc_string
+            new.metadata_props.update(node.metadata_props)
+        if new.name is None:
+            new.name = names.fresh(f"{_base(node)}/{new.op_type}")
+        new.metadata_props[ORIGIN] = _origin(node)
+        for index, value in enumerate(new.outputs):
+            if value not in unnamed and value.name is None:
+                value.name = names.fresh(f"{new.name}:{index}")
+    graph.insert_before(node, made)
+    return made
+
+
+def _base(node: ir.Node) -> str:
+    """What the names of new nodes begin with."""
+    return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
+
+
+def _origin(node: ir.Node) -> str:
+    return f"{node.op_type} {node.name or ''}".strip()
+
+
+def _forget_drafts(gone: Sequence[ir.Node]) -> None:
+    """Take away readers that are in no graph: forms of a node that were compared and not taken."""
+    for value in (value for node in gone for value in node.outputs):
+        for reader, index in tuple(value.uses()):
+            if reader.graph is None:
+                reader.replace_input_with(index, None)
+
+
+def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
+    """A Constant node whose output takes over all uses of `value`."""
+    node = ir.node(
+        "Constant", [], {"value": ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)}
+    )
+    node.name = names.fresh(base)
+    node.outputs[0].name = names.fresh(f"{node.name}:0")
+    ir.convenience.replace_all_uses_with(value, node.outputs[0])
+    return node

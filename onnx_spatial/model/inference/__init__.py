@@ -1,0 +1,1 @@
+"""Infer constants, types and shapes of values before a model runs."""

@@ -1,0 +1,260 @@
+"""Values that are known before a model runs: initializers, Constant nodes and what follows from them.
+
+`Scope.value` evaluates chains of small operators (Identity, Cast, Concat, Slice, arithmetic, Shape of
+a value with a static shape, ...) by running each node through onnx's reference evaluator.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.strip_weights import SMALL
+
+Array = npt.NDArray[np.generic]
+
+#: Operators that converters build block shapes, pads and crops with; all cheap on small tensors.
+_FOLDABLE = frozenset(
+    (
+        "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor "
+        "Gather GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min "
+        "Mod Mul Neg Not Or ReduceMax ReduceMin ReduceProd ReduceSum Reshape ScatterElements "
+        "ScatterND Sign Slice Split Squeeze Sub Transpose Unsqueeze Where Xor"
+    ).split()
+)
+
+#: Of these, the ones whose last input says how large the result is: looked at before they run.
+_GROWS = frozenset({"ConstantOfShape", "Expand"})
+
+
+class _Kind(NamedTuple):
+    """Attributes of Constant that hold numbers."""
+
+    names: tuple[str, ...]
+    dtype: type[np.generic]
+
+
+_NUMBERS = {
+    onnx.AttributeProto.INT: _Kind(("value_int",), np.int64),
+    onnx.AttributeProto.INTS: _Kind(("value_ints",), np.int64),
+    onnx.AttributeProto.FLOAT: _Kind(("value_float",), np.float32),
+    onnx.AttributeProto.FLOATS: _Kind(("value_floats",), np.float32),
+}
+
+
+class Scope:
+    """The values that can be seen inside one graph, its outer graphs included."""
+
+    def __init__(
+        self,
+        graph: traversal.GraphLike,
+        opsets: dict[str, int],
+        *,
+        parent: Scope | None = None,
+        overridable: bool = False,
+    ) -> None:
+        self._parent = parent
+        self._opsets = opsets
+        self._producers: dict[str, onnx.NodeProto] = {}
+        self._tensors: dict[str, onnx.TensorProto] = {}
+        self._known: dict[str, Array | None] = {}
+        self._inputs: set[str] = set()
+        self.types: dict[str, onnx.TypeProto] = {}
+        if isinstance(graph, onnx.GraphProto):
+            self._inputs = {v.name for v in graph.input}
+            inputs = self._inputs if overridable else set()
+            for tensor in graph.initializer:
+                if tensor.name not in inputs:
+                    self._tensors[tensor.name] = tensor
+                self.types[tensor.name] = onnx.helper.make_tensor_type_proto(
+                    tensor.data_type, list(tensor.dims)
+                )
+            for info in (*graph.value_info, *graph.output, *graph.input):
+                if info.HasField("type"):
+                    self.types[info.name] = info.type
+            self._declared = self._inputs | self._tensors.keys()
+        else:
+            self._declared = set(graph.input)
+        for node in graph.node:
+            self._producers.update((name, node) for name in node.output if name)
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain; 1 where none is imported."""
+        return self._opsets.get("", self._opsets.get("ai.onnx", 1))
+
+    def type(self, name: str) -> onnx.TypeProto | None:
+        """The type of a value that can be seen here, as far as it is known."""
+        scope = self.owner(name)
+        return scope.types.get(name) if scope is not None else None
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """The node that computes a value that can be seen here; None for inputs and initializers."""
+        owner = self.owner(name)
+        return owner._producers.get(name) if owner is not None else None
+
+    def is_fed(self, name: str) -> bool:
+        """Whether a value is an input of the main graph, which the caller of the model feeds."""
+        owner = self.owner(name)
+        return owner is not None and owner._parent is None and name in owner._inputs
+
+    def damaged(self, name: str) -> onnx.TensorProto | None:
+        """The stored tensor of that name, if it is small and in the file but cannot be read."""
+        owner = self.owner(name)
+        tensor = owner._tensors.get(name) if owner is not None else None
+        if tensor is None or _is_elsewhere(tensor) or _array(tensor) is not None:
+            return None
+        return tensor
+
+    def value(self, name: str) -> Array | None:
+        """The value of a tensor if nothing of it is left to the run, else None."""
+        owner = self.owner(name)
+        if owner is None:
+            return None
+        # Depth first without recursion; a source that is still in work (a cyclic graph) is unknown.
+        stack, in_work = [(owner, name)], set[tuple[int, str]]()
+        while stack:
+            scope, current = stack[-1]
+            key = (id(scope), current)
+            if current in scope._known:
+                stack.pop()
+            elif key in in_work:
+                scope._known[current] = scope._evaluate(current)
+                in_work.discard(key)
+            else:
+                in_work.add(key)
+                sources = scope._unknown_sources(current)
+                stack.extend((o, s) for o, s in sources if (id(o), s) not in in_work)
+        return owner._known[name]
+
+    def owner(self, name: str) -> Scope | None:
+        """The scope of the graph that a value seen here belongs to: this one or an outer one."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope._producers or name in scope._declared:
+                return scope
+            scope = scope._parent
+        return None
+
+    def _unknown_sources(self, name: str) -> list[tuple[Scope, str]]:
+        node = self._producers.get(name)
+        if name in self._known or name in self._tensors or node is None or not _foldable(node):
+            return []
+        owners = [(self.owner(source), source) for source in node.input if source]
+        return [(o, source) for o, source in owners if o is not None and source not in o._known]
+
+    def _evaluate(self, name: str) -> Array | None:
+        if name in self._tensors:
+            return _array(self._tensors[name])
+        node = self._producers.get(name)
+        if node is None or node.domain not in ("", "ai.onnx"):
+            return None
+        if node.op_type == "Constant":
+            return _constant(node)
+        if node.op_type in ("Shape", "Size"):
+            return self._shape(node)
+        if not _foldable(node):
+            return None
+        feeds: dict[str, Array] = {}
+        for source in node.input:
+            if not source:
+                continue
+            owner = self.owner(source)
+            known = owner._known.get(source) if owner is not None else None
+            if known is None or known.size > SMALL:
+                return None
+            feeds[source] = known
+        if node.op_type in _GROWS and math.prod(map(int, feeds[node.input[-1]].flat)) > SMALL:
+            return None
+        return _run(node, feeds, name, self._opsets)
+
+    def _shape(self, node: onnx.NodeProto) -> Array | None:
+        known = self.type(node.input[0]) if node.input else None
+        if known is None or not known.tensor_type.HasField("shape"):
+            return None
+        dims = known.tensor_type.shape.dim
+        bounds = {a.name: a.i for a in node.attribute}
+        dims = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]
+        if not all(d.HasField("dim_value") for d in dims):
+            return None
+        sizes = [d.dim_value for d in dims]
+        return np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
+
+
+def _foldable(node: onnx.NodeProto) -> bool:
+    return (
+        node.domain in ("", "ai.onnx")
+        and node.op_type in _FOLDABLE
+        and not any(a.ref_attr_name for a in node.attribute)
+    )
+
+
+def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor is not looked at: it is large, or lies in another file."""
+    external = onnx.TensorProto.EXTERNAL
+    return bool(math.prod(tensor.dims) > SMALL or tensor.data_location == external)
+
+
+def _array(tensor: onnx.TensorProto) -> Array | None:
+    if _is_elsewhere(tensor):
+        return None
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, RuntimeError):  # too few bytes, an unknown type
+        return None
+
+
+def _constant(node: onnx.NodeProto) -> Array | None:
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            return None
+        if attribute.name == "value":
+            return _array(attribute.t)
+        kind = _NUMBERS.get(attribute.type)
+        if kind is not None and attribute.name in kind.names:
+            return np.array(onnx.helper.get_attribute_value(attribute), kind.dtype)
+    return None
+
+
+def _run(
+    node: onnx.NodeProto, feeds: dict[str, Array], name: str, opsets: dict[str, int]
+) -> Array | None:
+    # Of a lone node the evaluator would take the newest version, of a graph the one it is told.
+    inputs = [onnx.ValueInfoProto(name=source) for source in feeds]
+    graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=name)])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            version = opsets.get("", opsets.get("ai.onnx", 1))
+            (result,) = ReferenceEvaluator(graph, opsets={"": version}).run(None, feeds)
+    except Exception:  # whatever the evaluator stumbles over, the value is simply not known
+        return None
+    return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
+
+
+def scopes(model: onnx.ModelProto) -> Iterator[tuple[Scope, traversal.GraphLike]]:
+    """A scope for every graph of a model, functions last and each on its own."""
+    opsets = {o.domain: o.version for o in model.opset_import}
+    # Before IR 4 every initializer had to be listed as an input; none could be overridden.
+    main = Scope(model.graph, opsets, overridable=model.ir_version >= 4)
+    yield from _inner(main, model.graph, opsets)
+    for function in model.functions:
+        own = {o.domain: o.version for o in function.opset_import}
+        yield from _inner(Scope(function, own), function, own)
+
+
+def _inner(
+    scope: Scope, graph: traversal.GraphLike, opsets: dict[str, int]
+) -> Iterator[tuple[Scope, traversal.GraphLike]]:
+    yield scope, graph
+    for node in graph.node:
+        for _, inner in traversal.subgraphs(node):
+            yield from _inner(Scope(inner, opsets, parent=scope), inner, opsets)

@@ -1,0 +1,1 @@
+"""Read and write model files; large weights stay on disk."""

@@ -1,0 +1,233 @@
+"""External data: tensors whose bytes lie in other files, in the model's folder or below it.
+
+The bytes are read here and not by onnx, whose loader refuses links, hard ones included, that
+onnxruntime follows: the caches of model hubs and of package installers are made of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import git_lfs
+from onnx_spatial.model.io.source import Source
+
+_COMPARE_BYTES = 2**20
+
+_TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data")
+
+
+def tensors(source: Source) -> Iterator[onnx.TensorProto]:
+    """The tensors whose bytes lie in another file than the model's."""
+    for tensor in traversal.tensors(source.proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and not _is_embedded(source, tensor):
+            yield tensor
+
+
+def _is_embedded(source: Source, tensor: onnx.TensorProto) -> bool:
+    return source.weights is not None and source.weights.hold(tensor)
+
+
+def locations(source: Source) -> list[str]:
+    """Files that hold external data, relative to the model's folder."""
+    return list(dict.fromkeys(_entry(t).get("location", "") for t in tensors(source)))
+
+
+def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def check(source: Source, *, files: bool = True) -> None:
+    """Every external tensor must lie in a file of the model's folder that is long enough.
+
+    Args:
+        source: the model.
+        files: look at the files too. Who only rewrites the graph does without them: onnxruntime can
+            be given their contents in memory (`SessionOptions.add_external_initializers`).
+
+    Raises:
+        ModelFileError: one does not.
+    """
+    sizes: dict[str, int] = {}
+    for tensor in tensors(source):
+        entry = _entry(tensor)
+        location = entry.get("location", "")
+        if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # as protobuf has it
+            raise ModelFileError(
+                f"{source.name}: is damaged: where tensor {tensor.name!r} has its data is not UTF-8 text"
+            )
+        try:
+            offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
+        except ValueError:
+            offset = length = -1
+        if min(offset, length) < 0:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r}: offset and length of its external data "
+                "must be integers, 0 or more"
+            )
+        if not files:
+            continue
+        if source.folder is None:
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r} has its data in the file {location!r}; "
+                "give the model as a path so that the file can be found"
+            )
+        if location not in sizes:
+            sizes[location] = _size_of(source, source.folder, tensor.name, location)
+        if offset + length > sizes[location]:
+            if git_lfs.is_pointer_file(source.folder / location):
+                raise ModelFileError(f"{source.name}: external data {location!r} {git_lfs.REASON}")
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor.name!r} needs {offset + length} bytes of "
+                f"{location!r}, which has only {sizes[location]}"
+            )
+
+
+def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
+    if _leaves(location):
+        raise ModelFileError(
+            f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
+        )
+    try:
+        found = folder / location
+        if source.path is not None and found.samefile(source.path):
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
+            )
+        if not found.is_file():
+            raise ModelFileError(
+                f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file"
+            )
+        return found.stat().st_size
+    except (OSError, ValueError):
+        raise ModelFileError(
+            f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
+            "put it beside the model"
+        ) from None
+
+
+def _leaves(location: str) -> bool:
+    """Whether a location is none, or names a file elsewhere than in the model's folder or below."""
+    path = Path(location)
+    return not location or bool(path.anchor) or ".." in path.parts
+
+
+def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
+    """A copy of a model whose tensors look for their bytes in files of other names."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in traversal.tensors(copy):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = names.get(entry.value, entry.value)
+    return copy
+
+
+def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uint8]:
+    """Read the bytes of a tensor from the file that holds them, as many as its shape needs.
+
+    Args:
+        tensor: the message.
+        folder: the folder of its model.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: its place is none that a model may name, or holds too few bytes.
+        TypeError: of a type without a fixed size, which external data cannot hold.
+    """
+    entry = _entry(tensor)
+    location = entry.get("location", "")
+    if folder is None or _leaves(location):
+        raise ValueError(f"its data is in {location!r}, which is not in the model's folder")
+    bits = ir.DataType(tensor.data_type).bitwidth * math.prod(max(dim, 0) for dim in tensor.dims)
+    with (folder / location).open("rb") as file:
+        file.seek(int(entry.get("offset", "0")))
+        data = np.fromfile(file, np.uint8, -(-bits // 8))
+    if 8 * data.size < bits:
+        raise ValueError(f"its data in {location!r} is cut off")
+    return data
+
+
+def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
+    """Read a tensor from the file that holds its bytes; see `content`."""
+    kind = ir.DataType(tensor.data_type)
+    if kind.bitwidth >= 8:
+        return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    embed(copy, folder)
+    return onnx.numpy_helper.to_array(copy)
+
+
+def embed(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Put the bytes of a tensor into its message, in place; see `content`."""
+    data = content(tensor, folder).tobytes()
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+    tensor.raw_data = data
+
+
+def embed_all(model: onnx.ModelProto, folder: Path | None) -> None:
+    """Put the bytes of all tensors into a model, in place; see `content`."""
+    for tensor in traversal.tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            embed(tensor, folder)
+
+
+def same(
+    a: onnx.TensorProto, a_folder: Path | None, b: onnx.TensorProto, b_folder: Path | None
+) -> bool:
+    """Whether two tensors are the same message and hold the same bytes, wherever these lie."""
+    external = onnx.TensorProto.EXTERNAL
+    if external not in (a.data_location, b.data_location):
+        return bool(a == b)
+    if _without_data(a) != _without_data(b):
+        return False
+    if a.data_location == b.data_location and a_folder == b_folder and _entry(a) == _entry(b):
+        return True  # in the same place of the same file
+    pairs = zip_longest(_chunks(a, a_folder), _chunks(b, b_folder))
+    try:
+        return all(one == other for one, other in pairs)
+    except (OSError, ValueError):
+        return False
+
+
+def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    for field in ("raw_data", "external_data", "data_location", *_TYPED):
+        copy.ClearField(field)
+    return copy
+
+
+def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
+    """The bytes of a tensor, piece by piece, in pieces of the same size."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        data = tensor.raw_data if tensor.HasField("raw_data") else _little_endian(tensor)
+        yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
+        return
+    entry = _entry(tensor)
+    path = (folder or Path()) / entry["location"]
+    offset = int(entry.get("offset", "0"))
+    left = int(entry.get("length", "0")) or path.stat().st_size - offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
+            left -= len(chunk)
+            yield chunk
+
+
+def _little_endian(tensor: onnx.TensorProto) -> bytes:
+    array = onnx.numpy_helper.to_array(tensor)
+    return bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())

@@ -1,0 +1,176 @@
+"""Read models from whatever they are given as.
+
+Weights stay where they are: external data is not opened, and large tensors that are embedded in a
+model file are left in it (`model.io.embedded_data`). What is given is never changed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.model.io import embedded_data, external_data, git_lfs, validate
+from onnx_spatial.model.io.source import Model, Source
+
+__all__ = ["Model", "Source", "read", "resolved", "serialize"]
+
+#: What protobuf says of data, good or not, where its memory runs out.
+_NO_MEMORY = "Arena alloc failed"
+
+
+def read(model: Model | Source, *, data: bool = True) -> Source:
+    """Parse a model given as path, bytes, ModelProto or onnx_ir.Model; nothing given is changed.
+
+    Args:
+        model: the model; one that was read before comes back after its external data was looked at.
+        data: whether the files of its external data must be there.
+
+    Raises:
+        ModelFileError: there is no such file, it is no ONNX model, or external data is missing.
+        MemoryError: there is too little memory to parse it.
+    """
+    if isinstance(model, Source):
+        external_data.check(model, files=data)
+        return model
+    if isinstance(model, onnx.ModelProto):
+        source = Source(model)
+    elif isinstance(model, ir.Model):
+        source = Source(ir.to_proto(model), base=_base_of(model))
+    elif isinstance(model, bytes):
+        source = Source(_parse(model, "model"), data=model)
+    elif isinstance(model, str | os.PathLike):
+        source = _read_file(Path(model))
+    else:
+        raise UsageError(
+            f"a model is a path, bytes, onnx.ModelProto or onnx_ir.Model, not {type(model).__name__}"
+        )
+    if not source.proto.HasField("graph") or not source.proto.ir_version:
+        reason = "it is empty" if source.data == b"" else "it holds no graph or no ir_version"
+        raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}")
+    try:
+        validate.check(source.proto, source.name)
+        external_data.check(source, files=data)
+    except UnicodeDecodeError:
+        raise ModelFileError(f"{source.name}: is damaged: a name in it is not UTF-8 text") from None
+    return source
+
+
+def _base_of(model: ir.Model) -> Path | None:
+    """The folder that the external tensors of an onnx_ir model speak of, if it is one."""
+    graphs = (model.graph, *model.graph.subgraphs())
+    tensors = (v.const_value for g in graphs for v in g.initializers.values())
+    folders = {Path(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}
+    return folders.pop() if len(folders) == 1 else None
+
+
+def _read_file(path: Path) -> Source:
+    try:
+        file = path.open("rb")
+        with _content(file) as data:
+            found = (
+                embedded_data.lighten(data, file, path.name) if _can_stay(file, path.name) else None
+            )
+            if found is not None:
+                light, held = found
+                return Source(_parse(light, str(path), len(data)), path, weights=held)
+            whole = bytes(data)
+        file.close()
+    except ValueError as error:  # a path that no system call takes
+        raise ModelFileError(f"{str(path)!r}: cannot be read: {error}") from None
+    except OSError as error:
+        if os.path.isdir(path):  # noqa: PTH112  systems say it in several ways; this one never raises
+            raise ModelFileError(f"{path}: is a folder, not a model file") from None
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return Source(_parse(whole, str(path)), path, whole)
+
+
+@contextmanager
+def _content(file: BinaryIO) -> Iterator[memoryview]:
+    """What is in a file: mapped where that is possible, which a pipe or an empty file is not."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
+            yield view
+    else:
+        yield memoryview(file.read())
+
+
+def _can_stay(file: BinaryIO, name: str) -> bool:
+    """Whether weights can be left in a file: it can be read again, its name written in a model."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except UnicodeDecodeError:  # of protobuf's implementation in Python
+        raise ModelFileError(f"{name}: is damaged: a name in it is not UTF-8 text") from None
+    except (DecodeError, RuntimeError) as error:
+        if git_lfs.is_pointer(data):
+            raise ModelFileError(f"{name}: {git_lfs.REASON}") from None
+        if _NO_MEMORY in str(error):
+            raise MemoryError from None
+        detail = str(error).strip()
+        raise ModelFileError(
+            f"{name}: is not an ONNX model, or was cut off: protobuf cannot parse its "
+            f"{len(data) if size is None else size} bytes "
+            f"({detail.removesuffix('.') or 'no detail'})"
+        ) from None
+    return proto
+
+
+def resolved(source: Source) -> Source:
+    """The same model with links in the way to its external data followed.
+
+    Model hubs keep files as links to blobs in another folder. onnxruntime follows them for a model
+    that it opens by path, but not for one that it is given as bytes.
+    """
+    folder = source.folder
+    if folder is None:
+        return source
+    given = external_data.locations(source)
+    if source.weights is not None:
+        given.append(source.weights.location)
+    real = {location: (folder / location).resolve() for location in given}
+    if all(path.is_relative_to(folder.resolve()) for path in real.values()):
+        return source
+    try:
+        root = Path(os.path.commonpath([path.parent for path in real.values()]))
+        names = {name: path.relative_to(root).as_posix() for name, path in real.items()}
+        return Source(external_data.renamed(source.proto, names), base=root)
+    except ValueError:  # on several drives, or in a folder whose name is not text
+        return source
+
+
+def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:
+    """The bytes of a model.
+
+    Raises:
+        ModelFileError: it exceeds protobuf's 2 GiB.
+    """
+    try:
+        return bytes(proto.SerializeToString())
+    except (ValueError, RuntimeError, DecodeError) as error:
+        raise too_large(name, str(error)) from None
+
+
+def too_large(name: str, detail: str) -> ModelFileError:
+    """What is said of a model of 2 GiB or more."""
+    return ModelFileError(
+        f"{name}: the model exceeds the 2 GiB that one protobuf file can hold; "
+        f"move its weights to external data first ({detail})"
+    )

@@ -1,0 +1,201 @@
+"""What arithmetic makes of small tensors of expressions, element by element.
+
+    [h, w] / 2 * 2 - [h, w]      is      [2*Div(h, 2) - h, 2*Div(w, 2) - w]
+
+int32 and int64 follow the rules of whole numbers. Floating point follows no rule at all: each
+operation is an atom of its operands, so that the same detour (Cast, Div, Ceil, Cast) from the same
+number is the same number, and nothing else is concluded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnx_spatial.model.symbolic import polynomial
+from onnx_spatial.model.symbolic.polynomial import Computed, Expression
+from onnx_spatial.model.symbolic.symbolic_tensor import (
+    INTEGERS,
+    MAX_ENTRIES,
+    Attributes,
+    Entries,
+    literal,
+    table,
+)
+
+#: Types that sizes are computed in, with their bits.
+_RING: dict[int, int] = {TensorProto.INT32: 32, TensorProto.INT64: 64}
+#: Floating point types whose arithmetic gives the same for the same operands wherever it stands.
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+
+_COMPARING = frozenset("And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split())
+#: Operators of the default domain that are followed.
+OPERATORS = _COMPARING | frozenset(
+    "Abs Add Cast CastLike Ceil Div Floor Max Min Mod Mul Neg Round Sign Sub Sum Where".split()
+)
+
+_Row = Sequence[Expression]
+
+
+def compute(
+    operator: str, attributes: Attributes, inputs: Sequence[Entries | None]
+) -> Entries | None:
+    """The output of one of `OPERATORS`; None where the node is not understood.
+
+    Args:
+        operator: its type.
+        attributes: its attributes.
+        inputs: its inputs; None for those that are left out.
+
+    Raises:
+        Exception: of any type, where the node breaks its operator's rules.
+    """
+    known = [i for i in inputs if i is not None]
+    # Before opset 7 `axis` said how operands line up, which nobody computes sizes with.
+    if not known or len(known) < len(inputs) or {"axis", "broadcast"} & attributes.keys():
+        return None
+    types = [i.element_type for i in known]
+    if operator == "CastLike":
+        operator, attributes = "Cast", {**attributes, "to": types[1]}
+        known = known[:1]
+    shape = np.broadcast_shapes(*(i.table.shape for i in known))
+    if math.prod(shape) > MAX_ENTRIES:
+        return None
+    rows = list(zip(*(np.broadcast_to(i.table, shape).flat for i in known), strict=True))
+    if operator == "Cast":
+        to = attributes["to"]
+        if not isinstance(to, int):  # a name, in opset 1
+            return None
+        return Entries(to, table([_cast(e, types[0], to, attributes) for (e,) in rows], shape))
+    if operator == "Where":
+        return Entries(types[1], table([_where(*row) for row in rows], shape))
+    if len(set(types)) > 1:
+        return None
+    results = [_apply(operator, attributes, types[0], row) for row in rows]
+    if any(r is None for r in results):
+        return None
+    of = TensorProto.BOOL if operator in _COMPARING else types[0]
+    return Entries(of, table([r for r in results if r is not None], shape))
+
+
+def _apply(
+    operator: str, attributes: Attributes, element_type: int, row: _Row
+) -> Expression | None:
+    if element_type in _RING:
+        if operator in _WHOLE:
+            return _wrap(_WHOLE[operator](attributes, row), element_type)
+        if operator in _COMPARED:
+            difference = (row[0] - row[1]).constant
+            if difference is not None:
+                return Expression.of(_COMPARED[operator](difference))
+    elif element_type not in _FLOATS and element_type != TensorProto.BOOL:
+        return None
+    details = (element_type, *sorted(attributes.items()))
+    return polynomial.computed(operator, row, details)
+
+
+def _sum(_: Attributes, row: _Row) -> Expression:
+    return sum(row, Expression.of(0))
+
+
+#: (attributes, operands) -> result, by operator, in whole numbers.
+_WHOLE: dict[str, Callable[[Attributes, _Row], Expression]] = {
+    "Add": _sum,
+    "Sum": _sum,
+    "Sub": lambda _, row: row[0] - row[1],
+    "Mul": lambda _, row: row[0] * row[1],
+    "Neg": lambda _, row: -row[0],
+    "Div": lambda _, row: polynomial.quotient(row[0], row[1]),
+    "Mod": lambda attributes, row: polynomial.remainder(
+        row[0], row[1], truncated=bool(attributes.get("fmod", 0))
+    ),
+    "Abs": lambda _, row: polynomial.absolute(row[0]),
+    "Max": lambda _, row: polynomial.maximum(row),
+    "Min": lambda _, row: polynomial.minimum(row),
+}
+
+#: Difference of two whole numbers -> how they compare.
+_COMPARED: dict[str, Callable[[int], bool]] = {
+    "Equal": lambda d: d == 0,
+    "Greater": lambda d: d > 0,
+    "GreaterOrEqual": lambda d: d >= 0,
+    "Less": lambda d: d < 0,
+    "LessOrEqual": lambda d: d <= 0,
+}
+
+
+def _wrap(result: Expression, element_type: int) -> Expression:
+    """`result` in a type of 32 or 64 bits.
+
+    Sizes never leave it. Factors that do stand for numbers that may, which become atoms.
+    """
+    bits = _RING[element_type]
+    half = 1 << (bits - 1)
+    if all(-half <= factor < half for factor in result.terms.values()):
+        return result
+    if result.constant is not None:
+        return Expression.of((result.constant + half) % (2 * half) - half)
+    return polynomial.computed("Wrap", (result,), (bits,))
+
+
+#: In the key of a cast: the type that the number came in is nothing, it is the number itself.
+_FROM_WHOLE = "whole"
+
+
+def _cast(value: Expression, source: int, to: int, attributes: Attributes) -> Expression:
+    if source == to:
+        return value
+    constant, more = value.constant, sorted(attributes.items())
+    if source in INTEGERS or source == TensorProto.BOOL:
+        if _holds(source, to):
+            return value
+        if source == TensorProto.INT64 and to == TensorProto.INT32:
+            return _wrap(value, to)
+        if constant is not None and to == TensorProto.BOOL:
+            return Expression.of(constant != 0)
+        if constant is not None and to in _FLOATS and abs(constant) < 1 << 24:
+            return literal(to, onnx.helper.tensor_dtype_to_np_dtype(to).type(constant))
+        return polynomial.computed("Cast", (value,), (_FROM_WHOLE, to, *more))
+    if source in _FLOATS and to in _RING and (number := _whole_number(value, source)) is not None:
+        return _wrap(number, to)
+    return polynomial.computed("Cast", (value,), (source, to, *more))
+
+
+def _whole_number(value: Expression, source: int) -> Expression | None:
+    """The number that `value`, of floating point type `source`, was cast from without loss.
+
+    A double holds each int32, and each int64 that is a size (below 2^53). A float holds whole
+    numbers below 2^24. That is more than any one dim is long in practice, and what a cast to float
+    is for, but products of dims may be larger: those are not given back.
+    """
+    atom = value.lone_atom
+    if atom is None or not isinstance(atom.key, Computed) or atom.key.operator != "Cast":
+        return None
+    if atom.key.details[:2] != (_FROM_WHOLE, source):
+        return None
+    (number,) = atom.key.operands
+    linear = all(len(product) <= 1 for product in number.terms)
+    return number if linear or source == TensorProto.DOUBLE else None
+
+
+def _holds(source: int, to: int) -> bool:
+    """Whether an integer type `to` holds all numbers of `source`, which may be bool."""
+    if to not in INTEGERS:
+        return False
+    if source == TensorProto.BOOL:
+        return True
+    narrow, wide = (
+        np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+        for element_type in (source, to)
+    )
+    return bool(wide.min <= narrow.min and narrow.max <= wide.max)
+
+
+def _where(condition: Expression, then: Expression, other: Expression) -> Expression:
+    if condition.constant is not None:
+        return then if condition.constant else other
+    return then if then == other else polynomial.computed("Where", (condition, then, other))

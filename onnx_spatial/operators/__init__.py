@@ -1,0 +1,22 @@
+"""What the operators mean: one frozen dataclass each, with validation, output shape and a numpy kernel.
+
+This package is the single definition of meaning: conversion is proven against it, the reference
+evaluator and the custom operators run it. It knows numpy and nothing of ONNX files. All operators
+are pure data movement: every bit of every element survives, NaN payloads and -0.0 included.
+"""
+
+from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
+from onnx_spatial.operators.shapes import Dim
+
+Operator = SpaceToBatch | BatchToSpace | ExtractPatches
+
+__all__ = [
+    "AutoPad",
+    "BatchToSpace",
+    "Dim",
+    "ExtractPatches",
+    "Layout",
+    "Operator",
+    "SpaceToBatch",
+]

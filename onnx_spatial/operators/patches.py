@@ -1,0 +1,214 @@
+"""ExtractPatches: the sliding windows of an image or volume, laid out along the channel axis.
+
+Kernel k, stride s and rate r per spatial axis; a window spans eff = (k-1)*r + 1 elements:
+
+    valid           out = (in - eff + s) / s, truncated like C
+    same_upper      out = ceil(in/s), total = max(0, (out-1)*s + eff - in), begin = total // 2
+    same_lower      the same with begin = (total + 1) // 2
+    same_unclamped  total may be negative, begin = trunc(total / 2): sampling starts inside
+
+Output channel = (patch position, row-major) * C + c: patch position major, input channel minor, in
+both layouts (torch.nn.Unfold is the other way round). Elements outside the image are 0.
+`same_unclamped` is what TensorFlow's ExtractVolumePatches does with stride > kernel; its
+ExtractImagePatches clamps. Checked against TensorFlow 2.21 and OpenVINO 2026.4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.shapes import (
+    INT32_MAX,
+    Dim,
+    check_element_count,
+    integers,
+    show,
+)
+from onnx_spatial.operators.strided_copies import Allocate, Move, carry_out, gaps, moves_of
+
+AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
+Layout = Literal["channels_last", "channels_first"]
+
+
+@dataclass(frozen=True)
+class ExtractPatches:
+    """Collect the window around every output position into the channel axis.
+
+    Attributes:
+        kernel: window size per spatial axis, in samples; each >= 1.
+        strides: distance of neighbouring windows, in elements; each >= 1.
+        rates: distance of neighbouring samples inside a window, in elements; each >= 1.
+        auto_pad: "valid", "same_upper", "same_lower" or "same_unclamped", see the module.
+        layout: "channels_last" [N, spatial.., C] or "channels_first" [N, C, spatial..].
+        clamp_negative: a "valid" window larger than the image gives an empty output (OpenVINO)
+            where it is an error otherwise (TensorFlow).
+
+    Raises:
+        OperatorError: a value breaks one of these rules.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    rates: tuple[int, ...]
+    auto_pad: AutoPad
+    layout: Layout = "channels_last"
+    clamp_negative: bool = False
+
+    name = "ExtractPatches"
+
+    def __post_init__(self) -> None:
+        for field in ("kernel", "strides", "rates"):
+            values = integers(f"{self.name}: {field}", getattr(self, field))
+            if len(values) != len(self.kernel):
+                raise OperatorError(
+                    f"{self.name}: {field} has {len(values)} entries, kernel {len(self.kernel)}"
+                )
+            for axis, value in enumerate(values):
+                if value < 1:
+                    raise OperatorError(
+                        f"{self.name}: {field}[{axis}] is {value}; it must be at least 1"
+                    )
+                if value > INT32_MAX:  # as in TensorFlow; sums of them then fit into int64
+                    raise OperatorError(
+                        f"{self.name}: {field}[{axis}] is {value}; it must fit into 32 bits"
+                    )
+            object.__setattr__(self, field, values)
+        if self.auto_pad not in get_args(AutoPad):
+            raise OperatorError(f"{self.name}: unknown padding {self.auto_pad!r}")
+        if self.layout not in get_args(Layout):
+            raise OperatorError(f"{self.name}: unknown layout {self.layout!r}")
+
+    @property
+    def rank(self) -> int:
+        """Rank of the input: batch, spatial axes, channels."""
+        return len(self.kernel) + 2
+
+    @property
+    def spatial_axes(self) -> range:
+        """Positions of the spatial axes in the input (and output) shape."""
+        first = 1 if self.layout == "channels_last" else 2
+        return range(first, first + len(self.kernel))
+
+    @property
+    def channel_axis(self) -> int:
+        """Position of the channel axis in the input (and output) shape."""
+        return self.rank - 1 if self.layout == "channels_last" else 1
+
+    def extent(self, axis: int) -> int:
+        """Elements that one window spans on spatial axis number `axis`: (k-1)*r + 1."""
+        return (self.kernel[axis] - 1) * self.rates[axis] + 1
+
+    def output_size(self, axis: int, size: int) -> int:
+        """Number of windows on spatial axis number `axis` of `size` elements.
+
+        Raises:
+            OperatorError: it would be negative and `clamp_negative` is not set.
+        """
+        stride = self.strides[axis]
+        if self.auto_pad != "valid":
+            return -(-size // stride)
+        span = size - self.extent(axis) + stride
+        count = span // stride if span >= 0 else -(-span // stride)
+        if count < 0 and not self.clamp_negative:
+            raise OperatorError(
+                f"{self.name}: spatial axis {axis}: a window of {self.extent(axis)} elements on "
+                f"size {size} gives the negative output size {count}"
+            )
+        return max(0, count)
+
+    def padding(self, axis: int, size: int) -> tuple[int, int]:
+        """(begin, end) zeros around spatial axis number `axis`; negative: sampling starts inside."""
+        if self.auto_pad == "valid":
+            return 0, 0
+        total = (self.output_size(axis, size) - 1) * self.strides[axis] + self.extent(axis) - size
+        if self.auto_pad == "same_unclamped":
+            begin = int(total / 2) if abs(total) < 2**52 else total // 2
+        else:
+            total = max(0, total)
+            begin = (total + 1) // 2 if self.auto_pad == "same_lower" else total // 2
+        return begin, total - begin
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """[N, spatial.., C] -> [N, windows.., prod(kernel)*C]; unknown dims stay unknown.
+
+        Raises:
+            OperatorError: the rank does not fit, or a known size gives a negative output size.
+        """
+        if len(shape) != self.rank:
+            raise OperatorError(
+                f"{self.name}: the input must have rank {self.rank}, not {show(shape)}"
+            )
+        out = list(shape)
+        for number, axis in enumerate(self.spatial_axes):
+            dim = shape[axis]
+            if isinstance(dim, int):
+                out[axis] = self.output_size(number, dim)
+            elif self.strides[number] != 1 or (
+                self.auto_pad == "valid" and self.extent(number) > 1
+            ):
+                out[axis] = None
+        channels, positions = shape[self.channel_axis], math.prod(self.kernel)
+        if positions > 1:
+            out[self.channel_axis] = channels * positions if isinstance(channels, int) else None
+        check_element_count(self.name, out)
+        return tuple(out)
+
+    def __call__(
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
+    ) -> npt.NDArray[np.generic]:
+        """Run on an array of any element type; every element is written once.
+
+        Args:
+            x: [N, spatial.., C] or [N, C, spatial..], as `layout` says.
+            pad_value: what stands outside the image; the default is 0, False or "".
+            empty: makes the result.
+        """
+        shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
+        windows = [shape[a] for a in self.spatial_axes]
+        out = empty(shape, x.dtype)
+        if out.size == 0:
+            return out
+        if self.layout == "channels_last":
+            split = out.reshape(x.shape[0], *windows, *self.kernel, x.shape[-1])
+            split = np.moveaxis(split, range(1 + len(windows), split.ndim - 1), range(len(windows)))
+        else:
+            split = out.reshape(x.shape[0], *self.kernel, x.shape[1], *windows)
+            split = np.moveaxis(split, range(1, 1 + len(windows)), range(len(windows)))
+        carry_out(moves_of(self, x.shape), x, split, pad_value)
+        return out
+
+    def count(self) -> int:
+        """One move for each position inside a window."""
+        return math.prod(self.kernel)
+
+    def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
+        """To [kernel.., output with C channels] from an input of that shape."""
+        sizes = [shape[a] for a in self.spatial_axes]
+        windows = [self.output_size(axis, size) for axis, size in enumerate(sizes)]
+        pads = [self.padding(axis, size)[0] for axis, size in enumerate(sizes)]
+        first_axis = self.spatial_axes.start
+        lead = (slice(None),) * first_axis
+        for position in itertools.product(*map(range, self.kernel)):
+            cells, elements = [], []
+            for at, s, r, begin, size, count in zip(
+                position, self.strides, self.rates, pads, sizes, windows, strict=True
+            ):
+                shift = at * r - begin  # window o reads element o*s + shift
+                first = min(max(0, -(shift // s)), count)
+                last = max(first, min(count, -((shift - size) // s)))
+                cells.append(slice(first, last))
+                start = max(0, first * s + shift)
+                elements.append(slice(start, start + (last - first) * s, s))
+            around = gaps(first_axis, cells, windows)
+            yield Move(position, (*lead, *cells), (*lead, *elements), around)

@@ -1,0 +1,161 @@
+"""How files spell the operators: one module per origin and the registry that picks the spelling.
+
+`recognise` says whether a node is one of ours by name; `read` turns it into a `Call` or raises an
+`OperatorError` with the rule that it breaks. A new spelling is one function in the module of its
+origin and one line in `_reader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings import openvino, python_ops, tensorflow
+from onnx_spatial.operators.spellings.call import (
+    BlockCall,
+    Call,
+    Conflict,
+    InputFacts,
+    NodeFacts,
+    PatchCall,
+    Vector,
+)
+
+OP_TYPES = frozenset(
+    {
+        "SpaceToBatch",
+        "BatchToSpace",
+        "SpaceToBatchND",
+        "BatchToSpaceND",
+        "ExtractImagePatches",
+        "ExtractVolumePatches",
+    }
+)
+#: What tf2onnx renames nodes to whose block_shape is not constant; only with three inputs.
+LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
+
+#: Domains in which converters and exporters are known to leave these operators.
+DOMAINS = frozenset(
+    {
+        "",
+        "ai.onnx",
+        "ai.onnx.contrib",
+        "ai.onnx.converters.tensorflow",
+        "com.microsoft",
+        "onnx_spatial",
+        "org.openvinotoolkit",
+        python_ops.DOMAIN,
+    }
+)
+
+#: Entries of a block shape; more dims than any tensor that a runtime or numpy holds.
+MAX_BLOCKED = 1000
+
+_BEGINS_AND_ENDS = frozenset({"pads_begin", "pads_end", "crops_begin", "crops_end"})
+#: Attributes that belong to different spellings.
+_EXCLUSIVE = (
+    ("block_size", frozenset({"block_shape", *_BEGINS_AND_ENDS})),
+    ("paddings", frozenset({"crops", *_BEGINS_AND_ENDS})),
+    ("crops", _BEGINS_AND_ENDS),
+    ("ksizes", frozenset({"sizes", "auto_pad"})),
+    ("padding", frozenset({"sizes", "auto_pad"})),
+)
+
+
+def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
+    """Whether a node bears the name of one of the operators, whatever its domain."""
+    if domain == python_ops.DOMAIN:
+        return op_type in python_ops.OP_TYPES
+    if op_type in OP_TYPES:
+        return True
+    return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3
+
+
+def read(node: NodeFacts) -> Call:
+    """The operator that a recognised node asks for, checked against what is known of its input.
+
+    Raises:
+        OperatorError: the node breaks a rule of its spelling or of the operator.
+    """
+    if not node.inputs or node.inputs[0] is None:
+        raise OperatorError("the data input is missing")
+    if node.domain != python_ops.DOMAIN:
+        _check_unambiguous(node)
+    call = _reader(node)(node)
+    if isinstance(call, BlockCall) and call.operator is None:
+        _check_known_parts(call)
+    shape = node.inputs[0].shape
+    if shape is not None:
+        if call.rank is not None and len(shape) != call.rank:
+            raise OperatorError(f"the input must have rank {call.rank}, not {show(shape)}")
+        call.output_shape(shape)
+    return call
+
+
+def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
+    if node.domain == python_ops.DOMAIN:
+        return python_ops.read
+    if node.op_type == "ExtractVolumePatches":
+        return tensorflow.patches
+    if node.op_type == "ExtractImagePatches":
+        return openvino.patches if _is_openvino_patches(node) else tensorflow.patches
+    if node.op_type in LEFTOVER_OP_TYPES or node.op_type.endswith("ND"):
+        return tensorflow.block_nd
+    if len(node.inputs) == 4 or {"pads_begin", "crops_begin"} & node.attributes.keys():
+        return openvino.block
+    # "SpaceToBatch" with the inputs of the ND form: exporters that dropped the suffix.
+    has_block_shape = "block_shape" in node.attributes or len(node.inputs) == 3
+    return tensorflow.block_nd if has_block_shape else tensorflow.block_4d
+
+
+def _check_unambiguous(node: NodeFacts) -> None:
+    """Refuse what says two things at once: nobody can know which of them is meant."""
+    attributes = node.attributes.keys()
+    for this, others in _EXCLUSIVE:
+        if this in attributes and (both := sorted(others & attributes)):
+            raise OperatorError(f"has both {this} and {both[0]}, which are two different spellings")
+    inputs = sum(1 for fact in node.inputs if fact is not None)
+    if "Patches" in node.op_type:
+        most = 1
+    elif {"pads_begin", "crops_begin", "pads_end", "crops_end"} & attributes:
+        most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)
+    elif "block_size" in attributes:
+        most = 2 - len({"paddings", "crops"} & attributes)
+    elif node.op_type in ("SpaceToBatch", "BatchToSpace") and len(node.inputs) == 4:
+        most = 4 - len({"block_shape"} & attributes)
+    else:
+        most = 3 - len({"block_shape", "paddings", "crops"} & attributes)
+    if inputs > most:
+        raise OperatorError(f"has {inputs} inputs where its spelling has {most} at most")
+
+
+def _is_openvino_patches(node: NodeFacts) -> bool:
+    return "ksizes" not in node.attributes and bool({"sizes", "auto_pad"} & node.attributes.keys())
+
+
+def _check_known_parts(call: BlockCall) -> None:
+    """Rules that hold whatever the run-time parameters turn out to be."""
+    if call.blocked > MAX_BLOCKED:  # declared of a parameter that is computed at run time
+        raise OperatorError(f"block_shape has {call.blocked} entries; no tensor has so many dims")
+    neutral = (0,) * call.blocked
+    call.kind(
+        call.block.values or (1,) * call.blocked,
+        tuple(zip(call.begins.values or neutral, call.ends.values or neutral, strict=True)),
+    )
+
+
+__all__ = [
+    "DOMAINS",
+    "LEFTOVER_OP_TYPES",
+    "OP_TYPES",
+    "BlockCall",
+    "Call",
+    "Conflict",
+    "InputFacts",
+    "NodeFacts",
+    "PatchCall",
+    "Vector",
+    "read",
+    "recognise",
+]

@@ -1,0 +1,93 @@
+"""TensorFlow's spellings, as tf2onnx, tflite2onnx and their users' exports write them.
+
+SpaceToBatch    x[N,H,W,C], paddings[2,2]        block_size          = ND with [b, b]
+BatchToSpace    x[N,H,W,C], crops[2,2]           block_size
+SpaceToBatchND  x, block_shape[M], paddings[M,2]
+BatchToSpaceND  x, block_shape[M], crops[M,2]
+SpaceToDepth / DepthToSpace with three inputs in the default domain: what tf2onnx leaves of
+    SpaceToBatchND / BatchToSpaceND when block_shape is not constant
+ExtractImagePatches   x[N,H,W,C]    ksizes strides rates padding
+ExtractVolumePatches  x[N,D,H,W,C]  ksizes strides padding
+"""
+
+from __future__ import annotations
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators.spellings.call import (
+    BlockCall,
+    NodeFacts,
+    PatchCall,
+    Vector,
+    quoted,
+)
+from onnx_spatial.operators.spellings.parameters import (
+    TF_TYPES,
+    length_of_pairs,
+    pairs,
+    vector,
+)
+
+_KINDS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
+    "SpaceToBatch": (SpaceToBatch, "paddings"),
+    "BatchToSpace": (BatchToSpace, "crops"),
+}
+_LEFTOVERS = {"SpaceToDepth": "SpaceToBatch", "DepthToSpace": "BatchToSpace"}
+
+
+def block_4d(node: NodeFacts) -> BlockCall:
+    """SpaceToBatch / BatchToSpace with `block_size` and one table of paddings or crops."""
+    kind, table = _KINDS[node.op_type]
+    block_size = node.integer("block_size")
+    if block_size < 2:
+        raise OperatorError(f"{node.op_type}: block_size is {block_size}; it must be at least 2")
+    begins, ends = pairs(node, table, 1, TF_TYPES, 2)
+    return BlockCall(kind, Vector(2, (block_size,) * 2), begins, ends, "tensorflow-4d", rank=4)
+
+
+def block_nd(node: NodeFacts) -> BlockCall:
+    """SpaceToBatchND / BatchToSpaceND: block_shape and a table, as inputs or attributes."""
+    leftover = _LEFTOVERS.get(node.op_type)
+    kind, table = _KINDS[leftover or node.op_type.removesuffix("ND")]
+    # An attribute takes no input slot: with block_shape an attribute the table is input 1.
+    at = 1 if "block_shape" in node.attributes else 2
+    block = vector(node, "block_shape", 3 if at == 1 else 1, TF_TYPES, length_of_pairs(node, at))
+    begins, ends = pairs(node, table, at, TF_TYPES, block.length)
+    dialect = "tensorflow-leftover" if leftover else "tensorflow-nd"
+    return BlockCall(kind, block, begins, ends, dialect)
+
+
+def patches(node: NodeFacts) -> PatchCall:
+    """ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
+    volume = node.op_type == "ExtractVolumePatches"
+    rank = 5 if volume else 4
+    kernel = _spatial(node, "ksizes", rank)
+    strides = _spatial(node, "strides", rank)
+    if volume and "rates" not in node.attributes:
+        rates = (1,) * len(kernel)
+    else:
+        rates = _spatial(node, "rates", rank)
+    if volume and set(rates) != {1}:
+        raise OperatorError("ExtractVolumePatches has no rates; they must be 1")
+    layout = node.attributes.get("data_format", "NDHWC" if volume else "NHWC")
+    if layout not in ("NHWC", "NDHWC"):
+        raise OperatorError(f"attribute data_format {quoted(layout)} is not a channels-last layout")
+    padding = node.string("padding")
+    same: AutoPad = "same_unclamped" if volume else "same_upper"
+    known: dict[str, AutoPad] = {"SAME": same, "VALID": "valid"}
+    if padding not in known:
+        raise OperatorError(f"attribute padding must be SAME or VALID, not {quoted(padding)}")
+    operator = ExtractPatches(kernel, strides, rates, known[padding], "channels_last")
+    return PatchCall(operator, "tensorflow")
+
+
+def _spatial(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:
+    values = node.integers(name, rank)
+    if values[0] != 1 or values[-1] != 1:
+        raise OperatorError(
+            f"attribute {name} is {list(values)}; its first and last entry (batch, channel) must be 1"
+        )
+    for axis, value in enumerate(values):
+        if value < 1:
+            raise OperatorError(f"attribute {name}[{axis}] is {value}; it must be at least 1")
+    return values[1:-1]

@@ -1,0 +1,1 @@
+"""Check one model: read, convert in each mode, replay and record data."""

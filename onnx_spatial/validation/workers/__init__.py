@@ -1,0 +1,1 @@
+"""Run every model in a process of its own, with limits of time and memory."""

@@ -1,0 +1,122 @@
+"""Where the work list runs: threads here, each with a lane; or an engine for many machines.
+
+An executor is what `concurrent.futures` has: `submit(function, argument)` gives a future. The function
+is `run`, its argument and result are plain data, so that any engine can carry them elsewhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.validation.workers.job import Job
+from onnx_spatial.validation.workers.process_pool import Closed, Lane
+
+
+class Lanes:
+    """The lanes of this process; as many as are at work at the same time, each used again."""
+
+    def __init__(self) -> None:
+        self._all: list[Lane] = []
+        self._idle: list[Lane] = []
+        self._guard = threading.Lock()
+        self._closed = False
+
+    @contextmanager
+    def one(self) -> Iterator[Lane]:
+        """A lane for the block."""
+        with self._guard:
+            if self._closed:
+                raise Closed
+            if not self._idle:
+                self._idle.append(Lane())
+                self._all.append(self._idle[-1])
+            lane = self._idle.pop()
+        try:
+            yield lane
+        finally:
+            with self._guard:
+                if lane in self._all:  # else it was closed
+                    self._idle.append(lane)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """End all lanes and whatever runs in them; nobody gets another one within the block."""
+        with self._guard:
+            self._closed = True
+            lanes, self._all, self._idle = self._all, [], []
+        try:
+            for lane in lanes:
+                lane.hang_up()
+            for lane in lanes:
+                lane.close()
+            yield
+        except BaseException:  # as a second Ctrl-C, which waits for nothing
+            for lane in lanes:
+                lane.close(patience=0)
+            raise
+        finally:
+            self._closed = False
+
+
+LANES = Lanes()
+
+
+@atexit.register
+def _end() -> None:
+    with LANES.closed():
+        pass
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Look at one model in a process of its own; `Job.to_dict` in, `ModelResult.to_dict` out."""
+    with LANES.one() as lane:
+        return lane.look(Job.from_dict(job)).to_dict()
+
+
+@contextmanager
+def local(jobs: int) -> Iterator[Executor]:
+    """An executor on this machine that looks at `jobs` models at a time.
+
+    Leaving the block waits for what still runs; an exception, such as Ctrl-C, ends it. Lanes stay
+    for the next time.
+    """
+    executor = ThreadPoolExecutor(jobs, "onnx-spatial-validate")
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        with LANES.closed():
+            executor.shutdown(wait=True)
+        raise
+    executor.shutdown(wait=True)
+
+
+@contextmanager
+def dask(scheduler: str) -> Iterator[Executor]:
+    """An executor on the workers of a Dask cluster, which see the models under the same paths.
+
+    Raises:
+        UsageError: Dask is not installed, or there is no scheduler at that address.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("executor dask wants: pip install 'onnx-spatial[dask]'") from None
+    try:
+        client = Client(scheduler, timeout=30)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UsageError(f"there is no Dask scheduler at {scheduler!r}: {error}") from None
+    # Not pure: equal arguments are looked at again, as files may have changed in between.
+    executor = client.get_executor(pure=False)
+    try:
+        yield executor
+        executor.shutdown(wait=True)
+    finally:  # what is left then, as after Ctrl-C, is not waited for
+        executor.shutdown(wait=False)
+        client.close()

@@ -1,0 +1,1 @@
+"""Compare arrays: bit for bit where the original is exact, else within bounds of rounding."""

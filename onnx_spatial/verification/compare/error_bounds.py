@@ -1,0 +1,158 @@
+"""How large the numbers are that make up each element of a result, and so what rounding may do to it.
+
+    y = sum of w * x + b      magnitude(y) = sum of |w| * magnitude(x) + |b|
+
+An element may be the small rest of large numbers, or small in a result that is large elsewhere. An
+error is judged by the magnitude of its own element: a wrong channel of small weights shows beside large
+ones, and a rest is not asked to be better than the numbers that it is the rest of.
+
+A model of the magnitudes is written as a model: the same nodes, with what is constant made positive, and
+activations that shrink their input left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnx_spatial.model import traversal
+from onnx_spatial.verification.compare import to_float64
+
+#: Operators that sum or move their inputs; the numbers of those inputs that are real numbers.
+_KEPT: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (0, 1, 2)),
+    **dict.fromkeys(("Add", "Div", "Mul", "MatMul"), (0, 1)),
+    **{"Pad": (0, 2), "Where": (1, 2)},
+    **dict.fromkeys(
+        "AveragePool Cast DepthToSpace Dropout Expand Flatten Gather GlobalAveragePool "
+        "GlobalMaxPool Identity MaxPool ReduceMax ReduceMean ReduceSum Reshape Slice "
+        "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split(),
+        (0,),
+    ),
+}
+#: Operators whose result is no larger than their input, nor are their errors by much.
+_SHRINKING = frozenset(
+    "Abs Clip Elu Erf HardSwish LeakyRelu Mish Neg Relu Selu Softsign Tanh ThresholdedRelu".split()
+)
+#: The same for 1 more than their input.
+_SHRINKING_TO_ONE = frozenset({"HardSigmoid", "Sigmoid", "Softplus"})
+
+_PREFIX = "magnitude of "
+
+
+def magnitudes(
+    model: onnx.ModelProto, sites: Collection[int]
+) -> tuple[onnx.ModelProto, list[int]] | None:
+    """A model of the magnitudes of a model, and its sites; None if it has operators without a rule.
+
+    It takes the absolute values of what the model takes.
+
+    Args:
+        model: in double precision, without local functions.
+        sites: its spatial operators, by position in `traversal.nodes`.
+    """
+    data = to_float64.reached(model.graph, to_float64.reals(model))
+    nodes = [n for _, _, n in traversal.nodes(model)]
+    ours = {id(nodes[i]) for i in sites}
+    writer = _Writer(data)
+    made: list[onnx.NodeProto] = []
+    kept: set[int] = set()
+    for node in traversal.in_order(model.graph):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        if data.isdisjoint(traversal.reads(node)) or node.op_type in to_float64.SIZES:
+            made.append(copy)
+        elif id(node) in ours:
+            if not data.isdisjoint(node.input[1:]):
+                return None
+            kept.add(id(copy))
+            made.append(copy)
+        else:
+            written = writer.of(copy)
+            if written is None:
+                return None
+            made += written
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    result.graph.node.extend(made)
+    one = onnx.numpy_helper.from_array(np.ones((), np.float64), writer.one)
+    result.graph.initializer.append(one)
+    # Initializers that may be fed are data: what they hold is made positive like what is fed.
+    fed = {v.name for v in model.graph.input}
+    for tensor in result.graph.initializer:
+        if tensor.name in fed and tensor.data_type == to_float64.DOUBLE:
+            positive = np.abs(onnx.numpy_helper.to_array(tensor))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(positive, tensor.name))
+    targets = list(result.graph.node)
+    wanted = {id(t) for copy, t in zip(made, targets, strict=True) if id(copy) in kept}
+    return result, [i for i, (_, _, n) in enumerate(traversal.nodes(result)) if id(n) in wanted]
+
+
+class _Writer:
+    """Writes the magnitude of what a node computes."""
+
+    def __init__(self, data: set[str]) -> None:
+        self._data = data
+        self.one = _PREFIX + "one"
+        self._positive: set[str] = set()
+
+    def of(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """Nodes instead of one that reads data; None if there is no rule for it."""
+        if node.domain not in ("", "ai.onnx") or any(traversal.subgraphs(node)):
+            return None
+        x = node.input[0]
+        if node.op_type in _SHRINKING:
+            return [helper.make_node("Identity", [x], node.output)] if x in self._data else None
+        if node.op_type in _SHRINKING_TO_ONE:
+            return [helper.make_node("Add", [x, self.one], node.output)]
+        if node.op_type == "PRelu":
+            return self._parametric(node)
+        if node.op_type == "Div" and node.input[1] in self._data:
+            return None
+        if node.op_type == "BatchNormalization":
+            return self._normalised(node)
+        node.op_type = {"Sub": "Add", "Min": "Max"}.get(node.op_type, node.op_type)
+        if node.op_type in ("Concat", "Max", "Sum"):
+            return self._with_positive(node, range(len(node.input)))
+        if node.op_type not in _KEPT:
+            return None
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.FLOAT:  # alpha and beta of Gemm
+                attribute.f = abs(attribute.f)
+        return self._with_positive(node, _KEPT[node.op_type])
+
+    def _with_positive(
+        self, node: onnx.NodeProto, numbers: Collection[int]
+    ) -> list[onnx.NodeProto]:
+        """A node that takes the absolute values of its real inputs that are no data."""
+        before = []
+        for number in numbers:
+            name = node.input[number] if number < len(node.input) else ""
+            if name and name not in self._data:
+                node.input[number] = _PREFIX + name
+                if name not in self._positive:
+                    self._positive.add(name)
+                    before.append(helper.make_node("Abs", [name], [_PREFIX + name]))
+        return [*before, node]
+
+    def _parametric(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        x, slope = node.input
+        if x not in self._data or slope in self._data:
+            return None
+        name = _PREFIX + node.output[0]
+        factor = helper.make_node("Add", [slope, self.one], [name])
+        return [*self._with_positive(factor, (0,)), helper.make_node("Mul", [x, name], node.output)]
+
+    def _normalised(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        if len([n for n in node.output if n]) > 1 or not self._data.isdisjoint(node.input[1:]):
+            return None
+        nodes = self._with_positive(node, (1, 2, 3))
+        # scale * (x - mean): the mean is subtracted.
+        name = _PREFIX + node.output[0]
+        negative = helper.make_node("Neg", [node.input[3]], [name])
+        node.input[3] = name
+        return [*nodes[:-1], negative, node]

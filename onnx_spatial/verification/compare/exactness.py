@@ -1,0 +1,161 @@
+"""How exactly each output of a model can be expected: what its bits went through on their way.
+
+A forward pass over the graph marks every value that floating-point arithmetic, a step from reals to
+whole numbers behind such arithmetic, or a random operator has a part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.verification.arrays import BOOL, INTEGERS, STRING
+from onnx_spatial.verification.runtime.program import Program
+
+#: Operators whose result holds bits of their inputs, or whole numbers, whatever the types.
+MOVEMENT = frozenset(
+    "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Compress Concat "
+    "ConcatFromSequence Constant ConstantOfShape DepthToSpace Equal Expand EyeLike Flatten Gather "
+    "GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual NonZero "
+    "Not OneHot And Or Xor Pad Reshape ReverseSequence Scatter ScatterElements ScatterND "
+    "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape "
+    "Size Slice SpaceToDepth Split SplitToSequence Squeeze StringConcat StringNormalizer "
+    "StringSplit Tile Transpose Trilu Unsqueeze Where".split()
+)
+DISCRETE = frozenset(
+    "ArgMax ArgMin Cast CastLike Ceil DynamicQuantizeLinear Equal Floor Greater GreaterOrEqual "
+    "Hardmax Less LessOrEqual Mod NonMaxSuppression NonZero QuantizeLinear Round Sign TopK "
+    "Unique".split()
+)
+RANDOM = frozenset(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+)
+_SIZES = frozenset({"Shape", "Size"})
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What had a part in a value.
+
+    Attributes:
+        arithmetic: floating-point arithmetic.
+        discrete: behind that, a step from reals to whole numbers.
+        random: a random operator.
+    """
+
+    arithmetic: bool = False
+    discrete: bool = False
+    random: bool = False
+
+    def __or__(self, other: Exactness) -> Exactness:
+        return Exactness(
+            self.arithmetic or other.arithmetic,
+            self.discrete or other.discrete,
+            self.random or other.random,
+        )
+
+
+_NOTHING = Exactness()
+
+
+def of_outputs(program: Program) -> dict[str, Exactness]:
+    """What had a part in each output of the original."""
+    marks = _Marks(program, element_types(program))
+    known = marks.graph(program.flat.graph, {})
+    return {v.name: known.get(v.name, _NOTHING) for v in program.flat.graph.output}
+
+
+def element_types(program: Program) -> Mapping[str, int]:
+    """Element types by value name, as far as onnx can infer them with our operators as probes."""
+    model = skeleton(program.flat)
+    # All at once: the walk follows graphs in attributes, which probes lose.
+    pairs = list(zip(traversal.nodes(program.flat), traversal.nodes(model), strict=True))
+    for (_, _, node), (_, _, probe) in pairs:
+        if program.site_of(node) is not None:
+            probe.domain, probe.op_type = shape_inference.DOMAIN, shape_inference.PROBE
+            del probe.attribute[:]
+            probe.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, 0))
+
+    def same_type(_: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+        element_type = shape_inference.element_type(types[0]) if types else None
+        if element_type is None:
+            return None
+        return onnx.helper.make_tensor_type_proto(element_type, None)
+
+    found: dict[str, int] = {}
+    for _, graph in traversal.graphs(shape_inference.infer(model, same_type)):
+        if isinstance(graph, onnx.GraphProto):
+            found.update((t.name, t.data_type) for t in graph.initializer)
+            for info in (*graph.input, *graph.output, *graph.value_info):
+                element_type = shape_inference.element_type(info.type)
+                if element_type is not None:
+                    found[info.name] = element_type
+    return found
+
+
+_WHOLE = INTEGERS | {BOOL, STRING, onnx.TensorProto.INT4, onnx.TensorProto.UINT4}
+
+
+class _Marks:
+    def __init__(self, program: Program, types: Mapping[str, int]) -> None:
+        self._program = program
+        self._types = types
+
+    def graph(
+        self, graph: onnx.GraphProto, outer: Mapping[str, Exactness], fed: Exactness = _NOTHING
+    ) -> dict[str, Exactness]:
+        """Marks of all values in a graph; its inputs carry the marks `fed`."""
+        known = dict(outer)
+        known.update((v.name, fed) for v in graph.input)
+        for node in traversal.in_order(graph):
+            mark = self._node(node, known)
+            known.update((name, mark) for name in node.output if name)
+        return known
+
+    def _node(self, node: onnx.NodeProto, known: Mapping[str, Exactness]) -> Exactness:
+        mark = _NOTHING
+        for name in node.input:
+            mark |= known.get(name, _NOTHING)
+        mark |= self._bodies(node, known, mark)
+        if self._program.site_of(node) is not None:
+            return mark
+        standard = node.domain in _DEFAULT_DOMAINS
+        if standard and node.op_type in _SIZES and not (mark.discrete or mark.random):
+            return _NOTHING  # no shape depends on reals but behind a step to whole numbers
+        if standard and node.op_type in RANDOM:
+            return Exactness(True, mark.discrete, True)
+        moves = standard and (node.op_type in MOVEMENT or any(traversal.subgraphs(node)))
+        if not moves and not self._is_whole(node):
+            mark |= Exactness(arithmetic=True)
+        if mark.arithmetic and standard and node.op_type in DISCRETE:
+            real = node.op_type in ("Cast", "CastLike") and not self._is_whole_output(node)
+            mark |= Exactness(discrete=not real)
+        return mark
+
+    def _bodies(
+        self, node: onnx.NodeProto, known: Mapping[str, Exactness], fed: Exactness
+    ) -> Exactness:
+        mark = fed
+        for _, body in traversal.subgraphs(node):
+            while True:  # what one turn of a loop gives is what the next one gets
+                inside = self.graph(body, known, mark)
+                after = mark
+                for value in body.output:
+                    after |= inside.get(value.name, _NOTHING)
+                if after == mark:
+                    break
+                mark = after
+        return mark
+
+    def _is_whole(self, node: onnx.NodeProto) -> bool:
+        names: Iterator[str] = (n for n in (*node.input, *node.output) if n)
+        return all(self._types.get(name) in _WHOLE for name in names)
+
+    def _is_whole_output(self, node: onnx.NodeProto) -> bool:
+        return self._types.get(node.output[0]) in (*_WHOLE, None)

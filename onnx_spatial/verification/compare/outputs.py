@@ -1,0 +1,204 @@
+"""Compare one output of the converted model with the original's: bits, or a tolerance.
+
+Where nothing but data movement and integer arithmetic leads to an output, its bits must be the same.
+Behind floating-point arithmetic |a - b| <= rtol * max|original| must hold for every element, with
+NaN where the original has NaN and the same infinity where it has one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, is_float
+from onnx_spatial.verification.compare.error_metrics import (
+    NOT_NUMBERS,
+    Figures,
+    errors,
+    figures,
+)
+from onnx_spatial.verification.compare.exactness import Exactness
+
+#: Largest error allowed behind floating-point arithmetic, relative to the output's largest value.
+RTOL = {
+    "float64": 1e-11,
+    "complex128": 1e-11,
+    "float32": 1e-5,
+    "complex64": 1e-5,
+    "float16": 2e-3,
+    "bfloat16": 2e-2,
+}
+#: For the 8-bit floats, of two or three mantissa bits.
+_RTOL_SHORT = 0.13
+
+#: Behind a step from reals to whole numbers (QuantizeLinear, ArgMax, Cast, a comparison) the last
+#: bit of a real decides. Where other kernels have computed that real (in the optimised run, or in
+#: place of kernels that onnxruntime lacks), this share of the elements may differ ...
+DISCRETE_SHARE = 1e-3
+#: ... or, as one flipped step spreads to all that a net computes from it, the mean error of reals
+#: and 8-bit integers may be this share of the largest value: half a step in 256.
+DISCRETE_MEAN = 2e-3
+
+
+@dataclass(frozen=True)
+class OutputResult:
+    """How one output came out in one run.
+
+    Attributes:
+        name: of the output.
+        run: position of the run in `Verification.runs`.
+        optimised: with onnxruntime's optimisations, or without any.
+        dtype, shape: the original's.
+        elements: how many.
+        equal_bits: whether every bit is the same.
+        max_abs_error: largest difference; None for strings, bools and where shapes differ.
+        max_relative_error: the same relative to the largest value of the original.
+        mean_relative_error, p50_relative_error, p99_relative_error: the mean of the differences, and
+            what half or 99 % of the elements do not exceed, likewise.
+        max_steps: most representable numbers that lie between the two, None for whole numbers.
+        tolerance: largest relative error allowed; 0 where bits must be equal.
+        mismatches: elements outside the tolerance.
+        passed: the verdict; None if the output cannot be compared.
+        reason: why it failed or cannot be compared; a remark if it passed.
+        reference: "original", or "float64" where the original was computed in double precision too.
+        max_ulps, allowed_ulps: with that reference, the largest error and what is allowed, in units in
+            the last place of the sum of the magnitudes that make up an element; otherwise None.
+        accepted: why a difference beyond the tolerance is right, if it is.
+        own_relative_error: with that reference, the largest error of the original itself.
+    """
+
+    name: str
+    run: int
+    optimised: bool
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int = 0
+    equal_bits: bool = False
+    max_abs_error: float | None = None
+    max_relative_error: float | None = None
+    tolerance: float = 0.0
+    mismatches: int = 0
+    passed: bool | None = True
+    reason: str | None = None
+    mean_relative_error: float | None = None
+    p50_relative_error: float | None = None
+    p99_relative_error: float | None = None
+    max_steps: float | None = None
+    reference: Literal["original", "float64"] = "original"
+    max_ulps: float | None = None
+    allowed_ulps: float | None = None
+    own_relative_error: float | None = None
+    accepted: Literal["optimised original", "rounding"] | None = None
+
+    def with_figures(self, found: Figures) -> OutputResult:
+        """The same with the figures of all elements."""
+        return replace(
+            self,
+            max_abs_error=found.max_abs,
+            max_relative_error=found.max_relative,
+            mean_relative_error=found.mean_relative,
+            p50_relative_error=found.p50_relative,
+            p99_relative_error=found.p99_relative,
+            max_steps=found.max_steps,
+        )
+
+
+def compare(
+    name: str,
+    run: int,
+    optimised: bool,
+    expected: Any,
+    actual: Any,
+    exactness: Exactness,
+    *,
+    same_kernels: bool = True,
+) -> list[OutputResult]:
+    """Compare an output; a sequence of tensors is compared tensor by tensor.
+
+    Args:
+        name: of the output.
+        run: number of the run.
+        optimised: whether the converted model ran with optimisations.
+        expected, actual: the original's and the converted model's.
+        exactness: what led to the output.
+        same_kernels: whether onnxruntime ran all other nodes of the original.
+    """
+    what = (name, run, optimised)
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        return [
+            result
+            for number, (e, a) in enumerate(zip(expected, actual, strict=True))
+            for result in compare(
+                f"{name}[{number}]", run, optimised, e, a, exactness, same_kernels=same_kernels
+            )
+        ]
+    if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
+        flips = exactness.discrete and (optimised or not same_kernels)
+        return [_compare_arrays(what, expected, actual, exactness.arithmetic, flips)]
+    kind, other = type(expected).__name__, type(actual).__name__
+    if kind != other:
+        reason: str | None = f"it is a {other}, not a {kind}"
+    elif isinstance(expected, list):
+        reason = f"it has {len(actual)} tensors, not {len(expected)}"
+    else:
+        reason = None if expected == actual else f"the {kind}s differ"
+    same = reason is None
+    return [OutputResult(*what, kind, (), 1, same, passed=same, reason=reason)]
+
+
+def _compare_arrays(
+    run: tuple[str, int, bool], expected: Array, actual: Array, arithmetic: bool, flips: bool
+) -> OutputResult:
+    dtype, shape, size = dtype_name(expected), expected.shape, expected.size
+    what = (*run, dtype, shape, size)
+    if dtype_name(actual) != dtype or actual.shape != shape:
+        reason = f"its type is {dtype_name(actual)}, not {dtype}"
+        if dtype_name(actual) == dtype:
+            reason = f"its shape is {show(actual.shape)}, not {show(shape)}"
+        return OutputResult(*what, mismatches=size, passed=False, reason=reason)
+    differing = differing_bits(expected, actual)
+    real = is_float(expected.dtype) or expected.dtype.kind == "c"
+    tolerance = RTOL.get(dtype, _RTOL_SHORT) if real and arithmetic else 0.0
+    outcome = OutputResult(*what, not differing.any(), tolerance=tolerance)
+    numbers = expected.dtype.kind not in NOT_NUMBERS
+    if outcome.equal_bits:
+        nothing = Figures(max_steps=0.0 if is_float(expected.dtype) else None)
+        return outcome.with_figures(nothing) if numbers else outcome
+    count, mean = int(differing.sum()), math.inf
+    if numbers:
+        apart, largest = errors(expected, actual)
+        count = int((apart > tolerance * largest).sum()) if tolerance else count
+        found = figures(expected, actual, apart, largest)
+        outcome, mean = outcome.with_figures(found), found.mean_relative
+    outcome = replace(outcome, mismatches=count)
+    if not count:
+        return outcome
+    small = mean <= DISCRETE_MEAN and (real or expected.dtype.itemsize == 1)
+    reason = _reason(outcome)
+    if flips and (count <= DISCRETE_SHARE * size or small):
+        reason += "; accepted behind a step from reals to whole numbers"
+        return replace(outcome, reason=reason)
+    return replace(outcome, passed=False, reason=reason)
+
+
+def _reason(outcome: OutputResult) -> str:
+    error, apart = outcome.max_relative_error, outcome.max_abs_error
+    if error is None or apart is None:
+        amount = ""
+    elif math.isinf(apart):
+        amount = ", some by NaN or infinity"
+    elif not apart and outcome.max_steps is not None:
+        amount = ", by no more than the sign of a zero or the bits of a NaN"
+    elif not apart:
+        amount = ", in the last digits of large numbers"
+    elif math.isinf(error):
+        amount = f", by at most {apart:.2g} where all should be 0"
+    else:
+        amount = f", by at most {error:.2g} of the largest value"
+        if outcome.tolerance:
+            amount += f" where {outcome.tolerance:g} is allowed"
+    return f"{outcome.mismatches} of {outcome.elements} elements differ{amount}"

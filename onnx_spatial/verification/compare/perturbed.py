@@ -1,0 +1,181 @@
+"""Make a model compute with reals that are off at random by a few units in the last place.
+
+    a = Conv(x, w)      m = x * (1 + r), e = Conv(m, w), a = e * (1 + r)
+
+Zeros and infinities stay what they are, and what only moves, compares or counts stays exact: sizes too,
+which follow from shapes and not from data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.verification.compare import exactness, to_float64
+from onnx_spatial.verification.runtime.program import Program
+
+#: A computed real, and what goes into a sum of products, is off by up to so many units in the last
+#: place; the latter by that times (1 + 0.02 sqrt(products)) as sums of many round more.
+UNITS, PER_ROOT = 4.0, 0.02
+#: What enters QuantizeLinear is off by up to this share of a step where integer kernels may take the
+#: place of real ones.
+STEP = 0.25
+
+#: Operators that give an input's number, or a whole one, without rounding.
+_EXACT = (
+    exactness.MOVEMENT
+    | exactness.DISCRETE
+    | frozenset(
+        "Abs Clip DequantizeLinear Dropout GlobalMaxPool Max MaxPool MaxRoiPool MaxUnpool Min Neg "
+        "Optional OptionalGetElement ReduceMax ReduceMin Relu ThresholdedRelu".split()
+    )
+)
+#: Operators that sum products of their first two inputs.
+_PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
+_REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+def perturbed(
+    program: Program, types: Mapping[str, int], *, quantised: bool = False
+) -> tuple[onnx.ModelProto, list[int]]:
+    """A model whose computed reals are off at random, with the positions of its sites.
+
+    Args:
+        program: the model.
+        types: element types of its values by name.
+        quantised: whether to move what enters QuantizeLinear by shares of a step.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(program.flat)
+    nodes = [node for _, _, node in traversal.nodes(model)]
+    for index in program.positions():
+        if not any(a.name == shape_inference.NUMBER for a in nodes[index].attribute):
+            nodes[index].attribute.append(helper.make_attribute(shape_inference.NUMBER, index))
+    _Writer(model, types, quantised).graph(model.graph, set())
+    sites = []
+    for index, (_, _, node) in enumerate(traversal.nodes(model)):
+        for number in reversed(range(len(node.attribute))):
+            if node.attribute[number].name == shape_inference.NUMBER:
+                del node.attribute[number]
+                sites.append(index)
+    return model, sites
+
+
+class _Writer:
+    """Puts the perturbation in front of every sum of products and behind every node that rounds."""
+
+    def __init__(self, model: onnx.ModelProto, types: Mapping[str, int], quantised: bool) -> None:
+        self._types = types
+        self._quantised = quantised
+        self._stored = {t.name: tuple(t.dims) for t in model.graph.initializer}
+        self._count = 0
+
+    def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
+        """Perturb what a graph computes from data, and the graphs in it.
+
+        Args:
+            graph: is changed.
+            outer: values of the graphs around it that follow from data; sizes do not.
+        """
+        data = to_float64.reached(
+            graph, {*outer, *(v.name for v in graph.input)} - set(self._stored)
+        )
+        nodes = []
+        for node in list(graph.node):
+            for _, body in traversal.subgraphs(node):
+                self.graph(body, data)
+            nodes += self._around(node, data)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _around(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
+        ours = any(a.name == shape_inference.NUMBER for a in node.attribute)
+        if ours or data.isdisjoint(traversal.reads(node)) or any(traversal.subgraphs(node)):
+            return [node]
+        standard = node.domain in ("", "ai.onnx")
+        front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
+        if standard and node.op_type == "QuantizeLinear" and self._quantised:
+            front += self._step(node)
+        if standard and node.op_type in _PRODUCTS:
+            size = UNITS * (1 + PER_ROOT * math.sqrt(_terms(node, self._stored)))
+            for number, name in enumerate(node.input[:2]):
+                if name in data and self._types.get(name) in _REALS:
+                    moved = self._new(f"{name} moved")
+                    front += self._moved(name, moved, self._types[name], size)
+                    node.input[number] = moved
+        if not (standard and node.op_type in _EXACT) and node.op_type not in to_float64.SIZES:
+            for number, name in enumerate(node.output):
+                if name and self._types.get(name) in _REALS:
+                    exact = self._new(f"{name} exact")
+                    node.output[number] = exact
+                    behind += self._moved(exact, name, self._types[name], UNITS)
+        return [*front, node, *behind]
+
+    def _step(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        x, scale = node.input[:2]
+        if self._types.get(x) not in _REALS or math.prod(self._stored.get(scale, (1,))) != 1:
+            return []
+        noise, part, moved = (self._new(f"{x} {what}") for what in ("noise", "part", "moved"))
+        node.input[0] = moved
+        return [
+            self._random(x, noise, STEP),
+            self._node("Mul", [noise, scale], part),
+            self._node("Add", [x, part], moved),
+        ]
+
+    def _moved(self, x: str, y: str, kind: int, units: float) -> list[onnx.NodeProto]:
+        """y = x * (1 + r), r up to some units in the last place; zeros and infinities stay."""
+        if kind != onnx.TensorProto.FLOAT16:
+            return self._times(x, y, kind, units * to_float64.EPSILON[kind])
+        # onnxruntime draws float and double only: float16 is moved as float.
+        wide, total = self._new(f"{y} wide"), self._new(f"{y} total")
+        real = onnx.TensorProto.FLOAT
+        return [
+            self._node("Cast", [x], wide, to=real),
+            *self._times(wide, total, real, units * to_float64.EPSILON[kind]),
+            self._node("Cast", [total], y, to=kind),
+        ]
+
+    def _times(self, x: str, y: str, kind: int, size: float) -> list[onnx.NodeProto]:
+        noise, one, factor = (self._new(f"{y} {what}") for what in ("noise", "one", "factor"))
+        value = helper.make_tensor("", kind, [], [1.0])
+        return [
+            self._random(x, noise, size),
+            self._node("Constant", [], one, value=value),
+            self._node("Add", [noise, one], factor),
+            self._node("Mul", [x, factor], y),
+        ]
+
+    def _new(self, name: str) -> str:
+        self._count += 1
+        return f"{name} {self._count}"
+
+    def _node(
+        self, op_type: str, inputs: list[str], output: str, **attributes: Any
+    ) -> onnx.NodeProto:
+        # A name of its own: onnxruntime takes no two nodes of one.
+        return helper.make_node(op_type, inputs, [output], self._new(op_type), **attributes)
+
+    def _random(self, x: str, output: str, size: float) -> onnx.NodeProto:
+        seed = float(self._count)
+        return self._node("RandomUniformLike", [x], output, low=-size, high=size, seed=seed)
+
+
+def _terms(node: onnx.NodeProto, stored: Mapping[str, tuple[int, ...]]) -> int:
+    """How many products each element of a result is the sum of, as far as weights tell; else 0."""
+    weights = stored.get(node.input[1], ()) if len(node.input) > 1 else ()
+    if len(weights) < 2:
+        return 0
+    if node.op_type == "Conv":
+        return math.prod(weights[1:])
+    if node.op_type == "ConvTranspose":
+        return weights[0] * math.prod(weights[2:])
+    if node.op_type == "Gemm" and any(a.name == "transB" and a.i for a in node.attribute):
+        return weights[1]
+    return weights[-2]

@@ -1,0 +1,1 @@
+"""Explain a failed verification: the first value that differs, advice, a reproducer."""

@@ -1,0 +1,77 @@
+"""What is added to a verification that failed: where it begins, what to do, a reproducer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model.io import reader
+from onnx_spatial.verification.diagnosis import reproducer
+from onnx_spatial.verification.diagnosis.bisect import Bisection, bisect
+from onnx_spatial.verification.report import Difference, Verification
+
+
+def add(
+    result: Verification,
+    before: reader.Source,
+    after: reader.Source,
+    sites: Collection[int],
+    shown: Difference | None,
+    domains: Collection[str],
+    folder: Path | None,
+) -> None:
+    """Look into a failed verification.
+
+    Args:
+        result: of two models that differ.
+        before, after: the two models.
+        sites: the spatial operators of the original, by position in `traversal.nodes`.
+        shown: the difference that a run of the whole models showed, if one did.
+        domains: operator domains of the user's own that hold spatial operators.
+        folder: where to save a reproducer; None saves none.
+    """
+    found: Bisection | None = None
+    if shown is not None and shown.kind in ("output", "model"):
+        found = bisect(before, after, sites, shown.inputs, optimised=shown.optimised)
+        if found is not None:
+            result.first_value = found.first
+    result.advice = _advice(result)
+    if folder is None or result.first_difference is None:
+        return
+    try:
+        result.reproducer = reproducer.save(
+            folder, before, after, result.first_difference, found, domains
+        )
+    except ModelFileError as error:
+        result.problems.append(f"no reproducer: {error}")
+
+
+def _advice(result: Verification) -> str:
+    difference = result.first_difference
+    if difference is None:
+        return "the two models are used differently: compare their inputs and outputs by name"
+    if difference.kind == "value":
+        return (
+            "a node that is no spatial operator was changed: take the model as `onnx-spatial convert` "
+            "wrote it, or look for the tool that edited it since"
+        )
+    if difference.kind in ("model", "output") and difference.optimised and _right_as_it_is(result):
+        return (
+            "without optimisations nothing differs: onnxruntime's optimizer is at fault. See whether "
+            "another form passes (--prefer transpose, --prefer slices), or write it with --no-verify "
+            "and run it without optimisations (graph_optimization_level ORT_DISABLE_ALL; for a "
+            "quantised model the session option session.disable_quant_qdq = 1 may be enough)"
+        )
+    return (
+        "convert again with --no-fuse, and if that differs too with --prefer transpose; where one of "
+        "them passes use it, and in any case report the first line above, with the folder that "
+        "--reproducer DIR saves"
+    )
+
+
+def _right_as_it_is(result: Verification) -> bool:
+    """Whether nothing differs without onnxruntime's optimisations, neither outputs nor sites."""
+    plain = [output.passed for output in result.outputs if not output.optimised]
+    checks = (check for site in result.sites for check in site.checks if not check.optimised)
+    return bool(plain) and all(plain) and all(check.passed for check in checks)

@@ -1,0 +1,117 @@
+"""The first value that differs in a run of both models.
+
+Converted models keep the names of the original's values. So both run once more with every value that
+both compute as an output, and these are compared in the order in which the original computes them:
+
+    a, b, c equal,  d differs     what leads from a, b, c to d is wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnx_spatial.errors import SpatialError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import reader
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.compare import exactness
+from onnx_spatial.verification.compare.outputs import compare
+from onnx_spatial.verification.report import FirstValue
+from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.subgraphs.converted_part import Converted
+
+#: Serialized models larger than this (256 MiB) are not copied for it.
+MOST_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What a run of both gave.
+
+    Attributes:
+        first: the first value that differs; None if none does.
+        values: what the original computed, and what was fed, by name.
+    """
+
+    first: FirstValue | None
+    values: Mapping[str, Any]
+
+
+def bisect(
+    before: reader.Source,
+    after: reader.Source,
+    sites: Collection[int],
+    feeds: Mapping[str, Array],
+    *,
+    optimised: bool,
+) -> Bisection | None:
+    """Find the first value of the main graph that differs; None if that cannot be told.
+
+    Args:
+        before, after: the two models.
+        sites: the spatial operators of the original, by position in `traversal.nodes`.
+        feeds: data on which they differ.
+        optimised: whether onnxruntime's optimisations are on.
+    """
+    if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
+        return None
+    converted = Converted(after.proto)
+    producers = {
+        name: node
+        for node in traversal.in_order(before.proto.graph)
+        for name in node.output
+        if name and converted.computes(name)
+    }
+    try:
+        program = Program(_showing(before.proto, producers), sites, before.folder)
+        marks = exactness.of_outputs(program)
+        expected = program.run(feeds)
+        shown = _showing(after.proto, producers)
+        folder = after.folder or before.folder
+        session = Session(reader.serialize(shown), optimise=optimised, folder=folder)
+        actual = session.run(feeds)
+    except (RunFailure, SpatialError):
+        return None
+    agreed = set(feeds)
+    for name, node in producers.items():
+        kernels = not program.substitutes
+        found = compare(
+            name, 0, optimised, expected[name], actual[name], marks[name], same_kernels=kernels
+        )
+        wrong = next((f for f in found if not f.passed), None)
+        if wrong is None:
+            agreed.add(name)
+        elif not marks[name].random:
+            first = FirstValue(
+                name,
+                traversal.label(node),
+                node.op_type,
+                str(traversal.Place()),
+                wrong.dtype,
+                wrong.shape,
+                optimised,
+                str(wrong.reason),
+                frozenset(agreed),
+            )
+            return Bisection(first, {**feeds, **expected})
+    return Bisection(None, {**feeds, **expected})
+
+
+def _showing(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """A copy of a model that has more outputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {v.name for v in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in known)
+    return copy
+
+
+def arrays(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Those that are tensors."""
+    return {n: v for n, v in values.items() if isinstance(v, np.ndarray)}

@@ -1,0 +1,62 @@
+"""Run a model by definition: its spatial operators by the numpy kernels, the rest in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.conversion.local_functions import undone
+from onnx_spatial.errors import UsageError
+from onnx_spatial.model.io import reader
+from onnx_spatial.verification.arrays import Array, dtype_of
+from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.sizes import reference_runs
+from onnx_spatial.verification.sizes.model_inputs import (
+    check_given,
+    graph_inputs,
+    named_dims,
+)
+
+
+def evaluate(
+    model: reader.Model, inputs: Mapping[str, Array], *, domains: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The outputs of a model that no runtime loads, by name.
+
+    Args:
+        model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before. Not changed.
+        inputs: data by input name.
+        domains: operator domains of the user's own that hold spatial operators.
+
+    Raises:
+        UsageError: the inputs do not fit the model, or it does not run on them.
+        ModelFileError: the model cannot be read.
+    """
+    source = reader.resolved(model if isinstance(model, reader.Source) else reader.read(model))
+    unwrapped = undone(source.proto)
+    source = source.holding(unwrapped.model)
+    wanted = graph_inputs(source.proto)
+    found = analysis.find(
+        named_dims(source.proto, wanted), unwrapped.domains.union(domains), source.folder
+    )
+    types = {i.name: i.element_type for i in wanted}
+    fed = check_given(wanted, {n: _restored(a, types.get(n)) for n, a in inputs.items()})
+    try:
+        program = reference_runs.program_of(source, [f for f in found if f.known_domain], wanted)
+        return program.run(fed)
+    except RunFailure as failure:
+        raise UsageError(f"{source.name}: cannot be run on this data: {failure}") from None
+
+
+def _restored(array: Array, element_type: int | None) -> Array:
+    """An array as it was before .npz files, which know no bfloat16 and keep its bits."""
+    array = np.asarray(array)
+    if element_type in (None, onnx.TensorProto.STRING):
+        return array
+    dtype = dtype_of(element_type)
+    lost = array.dtype.kind == "V" and array.dtype != dtype
+    return array.view(dtype) if lost and array.dtype.itemsize == dtype.itemsize else array

@@ -1,0 +1,107 @@
+"""Cut nodes out of a graph and make them a model of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from onnx_spatial.model import traversal
+
+#: Opset of a model that imports none: the newest of its IR version that runtimes agree on.
+_OPSET_OF_IR = ((8, 17), (7, 13), (0, 11))
+
+
+@dataclass(frozen=True)
+class Imports:
+    """What a part of a model takes over from the whole.
+
+    Attributes:
+        ir_version: of the model.
+        opsets: domain -> version; "" is the default domain.
+        functions: the model's local functions.
+    """
+
+    ir_version: int
+    opsets: Mapping[str, int]
+    functions: Sequence[onnx.FunctionProto] = ()
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
+        """Those of a model, or of one of its functions where `body` is one."""
+        holder = body if isinstance(body, onnx.FunctionProto) else model
+        opsets = {_canonical(o.domain): o.version for o in holder.opset_import}
+        default = next((v for ir, v in _OPSET_OF_IR if model.ir_version >= ir), 11)
+        return cls(model.ir_version, {"": default, **opsets}, list(model.functions))
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def captured(graph: onnx.GraphProto) -> set[str]:
+    """Names that a subgraph reads from the graphs around it."""
+    known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    known |= {s.values.name for s in graph.sparse_initializer}
+    wanted: set[str] = set()
+    for node in graph.node:
+        wanted |= needs(node)
+        known.update(node.output)
+    wanted |= {v.name for v in graph.output}
+    return wanted - known
+
+
+def needs(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, what the graphs in its attributes capture included."""
+    names = {name for name in node.input if name}
+    for _, graph in traversal.subgraphs(node):
+        names |= captured(graph)
+    return names
+
+
+def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
+    """Positions of the functions that nodes call, directly or through other functions."""
+    where: dict[tuple[str, str], list[int]] = {}
+    for position, function in enumerate(functions):
+        where.setdefault((function.domain, function.name), []).append(position)
+    found: set[int] = set()
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        for position in where.get((node.domain, node.op_type), ()):
+            if position not in found:
+                found.add(position)
+                todo.extend(functions[position].node)
+        for _, graph in traversal.subgraphs(node):
+            todo.extend(graph.node)
+    return found
+
+
+def model_of(
+    imports: Imports,
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Mapping[str, onnx.TypeProto],
+    outputs: Iterable[str],
+    initializers: Iterable[onnx.TensorProto] = (),
+    sparse: Iterable[onnx.SparseTensorProto] = (),
+) -> onnx.ModelProto:
+    """A model of some nodes; the types of its outputs are left to the runtime to infer."""
+    model = onnx.ModelProto(ir_version=imports.ir_version)
+    graph = model.graph
+    graph.name = "part"
+    graph.node.extend(nodes)
+    for node in graph.node:
+        node.name = traversal.label(node)  # for messages
+    graph.initializer.extend(initializers)
+    graph.sparse_initializer.extend(sparse)
+    graph.input.extend(onnx.ValueInfoProto(name=n, type=t) for n, t in inputs.items())
+    graph.output.extend(onnx.ValueInfoProto(name=n) for n in outputs)
+    for position in sorted(called(graph.node, imports.functions)):
+        model.functions.append(imports.functions[position])
+    domains = {_canonical(n.domain) for _, _, n in traversal.nodes(model)} | {""}
+    for function in model.functions:
+        domains.update(_canonical(o.domain) for o in function.opset_import)
+    for domain in sorted(domains):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, imports.opsets.get(domain, 1)))
+    return model

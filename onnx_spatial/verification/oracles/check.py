@@ -1,0 +1,118 @@
+"""Compare the numpy kernel of a site with an oracle, on data of a few legal sizes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from onnx_spatial.analysis import Finding
+from onnx_spatial.errors import OperatorError, UsageError
+from onnx_spatial.operators import Operator
+from onnx_spatial.operators.shapes import is_countable
+from onnx_spatial.verification.arrays import Array, dtype_of, patterns
+from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.compare.bitwise import bitwise
+from onnx_spatial.verification.oracles.silent import NAMES, Silent
+from onnx_spatial.verification.report import Check
+from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK, run_facts
+from onnx_spatial.verification.sizes import operator_shapes
+
+Oracle = Callable[[Operator, Array], Array]
+
+#: Sizes at which a site is compared, and elements that its data may have there.
+_MOST_DRAWS = 4
+_MOST_ELEMENTS = 2**21
+
+
+def check_installed(names: Iterable[str]) -> None:
+    """Refuse names of oracles that cannot be had; none is loaded.
+
+    Raises:
+        UsageError: there is no such oracle, or it is not installed.
+    """
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"there is no oracle {name!r}, only {' and '.join(NAMES)}")
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(
+                f"the oracle {name} is not installed: pip install {NAMES[name]} "
+                "(or 'onnx-spatial[oracles]' for all)"
+            )
+
+
+def get(names: Iterable[str]) -> dict[str, Oracle]:
+    """The oracles of those names.
+
+    Raises:
+        UsageError: there is no such oracle, or it is not installed.
+    """
+    names = tuple(names)
+    check_installed(names)
+    return {n: importlib.import_module(f"onnx_spatial.verification.oracles.{n}").run for n in names}
+
+
+def check(site: Site, oracles: dict[str, Oracle], seed: int) -> None:
+    """Compare the kernel of a site with each oracle; what is found is among its checks."""
+    if site.finding.call is None:
+        return
+    for name, oracle in oracles.items():
+        told = False
+        silent = None
+        for arrays, operator in _data(site.finding, seed):
+            x = arrays[0]
+            assert x is not None
+            expected = run_facts(site.finding.facts, arrays)
+            try:
+                given: Array | str = oracle(operator, x)
+            except Silent as reason:
+                silent = silent or _skipped(name, x, expected, str(reason))
+                continue
+            except Exception as error:  # whatever the runtime has for what it refuses
+                given = f"it does not run: {str(error).splitlines()[0] if str(error) else error!r}"
+            told = True
+            compared = (
+                bitwise("isolated", False, x, given, expected)
+                if not isinstance(given, str)
+                else bitwise("isolated", False, x, expected, given)
+            )
+            inputs = {
+                n: a for n, a in zip(site.finding.node.input, arrays, strict=False) if a is not None
+            }
+            site.record(replace(compared, how=name), inputs, site.output)  # type: ignore[arg-type]
+        if not told and silent is not None:
+            site.result.checks.append(silent)
+
+
+def _skipped(name: str, x: Array, expected: Array, reason: str) -> Check:
+    what = (name, False, str(x.dtype.name), tuple(x.shape), 0)
+    return Check(*what, skipped=reason)  # type: ignore[arg-type]
+
+
+def _data(finding: Finding, seed: int) -> Iterator[tuple[list[Array | None], Operator]]:
+    """Inputs of a node at legal sizes, of every type that it may see, and what it does with them."""
+    call = finding.call
+    assert call is not None
+    rng = np.random.default_rng([seed, finding.index])
+    types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
+    draws = (operator_shapes.draw(finding.facts, rng, n) for n in range(_MOST_DRAWS))
+    for draw in draws:
+        if draw is None or not is_countable(draw.shape) or draw.elements > _MOST_ELEMENTS:
+            continue
+        if len(draw.shape) > MAX_RANK // 2:
+            continue
+        for element_type in types:
+            arrays = [f.value if f is not None else None for f in finding.facts.inputs]
+            for index, value in draw.parameters.items():
+                arrays[index] = value
+            if element_type != onnx.TensorProto.STRING and dtype_of(element_type).kind == "c":
+                continue
+            arrays[0] = patterns(element_type, draw.shape, rng)
+            try:
+                yield arrays, call.bind(arrays)
+            except OperatorError:
+                continue

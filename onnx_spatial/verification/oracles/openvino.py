@@ -1,0 +1,93 @@
+"""OpenVINO's CPU plugin.
+
+Silent where it is known to be wrong: SpaceToBatch of rank 4 and 5 reads a neighbour instead of 0 where a
+block exceeds D + pads_begin; sizes of zero that are padded up hold anything; 64-bit integers go
+through 32 bits and doubles through floats.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.oracles.silent import Silent
+
+#: What it moves without looking at it.
+TYPES = ("float32", "float16", "int8", "uint8", "int32")
+
+_PADDING = {"valid": "valid", "same_upper": "same_upper", "same_lower": "same_lower"}
+
+
+def run(operator: Operator, x: Array) -> Array:
+    """What OpenVINO gives for an operator.
+
+    Raises:
+        Silent: it has no kernel for it, or is known to be wrong here.
+    """
+    if x.dtype.name not in TYPES:
+        raise Silent(f"OpenVINO computes {x.dtype.name} by way of other types")
+    if x.dtype == np.float16 and np.isnan(x).any():
+        raise Silent("OpenVINO makes signalling NaNs of float16 quiet")
+    if 0 in x.shape or 0 in operator.output_shape(x.shape):
+        raise Silent("OpenVINO leaves padded sizes of zero uninitialised")
+    if isinstance(operator, ExtractPatches):
+        return _patches(operator, x)
+    return _blocks(operator, x)
+
+
+def _blocks(operator: SpaceToBatch | BatchToSpace, x: Array) -> Array:
+    from openvino import opset13
+
+    pairs = operator.pads if isinstance(operator, SpaceToBatch) else operator.crops
+    if x.ndim < 2:
+        raise Silent("OpenVINO wants rank 2 or more")
+    rest = [0] * (x.ndim - 1 - len(pairs))
+    block = np.array([1, *operator.block_shape, *(1 for _ in rest)], np.int64)
+    begins = np.array([0, *(b for b, _ in pairs), *rest], np.int64)
+    ends = np.array([0, *(e for _, e in pairs), *rest], np.int64)
+    known_wrong = x.ndim in (4, 5) and bool((block > np.array(x.shape) + begins).any())
+    if isinstance(operator, SpaceToBatch) and known_wrong:
+        raise Silent("OpenVINO reads a neighbour where a block exceeds D + pads_begin")
+    make = opset13.space_to_batch if isinstance(operator, SpaceToBatch) else opset13.batch_to_space
+    return _run(lambda parameter: make(parameter, block, begins, ends), x)
+
+
+def _patches(operator: ExtractPatches, x: Array) -> Array:
+    from openvino import opset13
+
+    if len(operator.kernel) != 2:
+        raise Silent("OpenVINO extracts patches of images only")
+    if operator.auto_pad not in _PADDING:
+        raise Silent("OpenVINO has another SAME")
+    last = operator.layout == "channels_last"
+    data = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if last else x
+    given = (list(operator.kernel), list(operator.strides), list(operator.rates))
+    padding = _PADDING[operator.auto_pad]
+    found = _run(lambda p: opset13.extract_image_patches(p, *given, padding), data)
+    return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if last else found
+
+
+def _run(make: Any, x: Array) -> Array:
+    import openvino as ov
+    from openvino import opset13
+
+    parameter = opset13.parameter(x.shape, x.dtype)
+    try:
+        compiled = _core().compile_model(
+            ov.Model([make(parameter)], [parameter]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+        )
+    except RuntimeError as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
+        raise Silent(f"OpenVINO does not take it: {reason}") from None
+    return np.array(compiled(x)[0])
+
+
+@cache
+def _core() -> Any:
+    import openvino as ov
+
+    return ov.Core()

@@ -1,0 +1,1 @@
+"""Run models: onnxruntime sessions, numpy kernels of the spatial operators, control flow."""

@@ -1,0 +1,238 @@
+"""Nodes of the original that are none of ours, run together by onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import external_data
+from onnx_spatial.verification import extract
+from onnx_spatial.verification.arrays import element_type_of
+from onnx_spatial.verification.runtime.operand_mismatch import Operands
+from onnx_spatial.verification.runtime.scope import Scope
+from onnx_spatial.verification.runtime.sessions import (
+    THREADS,
+    RunFailure,
+    Session,
+    first_line,
+)
+
+if TYPE_CHECKING:
+    from onnx_spatial.verification.runtime.program import Program
+
+
+#: Operators that onnx's reference evaluator runs in Python loops over elements, and how many elements
+#: they may take: some seconds' worth.
+_LOOPING = frozenset(
+    "AveragePool Col2Im Conv ConvInteger ConvTranspose DeformConv GridSample GRU LpPool LRN LSTM "
+    "MaxPool MaxRoiPool MaxUnpool NonMaxSuppression QLinearConv Resize RNN RoiAlign STFT "
+    "TfIdfVectorizer Upsample".split()
+)
+_MOST_LOOPED = 2**14
+
+#: Parts of a program that may have more than one thread each.
+_MANY_PARTS = 16
+#: A vector of so many integers may be a shape.
+_MOST_DIMS = 8
+
+
+class Step:
+    """Part of a plan: some nodes that run together."""
+
+    nodes: list[onnx.NodeProto]
+
+    def run(self, scope: Scope) -> None:
+        """Put what the nodes compute into the scope."""
+        raise NotImplementedError
+
+
+@dataclass
+class Segment(Step):
+    """Nodes that are none of ours, as a model in onnxruntime."""
+
+    program: Program
+    nodes: list[onnx.NodeProto]
+    outputs: list[str] = field(default_factory=list)
+    _sessions: dict[object, Session | _Reference] = field(default_factory=dict)
+    _exact: bool = False
+
+    def __post_init__(self) -> None:
+        produced = {name for node in self.nodes for name in node.output}
+        self.program.on_close(self._sessions.clear)
+        self._inputs = sorted(set().union(*map(extract.needs, self.nodes)) - produced)
+
+    def run(self, scope: Scope) -> None:
+        """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""
+        try:
+            self._run(scope)
+        except RunFailure as failure:
+            if self.program.explains and failure.stage == "run":
+                failure.operands = self._operands(scope, failure.node)
+            raise
+
+    def _run(self, scope: Scope) -> None:
+        if not self.outputs:
+            return None
+        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        key = tuple((n, t.SerializeToString()) for n, t in types.items())
+        if key not in self._sessions:
+            session = self._load(self._model(scope, types))
+            if session is None:
+                self._exact = True  # some operators want to see shapes
+                return self._run(scope)
+            self._sessions[key] = session
+        try:
+            scope.values.update(self._sessions[key].run(fed, self.outputs))
+        except RunFailure as failure:
+            failure.progress += self._position(failure.node)
+            if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
+                raise
+            substitute = self._substitute(self._model(scope, types), failure)
+            try:
+                scope.values.update(substitute.run(fed, self.outputs))
+            except RunFailure:  # neither runs it: onnxruntime's reason is the one to tell
+                raise failure from None
+            self._sessions[key] = substitute
+        return None
+
+    def _operands(self, scope: Scope, name: str) -> Operands | None:
+        """What a node was given, by a run of what stands in front of it; None if that is not known."""
+        place = next(
+            (i for i, node in enumerate(self.nodes) if traversal.label(node) == name), None
+        )
+        if place is None:
+            return None
+        node, before = self.nodes[place], self.nodes[:place]
+        made = {output for other in before for output in other.output}
+        wanted = [n for n in dict.fromkeys(node.input) if n in made]
+        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
+        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        try:
+            values = {n: scope.value(n) for n in node.input if n and n not in made}
+            if wanted:
+                model = self._model(scope, types, before, wanted)
+                part = Session(model.SerializeToString(), folder=self.program.folder, threads=1)
+                values.update(part.run(fed, wanted))
+        except RunFailure:
+            return None
+        known = [values.get(n) for n in node.input]
+        arrays = [v if isinstance(v, np.ndarray) else np.zeros(()) for v in known]
+        short = {
+            i: tuple(map(int, a))
+            for i, a in enumerate(arrays)
+            if a.ndim == 1 and a.dtype.kind in "iu" and a.size <= _MOST_DIMS
+        }
+        return Operands(node, [a.shape for a in arrays], short)
+
+    def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
+        """A session, or what stands in for one; None to try again with all shapes declared."""
+        try:
+            # Each session has threads of its own: a thousand of them would be too many.
+            threads = 1 if self.program.parts > _MANY_PARTS else THREADS
+            return Session(
+                model.SerializeToString(),
+                optimise=self.program.optimise,
+                folder=self.program.folder,
+                threads=threads,
+            )
+        except RunFailure as failure:
+            failure.progress += self._position(failure.node)
+            if failure.lacks_kernel:
+                return self._substitute(model, failure)
+            if self._exact:
+                failure.stage = "run"  # other sizes may fit
+                raise
+            return None
+
+    def _model(
+        self,
+        scope: Scope,
+        types: dict[str, onnx.TypeProto],
+        nodes: Sequence[onnx.NodeProto] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> onnx.ModelProto:
+        nodes, outputs = nodes or self.nodes, outputs or self.outputs
+        stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
+        return extract.model_of(
+            self.program.imports,
+            [*(s for s in stored if isinstance(s, onnx.NodeProto)), *nodes],
+            types,
+            outputs,
+            [s for s in stored if isinstance(s, onnx.TensorProto)],
+            [s for s in stored if isinstance(s, onnx.SparseTensorProto)],
+        )
+
+    def _substitute(self, model: onnx.ModelProto, failure: RunFailure) -> _Reference:
+        try:
+            substitute = _Reference(model, self.program.folder)
+        except Exception:  # neither runs it: onnxruntime's reason is the one to tell
+            raise failure from None
+        self.program.substitutes.append(str(failure))
+        return substitute
+
+    def _position(self, name: str) -> int:
+        labels = [traversal.label(node) for node in self.nodes]
+        return labels.index(name) if name in labels else 0
+
+
+class _Reference:
+    """onnx's reference evaluator in the place of a session."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+        external_data.embed_all(model, folder)
+        self._evaluator = ReferenceEvaluator(model)
+        for node in self._evaluator.rt_nodes_:
+            if node.onnx_node.op_type in _LOOPING:
+                node.run = _limited(node.onnx_node, node.run)
+
+    def run(self, feeds: Mapping[str, Any], outputs: Iterable[str]) -> dict[str, Any]:
+        names = list(outputs)
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                return dict(zip(names, self._evaluator.run(names, dict(feeds)), strict=True))
+        except RunFailure:
+            raise
+        except NotImplementedError as error:
+            raise RunFailure(first_line(error), "load") from None
+        except Exception as error:  # whatever numpy says to such data
+            raise RunFailure(first_line(error), "run") from None
+
+
+def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, for inputs that Python loops can go through in seconds."""
+
+    def limited(*inputs: Any, **attributes: Any) -> Any:
+        if sum(int(np.size(value)) for value in inputs) > _MOST_LOOPED:
+            reason = "onnxruntime has no kernel for it, and its inputs are too large for any other"
+            raise RunFailure(f"{node.op_type} node {traversal.label(node)!r}: {reason}", "run")
+        return run(*inputs, **attributes)
+
+    return limited
+
+
+def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
+    """The type to declare, without sizes so that a session serves them all.
+
+    Vectors of integers keep theirs: they are shapes, and onnxruntime infers ranks from their size.
+    """
+    if isinstance(value, np.ndarray):
+        vector = value.ndim == 1 and value.dtype.kind in "iu"
+        # Unknown dims have names: without, onnxruntime plans its memory in quadratic time.
+        unknown = [f"{name}[{axis}]" for axis in range(value.ndim)]
+        dims = list(value.shape) if exact or vector else unknown
+        return onnx.helper.make_tensor_type_proto(element_type_of(value), dims)
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        element = onnx.helper.make_tensor_type_proto(element_type_of(value[0]), None)
+        return onnx.helper.make_sequence_type_proto(element)
+    kind = "an empty sequence" if isinstance(value, list) else f"a {type(value).__name__}"
+    raise RunFailure(f"{name!r} is {kind} between two parts of the model", "load")

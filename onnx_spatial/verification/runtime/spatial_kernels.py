@@ -1,0 +1,68 @@
+"""Run a spatial node on arrays by the one definition of what it means, `onnx_spatial.operators`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from onnx_spatial.analysis import attributes
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts, read
+from onnx_spatial.verification.arrays import Array
+
+#: Outputs above this are not made: a block of 10^9 must not take the machine down.
+MAX_BYTES = 1 << 30
+
+#: Strings are objects, of which onnxruntime and Python have one each: 300 bytes and a microsecond.
+MAX_STRINGS = 1 << 20
+
+#: Samples of a window, or offsets in a block; each is one step of the kernel.
+MAX_POSITIONS = 1 << 16
+
+#: Dims of a numpy array; 64 since numpy 2.
+MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+
+
+def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
+    """The output of a spatial node; a missing optional input is None.
+
+    Raises:
+        OperatorError: the node breaks a rule on this data.
+    """
+    return run_facts(NodeFacts(node.op_type, node.domain, (), attributes(node)), arrays)
+
+
+def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
+    """The output of a node whose attributes are those of `facts`.
+
+    Raises:
+        OperatorError: the node breaks a rule on this data.
+    """
+    if not all(a is None or isinstance(a, np.ndarray) for a in arrays):
+        raise OperatorError("an input is a sequence, not a tensor")
+    inputs = tuple(InputFacts.of(a) if a is not None else None for a in arrays)
+    call = read(replace(facts, inputs=inputs))
+    if not arrays or arrays[0] is None:
+        raise OperatorError("the data input is missing")
+    operator, x = call.bind(arrays), arrays[0]
+    blocked = call.blocked if isinstance(call, BlockCall) else len(call.operator.kernel)
+    if x.ndim + blocked > MAX_RANK:
+        raise OperatorError(
+            f"numpy has no room to rearrange {x.ndim} dims, {blocked} of them split"
+        )
+    shape = operator.output_shape(x.shape)
+    elements = math.prod(d for d in shape if isinstance(d, int))
+    if elements * x.dtype.itemsize > MAX_BYTES or (x.dtype.kind == "O" and elements > MAX_STRINGS):
+        raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
+    inner = operator.kernel if isinstance(operator, ExtractPatches) else operator.block_shape
+    if math.prod(inner) > MAX_POSITIONS:
+        what = "windows" if isinstance(operator, ExtractPatches) else "blocks"
+        raise OperatorError(f"{what} of {show(inner)} are too large for a comparison")
+    result: Array = operator(x)
+    return result

@@ -1,0 +1,286 @@
+"""Sizes worth trying for the unknown input dims of a model, and values for run-time parameters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import Finding
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators import Dim, Operator
+from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts
+from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.sizes import operator_shapes
+from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
+
+#: Sizes that nets are made for, odd and even ones in turn.
+_SPATIAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
+#: The same for inputs with three or more unknown dims beside the batch.
+_VOLUME = (9, 12, 7, 8, 5, 16, 11, 6, 17, 24, 3, 4, 33, 32)
+_BATCH = (2, 3, 1, 4, 6, 8)
+#: Below these every size is tried in the end.
+_ALL_BELOW = 130
+_MODEL_INTEGERS = 64
+#: How much smaller than the input a net may make the sizes that it then relies on.
+_STRIDES = (1, 2, 4, 8, 16, 32)
+#: How often other parameters are drawn for a site that refuses its data.
+_REDRAWN = 6
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """What one site demands of the symbols in the shape of its data."""
+
+    operator: Operator
+    dims: tuple[Dim, ...]
+
+    def axes(self, symbols: Sequence[str]) -> list[int]:
+        return [a for a, d in enumerate(self.dims) if isinstance(d, str) and d in symbols]
+
+
+class Candidates:
+    """What to try for the inputs of one model.
+
+    Args:
+        model: the original, for the numbers in it.
+        inputs: its inputs.
+        findings: its sites, their shapes in the symbols of the inputs.
+        folder: where its external data lies.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        inputs: Sequence[GraphInput],
+        findings: Sequence[Finding],
+        folder: Path | None = None,
+    ) -> None:
+        self._folder = folder
+        self._inputs = {i.name: i for i in inputs}
+        self._model = model
+        self._all = findings
+        self._findings = [f for f in findings if f.call is not None]
+        self._demands = list(self._find_demands())
+        self._integers = _integers_in(model)
+
+    def groups(self) -> list[list[str]]:
+        """Symbols that most likely have to be the same size: those of one axis of all inputs."""
+        found: dict[tuple[int, int], list[str]] = {}
+        seen: set[str] = set()
+        for wanted in self._inputs.values():
+            for axis, dim in enumerate(wanted.dims or ()):
+                if isinstance(dim, str) and dim not in seen and wanted.default is None:
+                    seen.add(dim)
+                    rank = len(wanted.dims or ())
+                    key = (0, 0) if axis == 0 and rank > 1 else (rank, axis)
+                    found.setdefault(key, []).append(dim)
+        return list(found.values())
+
+    def is_batch(self, symbols: Sequence[str]) -> bool:
+        """Whether the symbols are the first dim of inputs with more than one."""
+        return any(
+            i.dims is not None and len(i.dims) > 1 and i.dims[0] in symbols
+            for i in self._inputs.values()
+        )
+
+    def sizes(self, symbols: Sequence[str]) -> list[int]:
+        """Sizes for symbols that share one, the likely ones first; none that a site forbids."""
+        spatial = _VOLUME if self._unknown_beside_batch(symbols) > 2 else _SPATIAL
+        demanded = [
+            size
+            for demand in self._demands
+            if (axes := demand.axes(symbols))
+            for size in operator_shapes.fitting_sizes(demand.operator, demand.dims, axes)
+        ]
+        # With one image left after BatchToSpace a wrong batch order could not be seen.
+        typical = [*demanded, *_BATCH] if self.is_batch(symbols) else [*spatial, *demanded]
+        scaled = (v * s for s in _STRIDES for v in self._integers)
+        every = dict.fromkeys((*typical, *self._integers, *scaled, *range(1, _ALL_BELOW)))
+        return [s for s in every if s > 0 and self.allows(symbols, s)]
+
+    def _unknown_beside_batch(self, symbols: Sequence[str]) -> int:
+        """How many open dims the input has, beside the batch; of several the one with the fewest."""
+        holding = (i.dims or () for i in self._inputs.values() if set(symbols) & {*(i.dims or ())})
+        return min((sum(isinstance(d, str) for d in dims[1:]) for dims in holding), default=0)
+
+    def allows(self, symbols: Sequence[str], size: int) -> bool:
+        """Whether no site forbids a size, as far as can be seen without a run."""
+        return all(
+            operator_shapes.fits(d.operator, len(d.dims), axes, size)
+            for d in self._demands
+            if (axes := d.axes(symbols))
+        )
+
+    def dims(self) -> Mapping[str, tuple[Dim, ...]]:
+        """Dims of the values of the main graph, in the symbols of the inputs, where they are known."""
+        named = named_dims(self._model, list(self._inputs.values()))
+        graph = analysis.inferred(named, self._all).graph
+        types = {v.name: v.type for v in (*graph.value_info, *graph.input, *graph.output)}
+        found = {name: shape_inference.dims(known) for name, known in types.items()}
+        return {name: dims for name, dims in found.items() if dims is not None}
+
+    def bounds(self) -> list[int]:
+        """Sizes at which something may be left where the model cuts away what its numbers say."""
+        found = {v * times + more for v in self._integers for times in (1, 2) for more in (0, 1)}
+        return sorted(found)
+
+    def hinted(self, message: str) -> list[int]:
+        """Numbers in an error message (it often says which size was wanted), and their multiples."""
+        numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
+        return list(dict.fromkeys(n * s for s in _STRIDES for n in numbers if n > 1))
+
+    def pairs(self, message: str) -> Iterator[tuple[int, int]]:
+        """Two sizes whose product, after some stride, occurs in an error message or the model."""
+        numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
+        channels = [1, *(v for v in self._integers if v <= 64)]
+        areas = [v // c for v in (*numbers, *self._integers) for c in channels if v % c == 0]
+        seen = set()
+        for stride in _STRIDES:
+            for area in areas:
+                for low in range(math.isqrt(area), 1, -1):
+                    pair = (low * stride, area // low * stride)
+                    if area % low == 0 and pair not in seen:
+                        seen.add(pair)
+                        yield pair
+
+    def parameters(
+        self, fixed: Mapping[str, int], number: int, rng: np.random.Generator, override: bool
+    ) -> tuple[dict[str, int], dict[str, Array]]:
+        """Legal (sizes, values) for the inputs of the model that are parameters of sites.
+
+        Args:
+            fixed: sizes that are settled.
+            number: draws with another number differ.
+            rng: to draw with.
+            override: whether parameters that have a default get another value.
+        """
+        sizes, values = dict(fixed), dict[str, Array]()
+        for finding in self._findings:
+            if not self._fed_parameters(finding):
+                continue
+            facts = self._facts(finding, sizes, values, override)
+            draw = operator_shapes.draw(facts, rng, number)
+            if draw is None:
+                continue
+            for index, value in draw.parameters.items():
+                name = finding.node.input[index]
+                if name in self._inputs:
+                    values[name] = value
+            for dim, size in zip(self._dims(finding) or (), draw.shape, strict=False):
+                if isinstance(dim, str):
+                    sizes.setdefault(dim, size)
+        return sizes, values
+
+    def redrawn(
+        self, site: int, shape: Sequence[int], values: Mapping[str, Array], seed: int
+    ) -> Iterator[dict[str, Array]]:
+        """Other values, with those of all sites, for the parameters of one that refused its data.
+
+        Args:
+            site: its position among the nodes.
+            shape: of the data, as it came to it.
+            values: those that were refused.
+            seed: to draw with.
+        """
+        for finding in (f for f in self._findings if f.index == site):
+            own = self._fed_parameters(finding)
+            others = {name: value for name, value in values.items() if name not in own}
+            facts = self._facts(finding, {}, others, override=True)
+            data = replace(facts.inputs[0] or InputFacts(), shape=tuple(shape))
+            facts = replace(facts, inputs=(data, *facts.inputs[1:]))
+            for number in range(_REDRAWN if own else 0):
+                draw = operator_shapes.draw(facts, np.random.default_rng([seed, number]), number)
+                if draw is not None:
+                    drawn = {finding.node.input[i]: v for i, v in draw.parameters.items()}
+                    yield {**values, **{n: v for n, v in drawn.items() if n in own}}
+
+    def parameter_names(self) -> set[str]:
+        """Inputs of the model that are parameters of sites."""
+        return {name for f in self._findings for name in self._fed_parameters(f)}
+
+    def _fed_parameters(self, finding: Finding) -> list[str]:
+        if finding.place != traversal.Place():
+            return []
+        return [n for n in finding.node.input[1:] if n in self._inputs]
+
+    def _facts(
+        self,
+        finding: Finding,
+        sizes: Mapping[str, int],
+        values: Mapping[str, Array],
+        override: bool,
+    ) -> NodeFacts:
+        inputs = list(finding.facts.inputs)
+        for index, name in enumerate(finding.node.input):
+            default = self._inputs[name].default if name in self._inputs else None
+            if index and name in values:
+                inputs[index] = InputFacts.of(values[name])
+            elif index and default is not None and not override:
+                inputs[index] = InputFacts.of(constant_value(default, self._folder))
+        dims = self._dims(finding)
+        if dims is not None:
+            known = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
+            inputs[0] = replace(inputs[0] or InputFacts(), shape=known)
+        return replace(finding.facts, inputs=tuple(inputs))
+
+    def _dims(self, finding: Finding) -> tuple[Dim, ...] | None:
+        data = finding.facts.inputs[0] if finding.facts.inputs else None
+        if data is not None and data.shape is not None:
+            return data.shape
+        name = finding.node.input[0]
+        if finding.place == traversal.Place() and name in self._inputs:
+            return self._inputs[name].dims
+        return None
+
+    def _find_demands(self) -> Iterator[_Demand]:
+        for finding in self._findings:
+            operator = finding.call.operator if finding.call is not None else None
+            dims = self._dims(finding)
+            if operator is not None and dims is not None:
+                yield _Demand(operator, dims)
+
+
+def rank_from_sites(name: str, findings: Iterable[Finding]) -> int | None:
+    """The rank of an input that a site takes directly, if the site's spelling fixes it or M does."""
+    for finding in findings:
+        if finding.place == traversal.Place() and finding.call and finding.node.input[0] == name:
+            call = finding.call
+            return call.blocked + 2 if isinstance(call, BlockCall) and not call.rank else call.rank
+    return None
+
+
+def _integers_in(model: onnx.ModelProto) -> list[int]:
+    """Dims of the weights and numbers in small constants: what a forced size is likely to be."""
+    found: dict[int, None] = {}
+    for _, graph in traversal.graphs(model):
+        if isinstance(graph, onnx.GraphProto):
+            for tensor in graph.initializer:
+                found.update(dict.fromkeys(tensor.dims))
+                found.update(dict.fromkeys(_values(tensor)))
+        for node in graph.node:
+            if node.op_type == "Constant" and node.attribute:
+                attribute = node.attribute[0]
+                found.update(dict.fromkeys(_values(attribute.t)))
+                found.update(dict.fromkeys(attribute.ints))
+    return sorted(v for v in found if 1 < v <= SMALL**2)[:_MODEL_INTEGERS]
+
+
+def _values(tensor: onnx.TensorProto) -> list[int]:
+    integers = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if tensor.data_type not in integers or external or math.prod(tensor.dims) > 8:
+        return []
+    try:
+        return [int(v) for v in constant_value(tensor, None).flat]
+    except ModelFileError:  # of no use for guessing; whoever needs it will say so
+        return []

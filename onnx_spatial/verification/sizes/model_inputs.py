@@ -1,0 +1,232 @@
+"""The inputs of a model: what they may be, what the user asks for, and the arrays to feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.arrays import (
+    BOOL,
+    Array,
+    Spread,
+    constant_value,
+    dtype_name,
+    element_type_of,
+    is_float,
+    plain,
+    spread,
+)
+
+_BOTH = (True, False)
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One input of the original.
+
+    Attributes:
+        name: of the input.
+        element_type: ONNX's; None if it is no dense tensor.
+        dims: sizes, and for unknown dims the symbol that stands for the size; None: unknown rank.
+        default: the initializer that holds its default, if there is one.
+    """
+
+    name: str
+    element_type: int | None
+    dims: tuple[int | str, ...] | None
+    default: onnx.TensorProto | None = None
+
+
+def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
+    """The inputs of a model; dims without a name get one of their own, like "x[2]"."""
+    initializers = {t.name: t for t in model.graph.initializer}
+    found = []
+    for value in model.graph.input:
+        default = initializers.get(value.name)
+        if default is not None and model.ir_version < 4:
+            continue  # every initializer had to be listed as an input; none could be fed
+        known = shape_inference.dims(value.type)
+        dims = None
+        if known is not None:
+            dims = tuple(_symbol(value.name, axis, d) for axis, d in enumerate(known))
+        found.append(
+            GraphInput(value.name, shape_inference.element_type(value.type), dims, default)
+        )
+    return found
+
+
+def _symbol(name: str, axis: int, dim: Dim) -> int | str:
+    unknown = dim is None or (isinstance(dim, int) and dim < 0)  # some exporters write -1
+    return f"{name}[{axis}]" if unknown else dim  # type: ignore[return-value]
+
+
+def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
+    """A skeleton of the model in which every unknown input dim has its symbol for a name."""
+    copy = skeleton(model)
+    dims = {i.name: i.dims for i in inputs}
+    for value in copy.graph.input:
+        known = dims.get(value.name)
+        if known is not None:
+            for target, dim in zip(value.type.tensor_type.shape.dim, known, strict=True):
+                if isinstance(dim, str):
+                    target.dim_param = dim
+    return copy
+
+
+def fixed_sizes(
+    inputs: Sequence[GraphInput], given: Mapping[str, Sequence[int]]
+) -> tuple[list[GraphInput], dict[str, int]]:
+    """Inputs whose rank the user gives, and the size of every symbol in the shapes given.
+
+    Raises:
+        UsageError: there is no such input, or it cannot have that shape.
+    """
+    by_name = {i.name: i for i in inputs}
+    sizes: dict[str, int] = {}
+    for name, shape in given.items():
+        if name not in by_name:
+            raise UsageError(f"the model has no input {name!r}; it has {_names(by_name)}")
+        shape = tuple(int(d) for d in shape)
+        dims = by_name[name].dims
+        if dims is None:
+            dims = tuple(f"{name}[{axis}]" for axis in range(len(shape)))
+            old = by_name[name]
+            by_name[name] = GraphInput(name, old.element_type, dims, old.default)
+        _match(name, dims, shape, sizes)
+    return list(by_name.values()), sizes
+
+
+def _match(
+    name: str, dims: Sequence[int | str], shape: Sequence[int], sizes: dict[str, int]
+) -> None:
+    wrong = f"input {name!r} has the shape {show(dims)}, which {show(shape)} does not fit"
+    if len(dims) != len(shape):
+        raise UsageError(wrong)
+    for dim, size in zip(dims, shape, strict=True):
+        if size < 0 or (isinstance(dim, int) and dim != size):
+            raise UsageError(wrong)
+        if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+            raise UsageError(f"{wrong}: {dim} is {sizes[dim]} elsewhere")
+
+
+def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dict[str, Array]:
+    """The user's own arrays, checked against the inputs of the model.
+
+    Raises:
+        UsageError: one is missing, unknown, or of another type or shape than the model's.
+    """
+    by_name = {i.name: i for i in inputs}
+    for name in given:
+        if name not in by_name:
+            raise UsageError(f"the model has no input {name!r}; it has {_names(by_name)}")
+    missing = [i.name for i in inputs if i.default is None and i.name not in given]
+    if missing:
+        raise UsageError(f"no data given for input {', '.join(map(repr, missing))}")
+    sizes: dict[str, int] = {}
+    arrays = {}
+    for name, value in given.items():
+        array = np.asarray(value)
+        array = array.astype(object) if array.dtype.kind in "UST" else array
+        wanted = by_name[name]
+        if wanted.element_type is not None and element_type_of(array) != wanted.element_type:
+            type_name = onnx.TensorProto.DataType.Name(wanted.element_type).lower()
+            raise UsageError(f"input {name!r} is {type_name}, the data given {dtype_name(array)}")
+        if wanted.dims is not None:
+            _match(name, wanted.dims, array.shape, sizes)
+        arrays[name] = array
+    return arrays
+
+
+def _names(inputs: Mapping[str, GraphInput]) -> str:
+    return ", ".join(map(repr, inputs)) or "none"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one run of the model is fed.
+
+    Attributes:
+        sizes: of every symbol.
+        values: inputs whose values matter to a site, and overridden initializers.
+        mode: how integer inputs are filled, see `arrays.INTEGER_MODES`.
+        number: of the run; another run is filled otherwise.
+        spread: which numbers beyond the usual ones, if any.
+    """
+
+    sizes: Mapping[str, int]
+    values: Mapping[str, Array] = field(default_factory=dict)
+    mode: str = "wide"
+    number: int = 0
+    spread: Spread | None = None
+
+    def shape(self, wanted: GraphInput) -> tuple[int, ...]:
+        """The shape of an input."""
+        assert wanted.dims is not None
+        return tuple(d if isinstance(d, int) else self.sizes[d] for d in wanted.dims)
+
+
+def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
+    """The arrays of one run, by input name; initializers keep their default unless assigned."""
+    arrays: dict[str, Array] = {}
+    flags = 0
+    for position, wanted in enumerate(inputs):
+        if wanted.name in assignment.values:
+            arrays[wanted.name] = assignment.values[wanted.name]
+        elif wanted.default is None:
+            assert wanted.element_type is not None
+            rng = np.random.default_rng([seed, assignment.number, position])
+            shape = assignment.shape(wanted)
+            array = plain(wanted.element_type, shape, rng, assignment.mode)
+            if wanted.element_type == BOOL and array.size == 1:
+                # Both ways of an If, not one by luck; of two of them all four.
+                array[...] = _BOTH[(assignment.number >> flags) % 2]
+                flags += 1
+            if assignment.spread is not None:
+                array = spread(array, assignment.spread, rng)
+            arrays[wanted.name] = array
+    return arrays
+
+
+def overrides(
+    inputs: Sequence[GraphInput], skip: set[str], folder: Path | None, seed: int
+) -> dict[str, Array]:
+    """Other values than the default for the float initializers that may be overridden."""
+    # Of whole numbers not every one is legal: see `whole_overrides`.
+    found = {}
+    for position, wanted in enumerate(inputs):
+        if wanted.default is None or wanted.name in skip:
+            continue
+        default = constant_value(wanted.default, folder)
+        if not is_float(default.dtype) or not default.size:
+            continue
+        rng = np.random.default_rng([seed, position])
+        # Of the same size as the default, so that a net with other weights still behaves.
+        scale = float(np.abs(default.astype(np.float64)).max()) or 1.0
+        noise = plain(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
+        found[wanted.name] = (default.astype(np.float64) + noise).astype(default.dtype)
+    return found
+
+
+def whole_overrides(
+    inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
+) -> dict[str, list[Array]]:
+    """Values worth trying for the integers and bools that may be overridden, by name."""
+    found = {}
+    for wanted in inputs:
+        if wanted.default is None or wanted.name in skip:
+            continue
+        default = constant_value(wanted.default, folder)
+        if default.dtype == np.bool_ and default.size:
+            found[wanted.name] = [np.asarray(~default)]
+        elif default.dtype.kind in "iu" and default.size:
+            found[wanted.name] = [np.asarray(v, default.dtype) for v in (default + 1, default - 1)]
+    return found

@@ -1,0 +1,389 @@
+"""What is known of an operator before the model runs: where its parameters come from, its shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import running
+import structure
+from converting import convert
+from onnx import TensorProto, helper, parser
+
+from onnx_spatial import analysis
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+
+HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "ai.onnx.converters.tensorflow" : 1]>'
+
+
+def model(text: str, ir: int = 8, opset: int = 17) -> onnx.ModelProto:
+    """Text in which T. stands for the domain of tf2onnx."""
+    head = HEAD.format(ir=ir, opset=opset)
+    return parser.parse_model(head + text.replace("T.", "ai.onnx.converters.tensorflow."))
+
+
+def found(text: str, **versions: int) -> analysis.Finding:
+    """What is found of the only operator of a model."""
+    (finding,) = analysis.find(model(text, **versions))
+    assert finding.error is None
+    return finding
+
+
+WANTED = SpaceToBatch((2, 3), ((1, 1), (0, 2)))
+
+SOURCES = {
+    "initializers": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 3}, int64[2,2] pads = {1, 1, 0, 2}> {
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "Constant value": """g (float[2,4,4,1] x) => (float[?,?,?,?] y) {
+            block = Constant <value = int32[2] {2, 3}> ()
+            pads = Constant <value = int32[2,2] {1, 1, 0, 2}> ()
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "Constant value_ints": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int64[2] square = {2, 2}> {
+            block = Constant <value_ints = [2, 3]> ()
+            flat = Constant <value_ints = [1, 1, 0, 2]> ()
+            pads = Reshape(flat, square)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "Identity and Cast": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int64[2] block = {2, 3}, float[2,2] pads = {1, 1, 0, 2}> {
+            b = Identity(block)
+            b1 = Identity(b)
+            b2 = Cast <to = 6> (b1)
+            p = Cast <to = 7> (pads)
+            y = T.SpaceToBatchND(x, b2, p)
+        }""",
+    "Concat": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int32[1] two = {2}, int32[1] three = {3}, int32[1,2] low = {1, 1}, int32[1,2] high = {0, 2}> {
+            block = Concat <axis = 0> (two, three)
+            pads = Concat <axis = 0> (low, high)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "arithmetic": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int64[2,2] columns = {1, 0, 1, 2}, int64[2] odd = {5, 7}, int64[1] two = {2}> {
+            block = Div(odd, two)
+            rows = Transpose <perm = [1, 0]> (columns)
+            more = Add(rows, two)
+            pads = Sub(more, two)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "Shape of a static shape": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[2] square = {2, 2},
+         int64[1] zero = {0}, int64[2] block = {2, 3}> {
+            shape = Shape(x)
+            h = Gather <axis = 0> (shape, one)
+            spare = Sub(h, three)
+            w = Shape <start = 2, end = 3> (x)
+            odd = Mod(w, three)
+            two_more = Add(odd, one)
+            flat = Concat <axis = 0> (spare, one, zero, two_more)
+            pads = Reshape(flat, square)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "an optional attribute": """g (float[2,4,4,1] x) => (float[?,?,?,?] y) {
+            y = T.SpaceToBatchND <block_shape = [2, 3], paddings = [1, 1, 0, 2], Tidx = 3> (x)
+        }""",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_parameters_are_found_through(source):
+    assert found(SOURCES[source]).call.operator == WANTED
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_known_parameters_become_constants(source):
+    converted = convert(model(SOURCES[source]), strategy="transpose")
+    assert structure.written(converted) == ["Pad", "Reshape", "Transpose", "Reshape"]
+    x = np.arange(32, dtype=np.float32).reshape(2, 4, 4, 1)
+    (y,) = running.run(converted, {"x": x})
+    assert running.same_bits(y, WANTED(x))
+
+
+UNKNOWN = {
+    "a graph input": """g (float[2,4,4,1] x, int32[2] block) => (float[?,?,?,?] y)
+        <int64[2,2] pads = {1, 1, 0, 2}> {
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "an initializer that callers may override": """g (float[2,4,4,1] x, int32[2] block = {2, 3})
+        => (float[?,?,?,?] y) <int64[2,2] pads = {1, 1, 0, 2}> {
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "a chain from a graph input": """g (float[2,4,4,1] x, int32[1] two) => (float[?,?,?,?] y)
+        <int32[1] three = {3}, int64[2,2] pads = {1, 1, 0, 2}> {
+            block = Concat <axis = 0> (two, three)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "the Shape of unknown dims": """g (float[2,H,4,1] x) => (float[?,?,?,?] y)
+        <int64[1] three = {3}, int64[2,2] pads = {1, 1, 0, 2}> {
+            half = Shape <start = 1, end = 2> (x)
+            two = Div(half, half)
+            block = Concat <axis = 0> (two, three)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+    "an operator that draws": """g (float[2,4,4,1] x) => (float[?,?,?,?] y)
+        <int64[2,2] pads = {1, 1, 0, 2}> {
+            drawn = RandomUniform <shape = [2], low = 2.0, high = 3.0> ()
+            block = Cast <to = 7> (drawn)
+            y = T.SpaceToBatchND(x, block, pads)
+        }""",
+}
+
+
+@pytest.mark.parametrize("source", UNKNOWN)
+def test_what_a_run_decides_is_left_to_the_run(source):
+    call = found(UNKNOWN[source]).call
+    assert call.operator is None
+    assert call.block.values is None
+    assert call.block.length == 2
+    assert call.begins.values == (1, 0)
+
+
+def test_an_overridable_initializer_can_still_be_overridden():
+    """Baking its default in would change the model."""
+    converted = convert(model(UNKNOWN["an initializer that callers may override"]))
+    x = np.arange(32, dtype=np.float32).reshape(2, 4, 4, 1)
+    (default,) = running.run(converted, {"x": x})
+    (other,) = running.run(converted, {"x": x, "block": np.array([3, 2], np.int32)})
+    assert running.same_bits(default, WANTED(x))
+    assert running.same_bits(other, SpaceToBatch((3, 2), ((1, 1), (0, 2)))(x))
+
+
+def test_before_ir_4_no_initializer_could_be_overridden():
+    text = (
+        UNKNOWN["an initializer that callers may override"]
+        .replace("<int64[2,2] pads = {1, 1, 0, 2}>", "")
+        .replace(
+            "int32[2] block = {2, 3})", "int32[2] block = {2, 3}, int64[2,2] pads = {1, 1, 0, 2})"
+        )
+    )
+    assert found(text, ir=3, opset=11).call.operator == WANTED
+    assert found(text, ir=4, opset=11).call.operator is None
+
+
+def test_one_initializer_may_serve_several_operators_and_parameters():
+    made = model("""g (float[2,4,6,1] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            y = T.SpaceToBatchND(x, two, none)
+            z = T.BatchToSpaceND(y, two, none)
+        }""")
+    first, second = analysis.find(made)
+    assert first.call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
+    assert second.call.operator == BatchToSpace((2, 2), ((0, 0), (0, 0)))
+    assert second.facts.inputs[0].shape == (8, 2, 3, 1)
+    assert second.output_shape == (2, 4, 6, 1)
+    x = np.arange(48, dtype=np.float32).reshape(2, 4, 6, 1)
+    y, z = running.run(convert(made), {"x": x})
+    assert running.same_bits(y, first.call.operator(x))
+    assert running.same_bits(z, x)
+
+
+def test_parameters_computed_from_the_shape_behind_another_operator():
+    """Each pass of folding and inference gets one operator further."""
+    text = """g (float[2,4,8,1] x) => (float[?,?,?,?] y)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}, int64[1] one = {1}> {
+            a = T.SpaceToBatchND(x, two, none)
+            h = Shape <start = 1, end = 2> (a)
+            b1 = Concat <axis = 0> (one, h)
+            b = T.SpaceToBatchND(a, b1, none)
+            w = Shape <start = 2, end = 3> (b)
+            b2 = Concat <axis = 0> (w, one)
+            y = T.SpaceToBatchND(b, b2, none)
+        }"""
+    found = analysis.find(model(text))
+    assert [f.call.operator.block_shape for f in found] == [(2, 2), (1, 2), (2, 1)]
+    assert [f.output_shape for f in found] == [(8, 2, 4, 1), (16, 2, 2, 1), (32, 1, 2, 1)]
+
+
+def test_large_tensors_are_never_looked_at():
+    """A table of a million entries is no parameter; nothing may try to fold it."""
+    made = model("""g (float[2,4,4,1] x, int32[2] block) => (float[?,?,?,?] y)
+        <int64[2,2] pads = {1, 1, 0, 2}> {
+            y = T.SpaceToBatchND(x, block, pads)
+        }""")
+    made.graph.input[1].type.tensor_type.shape.dim[0].Clear()
+    shape = onnx.numpy_helper.from_array(np.array([1_000_000], np.int64), "many")
+    made.graph.initializer.append(shape)
+    two = onnx.numpy_helper.from_array(np.array([2], np.int32))
+    fill = helper.make_node("ConstantOfShape", ["many"], ["filled"], value=two)
+    made.graph.node.insert(0, fill)
+    made.graph.node[1].input[1] = "filled"
+    (finding,) = analysis.find(made)
+    assert "1000000 entries" in finding.error or "shape [1000000, 2]" in finding.error
+
+
+# Shapes
+
+
+def test_shapes_flow_through_other_operators_to_ours_and_on():
+    made = model("""g (float[2,1,4,6] x) => (float[?,?,?,?] z)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            a = Transpose <perm = [0, 2, 3, 1]> (x)
+            b = T.SpaceToBatchND(a, two, none)
+            c = Transpose <perm = [0, 3, 1, 2]> (b)
+            d = Relu(c)
+            e = Transpose <perm = [0, 2, 3, 1]> (d)
+            z = T.BatchToSpaceND(e, two, none)
+        }""")
+    shapes = [(f.facts.inputs[0].shape, f.output_shape) for f in analysis.find(made)]
+    assert shapes == [((2, 4, 6, 1), (8, 2, 3, 1)), ((8, 2, 3, 1), (2, 4, 6, 1))]
+
+
+def test_what_a_file_declares_behind_our_operators_is_not_believed():
+    """Exporters that do not know the operators guess that the shape stays."""
+    made = model("""g (float[2,4,6,1] x) => (float[?,?,?,?] z)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0},
+         float[2,4,6,1] y, float[2,4,6,1] r> {
+            y = T.SpaceToBatchND(x, two, none)
+            r = Relu(y)
+            z = T.BatchToSpaceND(r, two, none)
+        }""")
+    assert {v.name for v in made.graph.value_info} == {"y", "r"}
+    _, second = analysis.find(made)
+    assert second.facts.inputs[0].shape == (8, 2, 3, 1)
+    assert second.error is None
+
+
+def shapes_of(text: str) -> list[tuple[object, object]]:
+    return [(f.facts.inputs[0].shape, f.output_shape) for f in analysis.find(model(text))]
+
+
+def test_guesses_in_a_branch_behind_an_outer_operator_are_not_believed():
+    assert shapes_of("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}, float[2,4,4,3] s> {
+            s = T.SpaceToBatchND(x, two, none)
+            y = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) <float[2,4,4,3] u> {
+                    u = Relu(s)
+                    t = T.SpaceToBatchND(u, two, none)
+                },
+                else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
+        }""") == [((2, 4, 4, 3), (8, 2, 2, 3)), ((8, 2, 2, 3), (32, 1, 1, 3))]
+
+
+def test_guesses_behind_a_branch_that_holds_an_operator_are_not_believed():
+    assert shapes_of("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}, float[2,4,4,3] s> {
+            s = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) { t = T.SpaceToBatchND(x, two, none) },
+                else_branch = other () => (float[?,?,?,?] e) { e = T.SpaceToBatchND(x, two, none) }>
+            y = T.BatchToSpaceND(s, two, none)
+        }""")[2] == ((8, 2, 2, 3), (2, 4, 4, 3))
+
+
+def test_guesses_for_the_models_outputs_are_not_believed():
+    assert shapes_of("""g (float[2,4,4,3] x) => (float[2,4,4,3] y, float[2,4,4,3] z)
+        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            y = T.SpaceToBatchND(x, two, none)
+            r = Relu(y)
+            z = T.BatchToSpaceND(r, two, none)
+        }""") == [((2, 4, 4, 3), (8, 2, 2, 3)), ((8, 2, 2, 3), (2, 4, 4, 3))]
+
+
+def test_what_a_file_declares_behind_unknown_operators_is():
+    made = model("""g (float[N,M] x) => (float[?,?,?] y)
+        <int64[1] two = {2}, int64[1,2] none = {0, 0}, float[2,4,3] a> {
+            a = com.example.Strange(x)
+            y = T.SpaceToBatchND(a, two, none)
+        }""")
+    made.opset_import.append(helper.make_opsetid("com.example", 1))
+    (finding,) = analysis.find(made)
+    assert finding.facts.inputs[0].shape == (2, 4, 3)
+    assert finding.output_shape == (4, 2, 3)
+
+
+def test_names_of_dims_are_kept_where_the_size_is():
+    finding = found("""g (float[N,H,4,C] x) => (float[?,?,?,?] y)
+        <int64[2] block = {1, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            y = T.SpaceToBatchND(x, block, none)
+        }""")
+    assert finding.facts.inputs[0].shape == ("N", "H", 4, "C")
+    assert finding.output_shape == (None, "H", 2, "C")
+
+
+# Functions
+
+
+CALLED_TWICE = """
+    <ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+    g (float[2,4,4,1] a, {second} b) => (float[?,?,?,?] y, {type}[?,?,?,?] z)
+    <int64[2] two = {{2, 2}}, int64[2,2] none = {{0, 0, 0, 0}}, int64[2] one_two = {{1, 2}}> {{
+        y = local.F(a, two, none)
+        z = local.F(b, {block}, none)
+    }}
+    <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+    F (x, block, pads) => (y) {{ y = com.microsoft.SpaceToBatchND(x, block, pads) }}
+"""
+
+
+def called_twice(second: str = "float[2,4,4,1]", block: str = "two") -> analysis.Finding:
+    text = CALLED_TWICE.format(second=second, block=block, type=second.split("[")[0])
+    (finding,) = analysis.find(parser.parse_model(text))
+    assert finding.error is None
+    return finding
+
+
+def test_a_function_knows_what_all_of_its_calls_agree_on():
+    finding = called_twice()
+    assert finding.call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
+    assert finding.facts.inputs[0].shape == (2, 4, 4, 1)
+    assert finding.element_types == {TensorProto.FLOAT}
+
+
+def test_shapes_that_differ_between_calls_are_joined_dim_by_dim():
+    finding = called_twice(second="float[2,6,4,N]")
+    assert finding.facts.inputs[0].shape == (2, None, 4, None)
+    assert finding.output_shape == (8, None, 2, None)
+
+
+def test_names_of_dims_mean_nothing_across_calls():
+    text = CALLED_TWICE.format(second="float[N,4,4,1]", block="two", type="float")
+    (finding,) = analysis.find(
+        parser.parse_model(text.replace("float[2,4,4,1] a", "float[N,4,4,1] a"))
+    )
+    assert finding.facts.inputs[0].shape == (None, 4, 4, 1)
+
+
+def test_ranks_that_differ_between_calls_leave_no_shape():
+    assert called_twice(second="float[2,4,4]").facts.inputs[0].shape is None
+
+
+def test_values_that_differ_between_calls_are_left_to_the_run():
+    finding = called_twice(block="one_two")
+    assert finding.call.operator is None
+    assert finding.call.block.values is None
+    assert finding.call.begins.values == (0, 0)
+
+
+def test_element_types_of_all_calls_are_known():
+    finding = called_twice(second="int16[2,4,4,1]")
+    assert finding.element_types == {TensorProto.FLOAT, TensorProto.INT16}
+    assert finding.facts.inputs[0].dtype is None
+
+
+def test_a_rule_that_one_call_breaks_is_the_functions():
+    text = CALLED_TWICE.format(second="float[2,4,5,1]", block="two", type="float")
+    (finding,) = analysis.find(parser.parse_model(text))
+    assert "axis 2: size 5" in finding.error
+
+
+def test_where_the_inference_gives_up_declared_types_still_count(monkeypatch):
+    """Less is known then, but never something wrong."""
+
+    def give_up(*arguments: object, **options: object) -> None:
+        raise RuntimeError("an inference error")
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", give_up)
+    made = model("""g (int16[2,3,4,1] x) => (int16[?,?,?,?] y)
+        <int64[2] two = {2, 2}, int64[2,2] pads = {1, 0, 0, 0}> {
+            y = T.SpaceToBatchND(x, two, pads)
+        }""")
+    (finding,) = analysis.find(made)
+    assert finding.facts.inputs[0].shape == (2, 3, 4, 1)
+    assert finding.element_types == {TensorProto.INT16}
+    x = np.arange(24, dtype=np.int16).reshape(2, 3, 4, 1)
+    (y,) = running.run(convert(made), {"x": x})
+    assert running.same_bits(y, finding.call.operator(x))

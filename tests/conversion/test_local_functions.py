@@ -1,0 +1,630 @@
+"""Mode "function": the node stays, a local function says what it means; and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import consumers
+import numpy as np
+import onnx
+import pytest
+import running
+import structure
+from consumers import function_form, function_sites
+from converting import convert as lowered
+from converting import plan
+from onnx import helper, parser
+
+import onnx_spatial
+from onnx_spatial import ConversionError, VerificationError
+from onnx_spatial.conversion.local_functions import MARK
+
+TF = "ai.onnx.converters.tensorflow"
+HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
+
+
+def model(text: str, ir: int = 8, opset: int = 17) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(
+        HEAD.format(ir=ir, opset=opset) + text.replace("M.", "com.microsoft.")
+    )
+
+
+def image(*shape: int) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+ONE = """g (float[2,4,4,3] x) => (float[8,2,2,3] y)
+    <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+        [site] y = M.SpaceToBatchND(x, block, none)
+    }"""
+
+PAIR = """g (float[2,H,W,3] x) => (float[?,?,?,?] y)
+    <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, int32[2,2] pads = {1, 1, 2, 0}> {
+        a = M.SpaceToBatchND(x, block, none)
+        [n2] y = M.SpaceToBatchND(a, block, pads)
+    }"""
+
+
+def calls(made: onnx.ModelProto) -> list[str]:
+    return [f"{n.domain}:{n.op_type}" for n in made.graph.node]
+
+
+def names(made: onnx.ModelProto) -> list[str]:
+    return [f"{f.domain}:{f.name}" for f in made.functions]
+
+
+def body(made: onnx.ModelProto, index: int = 0) -> list[str]:
+    return [n.op_type for n in made.functions[index].node if n.op_type != "Constant"]
+
+
+def marks(made: onnx.ModelProto) -> list[str]:
+    return [p.value for f in made.functions for p in f.metadata_props if p.key == MARK]
+
+
+# The form
+
+
+def test_the_node_stays_byte_for_byte():
+    made = model(ONE)
+    made.graph.node[0].doc_string = "atrous"
+    made.graph.node[0].metadata_props.add(key="owner", value="me")
+    made.graph.node[0].attribute.append(helper.make_attribute("Tidx", 3))
+    form = function_form(made)
+    assert form.graph.node == made.graph.node
+    assert form.graph.initializer == made.graph.initializer
+    assert form.opset_import == made.opset_import
+
+
+def test_the_function_has_the_nodes_name_inputs_and_attributes():
+    made = model(ONE)
+    made.graph.node[0].attribute.append(helper.make_attribute("Tidx", 3))
+    (function,) = function_form(made).functions
+    assert (function.domain, function.name) == ("com.microsoft", "SpaceToBatchND")
+    assert (list(function.input), list(function.output)) == (
+        ["x", "block_shape", "paddings"],
+        ["y"],
+    )
+    assert list(function.attribute) == ["Tidx"]
+    assert [(o.domain, o.version) for o in function.opset_import] == [("", 17)]
+    assert {p.key: p.value for p in function.metadata_props} == {
+        MARK: "com.microsoft:SpaceToBatchND"
+    }
+
+
+def test_the_body_is_what_lowering_would_have_put_there():
+    assert body(function_form(model(ONE))) == structure.ops(lowered(model(ONE)))
+
+
+def test_an_optional_input_stays_missing():
+    made = model("""g (float[2,4,4,3] x, int64[4] high) => (float[?,?,?,?] y)
+        <int64[4] block = {1, 2, 2, 1}> {
+            y = M.SpaceToBatch <pads_begin = [0, 2, 0, 0]> (x, block, , high)
+        }""")
+    form = function_form(made)
+    assert list(form.graph.node[0].input) == ["x", "block", "", "high"]
+    assert list(form.functions[0].input) == ["data", "block_shape", "pads_begin", "pads_end"]
+    feeds = {"x": image(2, 4, 4, 3), "high": np.array([0, 0, 2, 0])}
+    consumers.agree(form, lowered(made), feeds)
+
+
+def test_shapes_behind_the_nodes_are_declared():
+    made = model(PAIR.replace("H,W", "4,4"))
+    assert structure.dims(function_form(made), "a") == [8, 2, 2, 3]
+    assert structure.dims(function_form(made), "a") == structure.dims(lowered(made), "a")
+
+
+def test_what_was_touched_is_listed():
+    made = model(ONE.replace("M.", ""))
+    touched = plan(made, mode="function").touched
+    assert touched == {
+        "nodes_replaced": ["site"],
+        "nodes_changed": [],
+        "nodes_removed": [],
+        "nodes_added": [],
+        "initializers_added": [],
+        "value_info_changed": [],
+        "functions_added": ["onnx_spatial:SpaceToBatchND"],
+        "functions_removed": [],
+        "opset_imports_added": ["onnx_spatial"],
+        "opset_imports_removed": [],
+    }
+
+
+def test_a_site_names_its_function():
+    (site,) = function_sites(model(ONE))
+    assert (site.action, site.reason, site.strategy) == ("function", None, "transpose")
+    assert (site.function, site.nodes_after) == ("com.microsoft:SpaceToBatchND", 5)
+    assert site.to_dict()["function"] == site.function
+
+
+# One function or several
+
+
+def test_equal_sites_call_one_function():
+    twice = ONE.replace("}\n    }", "}").replace(
+        "[site]", "z = M.SpaceToBatchND(x, block, none)\n        [site]"
+    )
+    made = function_form(model(twice))
+    assert calls(made) == ["com.microsoft:SpaceToBatchND"] * 2
+    assert names(made) == ["com.microsoft:SpaceToBatchND"]
+
+
+def test_static_sites_of_different_shapes_have_small_bodies_of_their_own():
+    made = function_form(model(PAIR.replace("H,W", "4,4")))
+    assert names(made) == ["com.microsoft:SpaceToBatchND", "com.microsoft:SpaceToBatchND_2"]
+    assert calls(made) == names(made)
+    assert body(made, 0) == ["Reshape", "Transpose", "Reshape"]
+    assert body(made, 1) == ["Pad", "Reshape", "Transpose", "Reshape"]
+    assert marks(made) == ["com.microsoft:SpaceToBatchND"] * 2
+
+
+def test_sites_of_unknown_sizes_share_a_body_that_reads_their_parameters():
+    made = model(PAIR)
+    form = function_form(made)
+    assert names(form) == ["com.microsoft:SpaceToBatchND"]
+    read = {name for n in form.functions[0].node for name in n.input}
+    assert {"x", "paddings"} <= read
+    assert "block_shape" not in read  # the same in both
+    feeds = {"x": image(2, 4, 8, 3)}
+    consumers.agree(form, lowered(made), feeds)
+
+
+def test_ranks_do_not_share():
+    made = model("""g (float[2,H,W,3] x, float[2,H,W] z) => (float[?,?,?,?] y, float[?,?,?] w)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+            w = M.SpaceToBatchND(z, block, none)
+        }""")
+    form = function_form(made)
+    assert len(form.functions) == 2
+    feeds = {"x": image(2, 4, 4, 3), "z": image(2, 4, 4)}
+    consumers.agree(form, lowered(made), feeds)
+
+
+ATTRIBUTES = {
+    "block_size": (
+        "SpaceToBatch <block_size = 2> (x, none)",
+        "SpaceToBatch <block_size = 3> (x, none)",
+    ),
+    "block_shape": (
+        "SpaceToBatchND <block_shape = [2, 3]> (x, none)",
+        "SpaceToBatchND <block_shape = [3, 1]> (x, none)",
+    ),
+    "paddings": (
+        "SpaceToBatchND <block_shape = [2, 2], paddings = [1, 1, 0, 2]> (x)",
+        "SpaceToBatchND <block_shape = [2, 2], paddings = [0, 0, 2, 0]> (x)",
+    ),
+    "crops": (
+        "BatchToSpaceND <crops = [1, 1, 0, 2]> (x, block)",
+        "BatchToSpaceND <crops = [0, 0, 2, 0]> (x, block)",
+    ),
+    "openvino": (
+        "BatchToSpace <block_shape = [1, 2, 3, 1], crops_begin = [0, 1, 2, 0], "
+        "crops_end = [0, 0, 1, 0]> (x)",
+        "BatchToSpace <block_shape = [1, 3, 2, 1], crops_begin = [0, 0, 2, 0], "
+        "crops_end = [0, 1, 1, 0]> (x)",
+    ),
+}
+
+
+def with_attributes(name: str, opset: int = 17) -> onnx.ModelProto:
+    first, second = ATTRIBUTES[name]
+    text = f"""g (float[N,H,W,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {{2, 3}}, int32[2,2] none = {{0, 0, 0, 0}}> {{
+            y = M.{first}
+            z = M.{second}
+        }}"""
+    return model(text, opset=opset)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_that_differ_are_read_by_reference(name):
+    made = with_attributes(name)
+    form = function_form(made)
+    (function,) = form.functions
+    references = {a.ref_attr_name for n in function.node for a in n.attribute if a.ref_attr_name}
+    differing = {a.name for a in made.graph.node[0].attribute} - (
+        {"block_shape"} if name == "paddings" else set()
+    )
+    assert references == differing <= set(function.attribute)
+    feeds = {"x": image(12, 6, 12, 3)}
+    consumers.agree(form, lowered(made), feeds)
+    assert plan(form).model == plan(made).model
+    inlined = plan(form, inline=True).model
+    assert not inlined.functions
+    assert all(
+        map(running.same_bits, running.run(inlined, feeds), running.run(lowered(made), feeds))
+    )
+
+
+def test_before_opset_12_there_is_no_reference_to_integers():
+    made = function_form(with_attributes("crops", opset=11))
+    assert len(made.functions) == 2
+    assert not any(a.ref_attr_name for f in made.functions for n in f.node for a in n.attribute)
+
+
+def test_equal_windows_on_different_sizes_share():
+    made = model("""g (float[N,5,W,3] x, float[2,H,6,C] z) => (float[?,?,?,?] y, float[?,?,?,?] w) {
+        y = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 2, 1],
+            rates = [1, 1, 1, 1], padding = "SAME"> (x)
+        w = M.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 2, 1],
+            rates = [1, 1, 1, 1], padding = "SAME"> (z)
+    }""")
+    form = function_form(made, strategy="separable-gather")
+    assert names(form) == ["com.microsoft:ExtractImagePatches"]
+    feeds = {"x": image(2, 5, 3, 3), "z": image(2, 3, 6, 1)}
+    consumers.agree(form, lowered(made), feeds)
+
+
+def test_windows_are_never_read_at_run_time():
+    made = model("""g (float[N,H,W,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z) {
+        y = M.ExtractImagePatches <sizes = [2, 2], strides = [1, 1], rates = [1, 1],
+            auto_pad = "valid"> (x)
+        z = M.ExtractImagePatches <sizes = [3, 2], strides = [1, 1], rates = [1, 1],
+            auto_pad = "valid"> (x)
+    }""")
+    assert len(function_form(made).functions) == 2
+
+
+# Names and domains
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_nodes_of_the_default_domain_move_to_ours(domain):
+    made = model(ONE.replace("M.", ""))
+    made.graph.node[0].domain = domain
+    form = function_form(made)
+    assert calls(form) == names(form) == ["onnx_spatial:SpaceToBatchND"]
+    assert marks(form) == [f"{domain}:SpaceToBatchND"]
+    assert "onnx_spatial" in [o.domain for o in form.opset_import]
+    feeds = {"x": image(2, 4, 4, 3)}
+    consumers.agree(form, lowered(made), feeds)
+
+
+def test_nodes_of_another_domain_of_onnx_move_too():
+    made = model(ONE)
+    made.graph.node[0].domain = "ai.onnx.ml"
+    form = function_form(made, domains=["ai.onnx.ml"])
+    assert calls(form) == ["onnx_spatial:SpaceToBatchND"]
+    consumers.check(form)
+    back = plan(form).model  # no need to say again that the domain holds our operators
+    assert structure.ops(back) == ["Reshape", "Transpose", "Reshape"]
+
+
+@pytest.mark.parametrize(
+    "domain", [TF, "com.microsoft", "ai.onnx.contrib", "org.openvinotoolkit", "my.own"]
+)
+def test_nodes_of_other_domains_stay_there(domain):
+    made = model(ONE.replace("M.", f"{domain}."))
+    form = function_form(made, domains=["my.own"])
+    assert calls(form) == names(form) == [f"{domain}:SpaceToBatchND"]
+    assert domain in [o.domain for o in form.opset_import]  # although the file forgot it
+    feeds = {"x": image(2, 4, 4, 3)}
+    consumers.agree(form, lowered(made, domains=["my.own"]), feeds)
+
+
+def test_leftovers_get_the_name_that_they_had_before():
+    """The reference evaluator takes a SpaceToDepth for the standard one, whatever its domain."""
+    made = model("""g (float[N,H,W,2] x, int32[2] block, int32[2,2] pads) => (float[?,?,?,?] y) {
+            a = SpaceToDepth(x, block, pads)
+            b = Relu(a)
+            y = DepthToSpace(b, block, pads)
+        }""")
+    form = function_form(made)
+    assert names(form) == ["onnx_spatial:SpaceToBatchND", "onnx_spatial:BatchToSpaceND"]
+    assert marks(form) == [":SpaceToDepth", ":DepthToSpace"]
+    block, pads = np.array([2, 3], np.int32), np.array([[1, 0], [0, 2]], np.int32)
+    feeds = {"x": image(2, 5, 4, 2), "block": block, "pads": pads}
+    consumers.agree(form, lowered(made), feeds)
+    assert plan(form).model == plan(made).model
+
+
+THEIRS = """
+    <domain: "DOMAIN", opset_import: ["" : 17]>
+    SpaceToBatchND (x, block, none) => (y) { y = Neg(x) }"""
+
+
+def test_a_function_of_the_users_own_wins():
+    made = model(ONE + THEIRS.replace("DOMAIN", "com.microsoft"))
+    assert plan(made, mode="function").sites == []
+    assert plan(made, mode="function").model is None
+
+
+def test_a_name_that_a_function_of_the_users_own_has_is_not_taken():
+    made = model(ONE.replace("M.", "") + THEIRS.replace("DOMAIN", "onnx_spatial"))
+    form = function_form(made)
+    assert calls(form) == ["onnx_spatial:SpaceToBatchND_2"]
+    assert names(form) == ["onnx_spatial:SpaceToBatchND_2", "onnx_spatial:SpaceToBatchND"]
+    assert form.functions[1] == made.functions[0]
+
+
+def test_a_node_that_is_left_alone_is_not_given_the_function_of_another():
+    text = (
+        ONE.replace("M.", "local2.")
+        + """
+        <domain: "local", opset_import: ["" : 17, "local2" : 1]>
+        Dead <k> (x) => (y) {
+            y = local2.SpaceToBatchND <block_shape: ints = @k, paddings: ints = @k> (x)
+        }"""
+    )
+    made = model(text)
+    form = plan(made, mode="function", domains=["local2"])
+    assert [s.action for s in form.sites] == ["function", "leave"]
+    assert calls(form.model) == ["local2:SpaceToBatchND_2"]
+    assert form.model.functions[-1] == made.functions[0]
+
+
+def test_nodes_that_share_a_name_are_told_apart():
+    """onnxruntime refuses two; lowering does away with both."""
+    made = model(PAIR)
+    for node in made.graph.node:
+        node.name = "same"
+    form = function_form(made)
+    assert [n.name for n in form.graph.node] == ["same_1", "same"]
+    feeds = {"x": image(2, 4, 8, 3)}
+    consumers.agree(form, lowered(made), feeds)
+
+
+def test_functions_that_hold_a_moved_node_import_its_domain():
+    made = model("""g (float[2,4,4,1] a) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 2, 0}> { y = local.F(a, block, pads) }
+        <domain: "local", opset_import: ["" : 17]>
+        F (x, block, pads) => (y) { y = SpaceToBatchND(x, block, pads) }""")
+    form = function_form(made)
+    assert names(form) == ["onnx_spatial:SpaceToBatchND", "local:F"]
+    assert [o.domain for o in form.functions[1].opset_import] == ["", "onnx_spatial"]
+    assert "onnx_spatial" in [o.domain for o in form.opset_import]
+    back = plan(form).model
+    assert [[o.domain for o in f.opset_import] for f in back.functions] == [[""]]
+
+
+def test_a_default_domain_that_the_file_forgot_to_import_is_added():
+    made = model(ONE)
+    del made.opset_import[0]
+    form = function_form(made)
+    assert ("", 17) in [(o.domain, o.version) for o in form.opset_import]
+    consumers.check(form)
+
+
+# IR versions
+
+
+@pytest.mark.parametrize("ir_version", [4, 6, 7])
+def test_functions_are_refused_before_ir_version_8(ir_version):
+    made = model(ONE, ir=ir_version, opset=11)
+    with pytest.raises(ConversionError) as caught:
+        onnx_spatial.convert(made, mode="function")
+    assert str(caught.value).endswith(
+        f"the model's IR version is {ir_version}; local functions need 8 or newer "
+        "(raise it with --raise-ir-version, or use mode 'lower')"
+    )
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("ir_version", [3, 4, 7, 8, 9])
+def test_an_old_ir_version_is_raised_if_that_is_asked_for(ir_version):
+    made = model(ONE, ir=ir_version, opset=11)
+    if ir_version < 4:  # where every initializer is an input
+        for tensor in made.graph.initializer:
+            made.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    done = onnx_spatial.convert(made, mode="function", raise_ir_version=True)
+    assert done.verification
+    assert done.model.ir_version == max(ir_version, 8)
+    assert [v.name for v in done.model.graph.input] == ["x"]
+    raised = [f"{ir_version} -> 8"] if ir_version < 8 else None
+    assert done.to_dict()["touched"].get("ir_version") == raised
+    lower = onnx_spatial.convert(made, raise_ir_version=True)  # which needs no other
+    assert lower.model.ir_version == ir_version
+    session = onnx_spatial.InferenceSession(made, mode="function")
+    (y,) = session.run(None, {"x": image(2, 4, 4, 3)})
+    assert y.shape == (8, 2, 2, 3)
+
+
+# Options
+
+
+def test_what_lowering_refuses_is_refused():
+    made = model(ONE.replace("{0, 0, 0, 0}", "{0, 1, 0, 0}"))
+    with pytest.raises(ConversionError, match="is not divisible"):
+        function_form(made)
+
+
+def test_max_rank_holds_in_bodies():
+    made = model(ONE)
+    assert "rank" in plan(made, mode="function", max_rank=3).sites[0].reason
+    form = function_form(made, max_rank=5)
+    inferred = onnx.shape_inference.infer_shapes(consumers.inline(form))
+    assert max(len(v.type.tensor_type.shape.dim) for v in inferred.graph.value_info) <= 5
+
+
+def test_a_strategy_can_be_forced():
+    (site,) = function_sites(model(ONE), strategy="row-gather")
+    assert site.strategy == "row-gather"
+    assert "Gather" in body(function_form(model(ONE), strategy="row-gather"))
+
+
+def test_dims_that_are_fixed_make_the_body_small():
+    made = model(PAIR)
+    result = onnx_spatial.convert(made, mode="function", static={"H": 4, "W": 8})
+    assert body(result.model) == ["Reshape", "Transpose", "Reshape"]
+    assert structure.dims(result.model, "a") == [8, 2, 4, 3]
+
+
+# There and back
+
+
+def test_lowering_the_function_form_gives_the_lowered_model():
+    made = model(PAIR)
+    form = function_form(made)
+    back = plan(form)
+    assert back.model == plan(made).model
+    assert back.touched["functions_removed"] == ["com.microsoft:SpaceToBatchND"]
+    assert back.touched["opset_imports_removed"] == ["com.microsoft"]
+
+
+def test_a_second_time_there_is_nothing_to_do(tmp_path: Path):
+    path, target = tmp_path / "form.onnx", tmp_path / "again.onnx"
+    path.write_bytes(function_form(model(PAIR)).SerializeToString())
+    result = onnx_spatial.convert(path, target, mode="function")
+    assert not result.changed
+    assert target.read_bytes() == path.read_bytes()
+    assert [s.action for s in result.inspection.sites] == ["function", "function"]
+
+
+def test_asked_again_with_other_options_the_bodies_are_made_anew():
+    form = function_form(model(ONE))
+    again = plan(form, mode="function", strategy="row-gather")
+    assert names(again.model) == names(form)
+    assert body(again.model) != body(form)
+    assert plan(again.model, mode="function", strategy="row-gather").model is None
+
+
+def test_new_nodes_in_a_function_form_join_it():
+    form = function_form(model(PAIR))
+    form.graph.node.append(
+        helper.make_node("BatchToSpaceND", ["y", "block", "none"], ["z"], domain="com.microsoft")
+    )
+    again = function_form(form)
+    assert names(again) == ["com.microsoft:SpaceToBatchND", "com.microsoft:BatchToSpaceND"]
+
+
+def test_inspection_says_what_is_there_and_what_lowering_would_do():
+    first, _ = onnx_spatial.inspect(function_form(model(PAIR))).sites
+    assert (first.op_type, first.domain) == ("SpaceToBatchND", "com.microsoft")
+    assert first.action == "lower" and first.strategy is not None
+    assert first.function == "com.microsoft:SpaceToBatchND"
+
+
+def test_inlining_puts_the_bodies_in_place():
+    made = model(PAIR)
+    form = function_form(made)
+    result = onnx_spatial.convert(form, inline=True)
+    assert result.verification
+    assert not result.model.functions
+    assert not structure.spatial(result.model)
+    assert [o.domain for o in result.model.opset_import] == ["", "local"]
+    assert {s.strategy for s in result.inspection.sites} == {"function body"}
+    origins = {p.value for n in result.model.graph.node for p in n.metadata_props}
+    assert "SpaceToBatchND n2" in origins
+    assert {t.name for t in form.graph.initializer} < {
+        t.name for t in result.model.graph.initializer
+    }
+    assert "Constant" not in structure.counts(result.model)
+    feeds = {"x": image(2, 4, 8, 3)}
+    expected = running.run(lowered(made), feeds)
+    assert all(map(running.same_bits, running.run(result.model, feeds), expected))
+
+
+def test_inlining_leaves_other_functions_alone():
+    text = ONE.replace("[site] y", "z = local.Twice(x)\n[site] y").replace("(x, block", "(z, block")
+    text += """
+        <domain: "local", opset_import: ["" : 17]>
+        Twice (x) => (y) { y = Add(x, x) }"""
+    made = model(text)
+    result = plan(function_form(made), inline=True)
+    assert names(result.model) == ["local:Twice"]
+    assert result.model.functions[0] == made.functions[0]
+
+
+def test_inlining_a_model_without_functions_lowers_it():
+    made = model(PAIR)
+    for mode in ("lower", "function"):
+        result = onnx_spatial.convert(made, mode=mode, inline=True, verify=False)
+        assert result.model == plan(made).model
+
+
+def test_a_function_with_our_mark_that_is_not_of_our_form_is_its_authors():
+    form = function_form(model(ONE))
+    for value in ("", "nonsense", "com.microsoft:Relu", "SpaceToBatchND"):
+        changed = onnx.ModelProto.FromString(form.SerializeToString())
+        changed.functions[0].metadata_props[0].value = value
+        assert plan(changed).sites == []
+        assert plan(changed).model is None
+
+
+def test_an_overload_of_the_users_own_makes_the_name_theirs():
+    form = function_form(model(ONE, ir=10))
+    form.functions.append(form.functions[0])
+    form.functions[1].overload = "theirs"
+    assert plan(form).model is None
+
+
+@pytest.mark.parametrize("damage", ["unknown value", "no output", "another opset", "a constant"])
+def test_a_body_that_cannot_be_inlined_is_refused(damage):
+    form = function_form(model(ONE))
+    function = form.functions[0]
+    if damage == "unknown value":
+        function.node[-1].input[0] = "nowhere"
+    elif damage == "no output":
+        function.node[-1].output[0] = "elsewhere"
+    elif damage == "a constant":
+        constant = next(n for n in function.node if n.op_type == "Constant")
+        constant.attribute[0].t.data_type = 99
+    else:
+        function.opset_import[0].version = 15
+    (site,) = plan(form, inline=True).sites
+    assert site.action == "refuse"
+    assert site.reason.startswith("function com.microsoft:SpaceToBatchND ")
+
+
+# Proof
+
+
+def broken(form: onnx.ModelProto) -> onnx.ModelProto:
+    """The body swaps the two offsets inside a block; every shape is still right."""
+    copy = onnx.ModelProto.FromString(form.SerializeToString())
+    transpose = next(n for n in copy.functions[0].node if n.op_type == "Transpose")
+    perm = transpose.attribute[0].ints
+    first, second = perm[0], perm[1]
+    perm[0], perm[1] = second, first
+    return copy
+
+
+@pytest.mark.parametrize("text", [ONE, PAIR], ids=["static", "run-time"])
+def test_a_broken_body_is_found(text):
+    made = model(text)
+    form = function_form(made)
+    assert onnx_spatial.verify(made, form)
+    verification = onnx_spatial.verify(made, broken(form))
+    assert verification.status == "failed"
+    assert verification.first_difference.kind == "site"
+    # What the node means is said by its name: inlined, the body is found out by that.
+    with pytest.raises(VerificationError):
+        onnx_spatial.convert(broken(form), inline=True)
+    assert onnx_spatial.convert(broken(form)).verification
+
+
+def test_a_body_that_is_wrong_for_one_of_its_calls_is_found():
+    """Begin and end of the last padding are swapped: the first call pads nothing."""
+    made = model(PAIR)
+    changed = function_form(made)
+    pads = next(n for n in changed.functions[0].node if n.op_type == "Concat").input
+    pads[2], pads[5] = pads[5], pads[2]
+    verification = onnx_spatial.verify(made, changed)
+    assert [site.passed for site in verification.sites] == [True, False]
+
+
+def test_the_lowered_model_is_proven_against_the_function_form():
+    made = model(PAIR)
+    assert onnx_spatial.verify(function_form(made), lowered(made))
+    assert onnx_spatial.verify(function_form(made), function_form(made))
+
+
+def test_operators_in_functions_are_proven_on_their_own():
+    made = model(PAIR)
+    verification = onnx_spatial.verify(made, function_form(made))
+    assert all({"isolated", "in place"} <= set(site.how) for site in verification.sites)
+
+
+# The call
+
+
+def test_the_public_call_writes_a_proven_function_form(tmp_path: Path):
+    target = tmp_path / "form.onnx"
+    result = onnx_spatial.convert(model(PAIR), target, mode="function")
+    assert result.verification
+    assert onnx.load(target) == result.model
+    assert result.to_dict()["touched"]["functions_added"] == ["com.microsoft:SpaceToBatchND"]

@@ -1,0 +1,503 @@
+"""What conversion does to a model, and above all what it leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import reference
+import running
+import structure
+from building import TF, one_node
+from converting import convert, plan, refusal
+from onnx import TensorProto, helper, parser
+
+from onnx_spatial.conversion.pipeline import freeze, make_plan, refusals
+from onnx_spatial.errors import ModelFileError, UsageError
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
+
+
+def model(text: str) -> onnx.ModelProto:
+    """Text in which M. stands for the domain of the operators."""
+    return parser.parse_model(HEAD + text.replace("M.", "com.microsoft."))
+
+
+def image(*shape: int) -> np.ndarray:
+    return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+
+
+DILATED = """g (float[2,4,6,1] x, float[1,1,3,3] w) => (float[?,?,?,?] z)
+    <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0} DECLARED> {
+        [in] a = Relu(x)
+        [s2b] b = M.SpaceToBatchND(a, block, none)
+        [to] c = Transpose <perm = [0, 3, 1, 2]> (b)
+        [conv] d = Conv <pads = [1, 1, 1, 1]> (c, w)
+        [back] e = Transpose <perm = [0, 2, 3, 1]> (d)
+        [b2s] f = M.BatchToSpaceND(e, block, none)
+        [out] z = Neg(f)
+    }"""
+
+
+def dilated(declared: str = "") -> onnx.ModelProto:
+    return model(DILATED.replace("DECLARED", f", {declared}" if declared else ""))
+
+
+# Sites
+
+
+def test_a_site_says_what_is_done_and_how():
+    first, second = plan(dilated(), fuse=False, strategy="transpose").sites
+    described = first.to_dict()
+    costs = {key: described.pop(key) for key in ("estimated_us", "measured_us", "candidates")}
+    assert {
+        "strategy": "transpose",
+        "estimated_us": costs["estimated_us"],
+        "measured_us": None,
+    } in costs["candidates"]
+    assert costs["estimated_us"] > 0 and costs["measured_us"] is None
+    assert described == {
+        "node": "s2b",
+        "graph": "main graph",
+        "op_type": "SpaceToBatchND",
+        "domain": "com.microsoft",
+        "dialect": "tensorflow-nd",
+        "action": "lower",
+        "reason": None,
+        "strategy": "transpose",
+        "element_type": "float32",
+        "input_shape": [2, 4, 6, 1],
+        "output_shape": [8, 2, 3, 1],
+        "output": "b",
+        "nodes_before": 1,
+        "nodes_after": 3,
+        "function": None,
+        "absorbed": [],
+        "declined": [],
+        "between": [],
+    }
+    assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
+
+
+def test_unknown_dims_are_null_in_a_dict():
+    made = one_node(
+        "SpaceToBatchND", (image(2, 4, 3), np.array([2]), np.array([[0, 0]])), shape=("N", None, 3)
+    )
+    described = plan(made).sites[0].to_dict()
+    assert described["input_shape"] == ["N", None, 3]
+    assert described["output_shape"] == [None, None, 3]
+
+
+def test_a_refusal_leaves_the_other_operators_converted_and_is_listed():
+    made = model("""g (float[2,4,6,1] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2] five = {5, 5}, int32[2,2] none = {0, 0, 0, 0}> {
+            [good] y = M.SpaceToBatchND(x, block, none)
+            [bad] z = M.SpaceToBatchND(x, five, none)
+        }""")
+    result = plan(made)
+    assert [s.action for s in result.sites] == ["lower", "refuse"]
+    assert result.refused() == [result.sites[1]]
+    assert refusals(result.refused()) == (
+        "SpaceToBatchND 'bad' in main graph on [2, 4, 6, 1]: SpaceToBatch: axis 1: size 4 + "
+        "paddings 0 + 0 = 4 is not divisible by its block, 5"
+    )
+    assert result.model.graph.node[-1] == made.graph.node[-1]
+
+
+def test_a_model_without_the_operators_is_left_as_it_is():
+    made = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert plan(made) == make_plan(made)
+    assert (plan(made).model, plan(made).sites, plan(made).touched) == (None, [], {})
+
+
+def test_progress_is_told():
+    lines: list[str] = []
+    make_plan(dilated(), progress=lines.append)
+    assert lines == ["lowering 1/2: s2b", "lowering 2/2: b2s"]
+
+
+def test_a_graph_that_contradicts_itself_is_a_file_error():
+    made = dilated()
+    made.graph.node[1].output[0] = "a"  # two nodes give the same value
+    with pytest.raises(ModelFileError, match="the graph cannot be read"):
+        make_plan(made)
+
+
+# What stays
+
+
+def test_every_other_node_stays_byte_for_byte_and_in_order():
+    made = dilated()
+    converted = convert(made, fuse=False)
+    kept = [n for n in made.graph.node if n.domain == ""]
+    serialized = [n.SerializeToString() for n in converted.graph.node]
+    positions = [serialized.index(n.SerializeToString()) for n in kept]
+    assert positions == sorted(positions)
+    assert len(serialized) == len(kept) + 6
+
+
+def test_everything_that_conversion_has_no_business_with_stays():
+    made = dilated()
+    made.producer_name, made.producer_version, made.domain = "exporter", "1.2", "org.example"
+    made.model_version, made.doc_string = 7, "a model"
+    made.metadata_props.add(key="author", value="somebody")
+    graph = made.graph
+    graph.doc_string = "a graph"
+    graph.metadata_props.add(key="k", value="v")
+    sparse = graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1]), "sparse"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([2])))
+    annotation = graph.quantization_annotation.add(tensor_name="a")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="s")
+    made.training_info.add().algorithm.name = "training"
+    typed = helper.make_tensor("typed", TensorProto.FLOAT, [2], [1.0, 2.0])  # float_data, not raw
+    graph.initializer.append(typed)
+    graph.input[0].doc_string = "the input"
+    graph.input[0].type.denotation = "IMAGE"
+    graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    made.ParseFromString(made.SerializeToString() + b"\xfa\x3e\x02hi")  # field 1007, unknown to us
+
+    converted = plan(made).model
+    for before, after, changed in (
+        (made, converted, {"graph", "opset_import"}),
+        (made.graph, converted.graph, {"node", "initializer", "value_info"}),
+    ):
+        for name in {field.name for field in before.DESCRIPTOR.fields} - changed:
+            assert getattr(after, name) == getattr(before, name), name
+    count = len(made.graph.initializer)
+    assert list(converted.graph.initializer)[:count] == list(made.graph.initializer)
+    assert converted.SerializeToString().endswith(b"\xfa\x3e\x02hi")
+
+
+def test_what_was_touched_is_listed():
+    made = dilated()
+    result = plan(made, fuse=False)
+    before = {n.name for n in made.graph.node}
+    result.touched["value_info_changed"].sort()
+    assert result.touched == {
+        "nodes_replaced": ["s2b", "b2s"],
+        "nodes_changed": [],
+        "nodes_removed": [],
+        "nodes_added": [n.name for n in result.model.graph.node if n.name not in before],
+        "initializers_added": [t.name for t in result.model.graph.initializer][2:],
+        "value_info_changed": ["b", "c", "d", "e", "f"],
+        "functions_added": [],
+        "functions_removed": [],
+        "opset_imports_added": [],
+        "opset_imports_removed": ["com.microsoft"],
+    }
+    assert len(result.touched["nodes_added"]) == 6
+    assert len(result.touched["initializers_added"]) >= 3
+
+
+# Opset imports
+
+
+def test_the_import_of_a_converted_domain_goes_when_nothing_needs_it():
+    assert [(o.domain, o.version) for o in convert(dilated()).opset_import] == [("", 17)]
+
+
+def test_the_import_stays_while_another_node_needs_it():
+    made = dilated()
+    made.graph.node[-1].domain, made.graph.node[-1].op_type = "com.microsoft", "FastGelu"
+    converted = plan(made).model
+    assert [o.domain for o in converted.opset_import] == ["", "com.microsoft"]
+
+
+def test_the_import_stays_while_a_node_in_a_subgraph_needs_it():
+    made = model("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            z = M.SpaceToBatchND(x, block, none)
+            y = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) { t = M.FastGelu(x) },
+                else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
+        }""")
+    assert "com.microsoft" in [o.domain for o in plan(made).model.opset_import]
+
+
+def test_imports_of_other_domains_stay_although_nothing_needs_them():
+    made = dilated()
+    made.opset_import.append(helper.make_opsetid("org.example", 3))
+    assert [o.domain for o in convert(made).opset_import] == ["", "org.example"]
+
+
+# Declared shapes
+
+
+def known(model_: onnx.ModelProto) -> dict[str, list[int | str | None] | None]:
+    return {name: structure.dims(model_, name) for name in "abcdef"}
+
+
+def test_shapes_behind_the_operators_become_known():
+    converted = convert(dilated(), fuse=False)
+    assert known(converted) == {
+        "a": None,  # in front of them: none of our business
+        "b": [8, 2, 3, 1],
+        "c": [8, 1, 2, 3],
+        "d": [8, 1, 2, 3],
+        "e": [8, 2, 3, 1],
+        "f": [2, 4, 6, 1],
+    }
+
+
+def test_shapes_in_front_stay_byte_for_byte():
+    made = dilated("float[2,4,6,1] a")
+    made.graph.value_info[0].doc_string = "kept"
+    converted = convert(made)
+    assert converted.graph.value_info[0] == made.graph.value_info[0]
+
+
+def test_wrong_shapes_behind_the_operators_are_replaced():
+    """Exporters guess that an operator they do not know keeps the shape."""
+    converted = convert(
+        dilated("float[2,4,6,1] b, float[2,1,4,6] c, float[9,9] d, float[2,4,6,1] f"),
+        fuse=False,
+    )
+    assert known(converted) == known(convert(dilated(), fuse=False)) | {"a": None}
+    assert len(converted.graph.value_info) == 5
+
+
+def test_a_wrong_shape_would_be_folded_into_a_constant():
+    made = model("""g (float[2,4,6,1] x) => (int64[4] s, float[?,?,?,?] r)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0},
+         float[2,4,6,1] y, float[2,4,6,1] z> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Neg(y)
+            s = Shape(z)
+            r = Reshape(z, s)
+        }""")
+    converted = reference.agree(made, {"x": image(2, 4, 6, 1)})
+    (s, _) = running.run(converted, {"x": image(2, 4, 6, 1)})
+    assert s.tolist() == [8, 2, 3, 1]
+
+
+def test_names_that_nothing_confirms_are_dropped_from_declared_shapes():
+    # Equal names mean equal sizes to onnxruntime's memory planner, and an exporter that does not
+    # know the operator may give the same name to what differs.
+    made = model("""g (float[N,4,W,1] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[B,2,Q,1] y> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Relu(y)
+        }""")
+    converted = convert(made)
+    assert structure.dims(converted, "y") == [None, 2, None, 1]
+
+
+def test_names_of_dims_that_stay_are_known():
+    made = model("""g (float[2,4,W,C] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 1}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = M.SpaceToBatchND(x, block, none)
+            z = Relu(y)
+        }""")
+    assert structure.dims(convert(made), "y") == [4, 2, "W", "C"]
+
+
+def guessed(declared: str) -> onnx.ModelProto:
+    """What an exporter declares of y (and z, an output) if it thinks that the shape stays."""
+    return model(f"""g (float[1,H,W,1] x) => (float[?,?,?,?] z, int64[4] s)
+        <int32[2] block = {{2, 1}}, int32[2,2] pads = {{1, 1, 0, 0}}, {declared}> {{
+            y = M.SpaceToBatchND(x, block, pads)
+            z = Neg(y)
+            s = Shape(z)
+        }}""")
+
+
+@pytest.mark.parametrize("declared", ["float[1,4,6,1] y", "float[1,4,6,1] z", "float[1,H,W,1] z"])
+def test_guesses_of_sizes_that_nothing_confirms_are_dropped(declared):
+    """onnxruntime would believe them, and take dims of one name to be of one size."""
+    converted = reference.agree(guessed(declared), {"x": image(1, 4, 6, 1)})
+    for name in "yz":
+        for info in converted.graph.value_info:
+            if info.name == name:
+                batch, height, width, channels = structure.dims(converted, name)
+                assert (batch, channels) == (2, 1)
+                assert height is None
+                assert width in (None, "W")  # a block of 1 leaves the width alone
+
+
+def test_guesses_that_nothing_can_be_put_in_place_of_are_dropped():
+    made = model("""g (float[2,4,4,1] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,1] u> {
+            y = M.SpaceToBatchND(x, block, none)
+            u = NotInAnyOpset(y)
+            z = Neg(u)
+        }""")
+    assert structure.dims(plan(made).model, "u") is None
+
+
+def test_what_the_owner_of_an_unknown_operator_declares_stays():
+    made = model("""g (float[2,4,4,1] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[5,7] u> {
+            y = M.SpaceToBatchND(x, block, none)
+            u = com.example.Strange(y)
+            z = Neg(u)
+        }""")
+    assert structure.dims(plan(made).model, "u") == [5, 7]
+
+
+def test_guesses_for_what_a_function_gives_are_replaced():
+    made = model("""g (float[2,4,4,1] x) => (int64[4] s, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,1] y> {
+            y = local.F(x, block, none)
+            z = Neg(y)
+            s = Shape(z)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (data, block, none) => (moved) { moved = M.SpaceToBatchND(data, block, none) }""")
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    converted = reference.agree(made, {"x": image(2, 4, 4, 1)})
+    assert structure.dims(converted, "y") in ([8, 2, 2, 1], None)
+
+
+def test_names_inside_a_function_say_nothing_of_the_graph_that_calls_it():
+    """The function's y is converted; the graph's y is another value, of which only its owner knows."""
+    made = model("""g (float[3] x) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, float[2,4,4,1] y> {
+            y = com.example.Strange(x)
+            z = local.F(y, block, none)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (data, block, none) => (y) { y = M.SpaceToBatchND(data, block, none) }""")
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    result = plan(made)
+    assert structure.dims(result.model, "y") == [2, 4, 4, 1]
+    assert "y" not in result.touched["value_info_changed"]
+
+
+def test_guesses_for_the_outputs_of_a_branch_are_replaced():
+    made = model("""g (bool c, float[2,4,4,3] x) => (int64[4] s, float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = If (c) <
+                then_branch = taken () => (float[2,4,4,3] t) {
+                    t = M.SpaceToBatchND(x, block, none)
+                },
+                else_branch = other () => (float[2,4,4,3] e) {
+                    u = M.SpaceToBatchND(x, block, none)
+                    e = Neg(u)
+                }>
+            z = Neg(y)
+            s = Shape(z)
+        }""")
+    converted = reference.agree(made, {"c": np.array(True), "x": image(2, 4, 4, 3)})
+    for attribute in converted.graph.node[0].attribute:
+        (output,) = attribute.g.output
+        assert [d.dim_value for d in output.type.tensor_type.shape.dim] in ([8, 2, 2, 3], [0] * 4)
+
+
+def test_no_names_are_made_up_for_unknown_dims():
+    """onnx's inference calls them unk__0, unk__1, ..; in a file they would say that sizes differ."""
+    made = model("""g (float[N,H,W,1] x, float[K,1,3,3] w) => (float[?,?,?,?] z)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            a = M.SpaceToBatchND(x, block, none)
+            b = Transpose <perm = [0, 3, 1, 2]> (a)
+            c = Conv <strides = [2, 2]> (b, w)
+            d = Concat <axis = 2> (c, c)
+            z = Transpose <perm = [0, 2, 3, 1]> (d)
+        }""")
+    converted = convert(made, fuse=False)
+    declared = {name: structure.dims(converted, name) for name in "abcd"}
+    assert declared["a"] == [None, None, None, 1]
+    assert declared["b"] == [None, 1, None, None]
+    assert declared["c"] == [None, "K", None, None]
+    names = {d for dims in declared.values() for d in dims if isinstance(d, str)}
+    assert names == {"K"}
+
+
+def test_declared_types_of_inputs_and_outputs_stay():
+    made = dilated()
+    converted = convert(made)
+    assert converted.graph.input == made.graph.input
+    assert converted.graph.output == made.graph.output
+
+
+def test_shapes_in_subgraphs_become_known_too():
+    made = model("""g (bool c, float[2,4,4,3] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            y = If (c) <
+                then_branch = taken () => (float[?,?,?,?] t) <float[2,4,4,3] u> {
+                    u = M.SpaceToBatchND(x, block, none)
+                    t = Relu(u)
+                },
+                else_branch = other () => (float[?,?,?,?] e) { e = Neg(x) }>
+        }""")
+    converted = reference.agree(made, {"c": np.array(True), "x": image(2, 4, 4, 3)})
+    (info,) = converted.graph.node[0].attribute[0].g.value_info
+    assert info.name == "u"
+    assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [8, 2, 2, 3]
+
+
+def test_wrong_shapes_in_functions_do_not_stay():
+    made = model("""g (float[2,4,4,3] x) => (int64[4] s)
+        <int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+            s = local.F(x, block, none)
+        }
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
+        F (x, block, none) => (s) {
+            y = M.SpaceToBatchND(x, block, none)
+            r = Neg(y)
+            s = Shape(r)
+        }""")
+    made.ir_version = 10
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    guesses = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4, 4, 3]) for name in "yr"
+    ]
+    made.functions[0].value_info.extend(guesses)
+    converted = reference.agree(made, {"x": image(2, 4, 4, 3)})
+    for info in converted.functions[0].value_info:
+        shape = [d.dim_value for d in info.type.tensor_type.shape.dim]
+        assert shape in ([8, 2, 2, 3], [0, 0, 0, 0], [])
+
+
+def test_new_values_need_no_declaration():
+    converted = convert(dilated(), fuse=False)
+    names = {v.name for v in converted.graph.value_info}
+    assert names == set("bcdef")
+
+
+# Options
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5, 6])
+def test_no_new_tensor_exceeds_max_rank(limit):
+    made = one_node(
+        "SpaceToBatchND",
+        (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
+    )
+    if limit == 3:
+        assert "needs rank 4, the limit is 3" in refusal(made, max_rank=limit)
+        return
+    converted = convert(made, max_rank=limit)
+    inferred = onnx.shape_inference.infer_shapes(converted)
+    ranks = [len(v.type.tensor_type.shape.dim) for v in inferred.graph.value_info]
+    assert max(ranks) <= limit
+    (y,) = running.run(converted, {"x": image(2, 4, 6, 3)})
+    assert running.same_bits(y, running.run(convert(made), {"x": image(2, 4, 6, 3)})[0])
+
+
+def test_freeze_fixes_dims_by_name_everywhere():
+    made = one_node(
+        "SpaceToBatchND",
+        (image(2, 4, 6, 3), np.array([2, 2]), np.zeros((2, 2), np.int64)),
+        shape=("N", "H", "W", 3),
+    )
+    frozen = freeze(made, {"H": 4, "N": 2})
+    assert structure.dims(frozen, "x") == [2, 4, "W", 3]
+    assert structure.dims(made, "x") == ["N", "H", "W", 3]
+    with pytest.raises(UsageError, match="no symbolic dim named D, Q"):
+        freeze(made, {"Q": 1, "H": 4, "D": 2})
+
+
+def test_static_models_have_no_arithmetic_on_shapes_and_dynamic_ones_only_1d_integers():
+    parameters = (np.array([2, 2], np.int32), np.array([[1, 1], [0, 0]], np.int32))
+    inputs = (image(2, 4, 6, 3), *parameters)
+    static = convert(one_node("SpaceToBatchND", inputs, domain=TF))
+    assert not structure.counts(static).keys() & {"Shape", "Gather", "Concat", "Mul", "Div"}
+    dynamic = convert(
+        one_node("SpaceToBatchND", inputs, domain=TF, shape=("N", "H", "W", "C"), run_time=(1, 2)),
+        strategy="staged",
+    )
+    inferred = onnx.shape_inference.infer_shapes(dynamic)
+    for info in inferred.graph.value_info:
+        if info.type.tensor_type.elem_type == TensorProto.INT64:
+            assert len(info.type.tensor_type.shape.dim) <= 1

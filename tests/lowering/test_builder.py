@@ -1,0 +1,196 @@
+"""Writing nodes: what is known is folded, what is a no-op is not written, what is the same is shared."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Tensor, same
+
+
+def value(name: str = "x") -> ir.Value:
+    return ir.Value(name=name)
+
+
+def written(emit: Emitter) -> list[str]:
+    return [node.op_type for node in emit.nodes]
+
+
+def constant(emit: Emitter, value_: ir.Value) -> list[int]:
+    found = next(v for v, _ in emit.constants if v is value_)
+    return found.const_value.numpy().tolist()
+
+
+def test_known_sizes_are_folded():
+    emit = Emitter(17)
+    assert emit.add(2, 3) == 5
+    assert emit.sub(2, 3) == -1
+    assert emit.mul(2, 3) == 6
+    assert emit.max(2, 3) == 3
+    assert emit.product([2, 3, 4]) == 24
+    assert not emit.nodes
+
+
+@pytest.mark.parametrize(("a", "b", "quotient"), [(7, 2, 3), (-7, 2, -3), (6, 3, 2), (-1, 2, 0)])
+def test_division_truncates_like_c(a, b, quotient):
+    assert Emitter(17).div(a, b) == quotient
+
+
+def test_neutral_elements_write_nothing():
+    emit, n = Emitter(17), value()
+    assert emit.add(n, 0) is n
+    assert emit.add(0, n) is n
+    assert emit.sub(n, 0) is n
+    assert emit.sub(n, n) == 0
+    assert emit.mul(n, 1) is n
+    assert emit.mul(1, n) is n
+    assert emit.div(n, 1) is n
+    assert emit.product([1, n, 1]) is n
+    assert not emit.nodes
+
+
+def test_what_is_unknown_is_computed_once():
+    emit, n = Emitter(17), value()
+    first, second = emit.mul(n, 2), emit.mul(n, 2)
+    assert first is second
+    assert emit.mul(n, 3) is not first
+    assert written(emit) == ["Mul", "Mul"]
+    assert len(emit.constants) == 2
+
+
+def test_known_factors_of_a_product_are_multiplied_beforehand():
+    emit, n = Emitter(17), value()
+    emit.product([2, n, 3])
+    assert written(emit) == ["Mul"]
+    assert [constant(emit, v) for v, _ in emit.constants] == [[6]]
+
+
+def test_known_neighbours_of_a_vector_are_one_constant():
+    emit, n = Emitter(17), value()
+    emit.vector([1, 2, n, 3], "shape")
+    assert written(emit) == ["Concat"]
+    assert [constant(emit, v) for v, _ in emit.constants] == [[1, 2], [3]]
+    assert emit.vector([n], "shape") is n
+    assert constant(emit, emit.vector([], "shape")) == []
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes"), [(11, ["Sub", "Abs", "Add", "Add", "Div"]), (12, ["Max"]), (17, ["Max"])]
+)
+def test_max_before_opset_12_is_arithmetic(opset, nodes):
+    """Max of int64 came with 12."""
+    emit = Emitter(opset)
+    emit.max(value("a"), value("b"))
+    assert written(emit) == nodes
+
+
+# Reshape
+
+
+def reshaped(
+    dims: list[object], x: list[object], opset: int = 17
+) -> tuple[list[str], list[int] | None, bool]:
+    """(nodes, literal shape if it is one, allowzero)"""
+    emit = Emitter(opset)
+    out = emit.reshape(Tensor(value(), tuple(x)), dims)
+    assert list(out.dims) == dims
+    if not emit.nodes:
+        return [], None, False
+    node = emit.nodes[-1]
+    known = [v for v, _ in emit.constants if v is node.inputs[1]]
+    literal = constant(emit, known[0]) if known else None
+    return written(emit), literal, "allowzero" in node.attributes
+
+
+N, M = value("n"), value("m")
+
+
+@pytest.mark.parametrize(
+    ("dims", "x", "expected"),
+    [
+        ([2, 3], [2, 3], ([], None, False)),
+        ([2, N], [2, N], ([], None, False)),
+        ([6], [2, 3], (["Reshape"], [6], False)),
+        ([2, N], [N, 2], (["Reshape"], [2, -1], False)),
+        ([N, 6], [N, 2, 3], (["Reshape"], [-1, 6], False)),
+        ([N, M, 6], [N, M, 2, 3], (["Reshape"], [0, 0, 6], False)),  # copies both
+        ([M, N, 6], [N, M, 2, 3], (["Concat", "Reshape"], None, True)),
+        ([0, 6], [0, 2, 3], (["Reshape"], [0, 6], False)),  # the copied dim is 0 itself
+        ([6, 0], [2, 0, 3], (["Reshape"], [6, 0], False)),
+        ([0, 6], [2, 3, 0], (["Reshape"], [0, 6], True)),
+        ([0, N], [N, 0], (["Concat", "Reshape"], None, True)),  # no -1 beside a zero
+    ],
+)
+def test_reshape_says_as_little_as_zero_sized_dims_allow(dims, x, expected):
+    assert reshaped(dims, x) == expected
+
+
+def test_opset_13_says_one_zero_that_moves_and_refuses_two():
+    assert reshaped([0, 6], [2, 3, 0], opset=13) == (["Reshape"], [-1, 6], False)
+    with pytest.raises(ConversionError, match="14"):
+        reshaped([0, 6, 0], [2, 3, 0], opset=13)
+    nodes = ["Concat", "Equal", "Where", "Reshape"]
+    assert reshaped([M, N, 6], [N, M, 2, 3], opset=13) == (nodes, None, False)
+
+
+def test_an_exact_reshape_leaves_nothing_to_be_inferred():
+    emit = Emitter(17)
+    emit.reshape(Tensor(value(), (N, 2)), [2, N], exact=True)
+    assert written(emit) == ["Concat", "Reshape"]
+
+
+def test_no_transpose_is_written_that_moves_nothing():
+    emit = Emitter(17)
+    x = Tensor(value(), (2, 3))
+    assert emit.transpose(x, [0, 1]) is x
+    assert emit.transpose(x, [1, 0]).dims == (3, 2)
+    assert written(emit) == ["Transpose"]
+
+
+def test_a_slice_has_steps_only_where_they_are_not_1():
+    emit = Emitter(17)
+    x = Tensor(value(), (8, 3))
+    emit.slice(x, [0], [0], [INT64_MAX], [8], [1])
+    emit.slice(x, [0], [0], [INT64_MAX], [4], [2])
+    assert [len(n.inputs) for n in emit.nodes] == [4, 5]
+
+
+def test_short_ranges_are_constants_and_others_are_made_at_run_time():
+    emit = Emitter(17)
+    assert constant(emit, emit.range(4, 3)) == [0, 3, 6, 9]
+    assert not emit.nodes
+    emit.range(value("n"), 3)
+    assert written(emit) == ["Mul", "Reshape", "Range"]
+    emit = Emitter(17)
+    emit.range(1 << 20)
+    assert written(emit)[-1] == "Range"
+
+
+def test_equal_constants_are_shared_and_different_ones_are_not():
+    emit = Emitter(17)
+    a = emit.constant(np.array([1, 2]), "a")
+    assert emit.constant(np.array([1, 2]), "b") is a
+    assert emit.constant(np.array([1, 2], np.int32), "c") is not a
+    assert emit.constant(np.array([[1, 2]]), "d") is not a
+    zeros = [emit.constant(np.zeros(2, dtype), "z") for dtype in (np.int32, np.float32, np.uint32)]
+    assert len(set(map(id, zeros))) == 3  # the same bytes are not the same constant
+    empty, space = (emit.constant(np.array([s], object), "e") for s in ("", " "))
+    assert empty is not space
+    assert empty.const_value.numpy().tolist() == [b""]
+
+
+def test_the_largest_rank_is_remembered():
+    emit = Emitter(17)
+    x = emit.reshape(emit.tensor(value(), (24,)), [2, 3, 4])
+    emit.reshape(x, [24])
+    assert emit.max_rank == 3
+
+
+def test_sizes_are_the_same_if_they_are_one_value_or_one_number():
+    assert same(2, 2)
+    assert not same(2, 3)
+    assert same(N, N)
+    assert not same(N, M)
+    assert not same(N, 2)

@@ -1,0 +1,129 @@
+"""Factoring a permutation into stages: they lead from one order to the other, within what is asked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.permutation import stage_plan
+from onnx_spatial.lowering.permutation.stage_plan import Problem, Stage
+
+ALL = frozenset({"transpose", "gather", "interleave", "deinterleave"})
+
+
+@st.composite
+def problems(draw):
+    sizes = tuple(draw(st.lists(st.integers(2, 9), min_size=2, max_size=5)))
+    order = tuple(range(len(sizes)))
+    after = tuple(draw(st.permutations(order)))
+    unknown = frozenset(draw(st.sets(st.sampled_from(order), max_size=2)))
+    itemsize = draw(st.sampled_from([1, 2, 4, 8]))
+    limit = draw(st.sampled_from([2, 3, 64]))
+    return Problem(sizes, order, after, itemsize, unknown, ALL, frozenset(), limit)
+
+
+def apply(x: np.ndarray, order, after) -> np.ndarray:
+    return x.transpose([order.index(factor) for factor in after])
+
+
+@settings(max_examples=200)
+@given(problems())
+def test_stages_lead_from_one_order_to_the_other(problem):
+    stages = stage_plan.stages(problem)
+    if stages is None:
+        assert problem.rank_limit == 2
+        return
+    order = problem.before
+    for stage in stages:
+        assert stage.before == order and sorted(stage.after) == sorted(order)
+        order = stage.after
+    assert order == problem.after
+    assert len(stages) <= 3
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_no_stage_breaks_the_rank_limit(problem):
+    for stage in stage_plan.stages(problem) or ():
+        perm = tuple(stage.before.index(f) for f in stage.after)
+        dims, _ = cost_model.merged(tuple(problem.sizes[f] for f in stage.before), perm)
+        if stage.kind == "transpose":
+            assert len(dims) <= problem.rank_limit
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_only_transposes_where_only_they_are_allowed(problem):
+    plain = replace(problem, kinds=frozenset({"transpose"}), rank_limit=64)
+    stages = stage_plan.stages(plain)
+    assert stages is not None
+    assert {stage.kind for stage in stages} <= {"transpose"}
+    assert bool(stages) == (plain.before != plain.after)
+
+
+@settings(max_examples=100)
+@given(problems(), st.sampled_from(sorted(ALL)))
+def test_what_is_needed_is_used(problem, kind):
+    needy = replace(problem, needed=frozenset({kind}))
+    stages = stage_plan.stages(needy)
+    assert stages is None or any(stage.kind == kind for stage in stages)
+
+
+def test_a_slow_permutation_is_cut_in_two():
+    """NCHW, 2x2 blocks: [rows, 2, columns, 2] with the offsets to the front."""
+    sizes, after = (64 * 128, 2, 128, 2), (1, 3, 0, 2)
+    only = frozenset({"transpose"})
+    problem = Problem(sizes, (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64)
+    stages = stage_plan.stages(problem)
+    assert stages is not None and len(stages) == 2
+
+
+def test_an_unknown_factor_is_never_split_into_parts():
+    problem = Problem(
+        (2, 1000), (0, 1), (1, 0), 4, frozenset({0}), ALL, frozenset({"interleave"}), 64
+    )
+    assert stage_plan.stages(problem) is None
+    known = replace(problem, unknown=frozenset())
+    assert [s.kind for s in stage_plan.stages(known) or ()] == ["interleave"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_swaps_are_all_changes_of_two_neighbours(n):
+    found = list(stage_plan.swaps(tuple(range(n))))
+    assert len(found) == len(set(found)) == math.comb(n + 1, 3)
+    assert all(sorted(order) == list(range(n)) for order in found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        # [X, b*C] -> [b*C, X], then [b, C, X] -> [b, X, C]: the Reshape only splits
+        (((0, 1, 2), (1, 2, 0)), ((1, 2, 0), (1, 0, 2)), True),
+        # [A, b, W] -> [b, A, W], then [b*A*Wb, c] -> [c, b*A*Wb]: it joins b and A
+        (((0, 1, 2, 3), (1, 0, 2, 3)), ((1, 0, 2, 3), (3, 1, 0, 2)), False),
+    ],
+)
+def test_two_transposes_are_one_for_onnxruntime_where_the_reshape_between_only_splits(
+    first, second, one
+):
+    stages = [Stage("transpose", *orders) for orders in (first, second)]
+    assert stage_plan.merged(*stages) == one
+    gather = Stage("gather", *second)
+    assert not stage_plan.merged(stages[0], gather)
+
+
+def test_no_plan_holds_two_transposes_that_would_be_merged():
+    only = frozenset({"transpose"})
+    for after in itertools.permutations(range(4)):
+        problem = Problem(
+            (64, 2, 56, 3), (0, 1, 2, 3), after, 4, frozenset(), only, frozenset(), 64
+        )
+        stages = stage_plan.stages(problem) or ()
+        assert not any(stage_plan.merged(a, b) for a, b in itertools.pairwise(stages))

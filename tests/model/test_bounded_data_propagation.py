@@ -1,0 +1,89 @@
+"""Vectors too long to be shapes are kept from onnx's data propagation; all others are not."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import parser
+
+from onnx_spatial.model.inference import bounded_data_propagation, shape_inference
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def infer(text: str) -> onnx.ModelProto:
+    return shape_inference.infer(parser.parse_model(HEAD + text), lambda number, types: None)
+
+
+def dims(model: onnx.ModelProto, name: str) -> tuple[object, ...] | None:
+    return next(shape_inference.dims(v.type) for v in model.graph.value_info if v.name == name)
+
+
+def test_shapes_are_still_followed():
+    model = infer("""g (float[N,4,6] x) => (float[a,b] z)
+        <int64[1] zero = {0}, int64[1] rest = {-1}> {
+            s = Shape(x)
+            n = Gather(s, zero)
+            t = Concat <axis = 0> (n, rest)
+            y = Reshape(x, t)
+            z = Neg(y)
+    }""")
+    assert (dims(model, "y") or ())[0] == "N"
+
+
+def test_what_was_put_in_is_taken_out():
+    text = """g (int64[5000] x) => (int64[m] z)
+        <int64[1] one = {1}, int64[1] two = {2}> {
+            [first] y = Slice(x, one, two)
+            [second] w = Slice(x, one, two)
+            z = Add(y, w)
+    }"""
+    model = infer(text)
+    given = parser.parse_model(HEAD + text)
+    assert [n.SerializeToString() for n in model.graph.node] == [
+        n.SerializeToString() for n in given.graph.node
+    ]
+    assert [v.name for v in model.graph.value_info] == ["y", "w"]
+
+
+@pytest.mark.parametrize(
+    "length", [bounded_data_propagation.LONGEST, bounded_data_propagation.LONGEST + 1]
+)
+def test_the_bound_hides_only_what_is_too_long(length):
+    known = onnx.helper.make_tensor_type_proto(7, [length])
+    shown = shape_inference.dims(
+        bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST)
+    )
+    assert shown == ((length,) if length <= bounded_data_propagation.LONGEST else (None,))
+
+
+def test_other_ranks_are_left_alone():
+    known = onnx.helper.make_tensor_type_proto(7, [10**9, 10**9])
+    assert bounded_data_propagation.output_type(known, bounded_data_propagation.LONGEST) == known
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "c = ConstantOfShape <value = int64[1] {2}> (big)",
+        "c = Range(zero, end, step)",
+        "n = Add(big, one) l = ConstantOfShape <value = int64[1] {2}> (n) c = Cast <to = 7> (l)",
+    ],
+)
+def test_a_vector_of_ten_billion_is_not_written_out(nodes):
+    model = infer(f"""g (float[1] x) => (int64[m] z)
+        <int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] big = {{10000000000}},
+         int64 zero = {{0}}, int64 step = {{1}}, int64 end = {{10000000000}}> {{
+            {nodes}
+            s = Slice(c, one, two)
+            z = Neg(s)
+    }}""")
+    assert len(dims(model, "s") or ()) == 1
+
+
+def test_concatenations_that_double_are_not_written_out():
+    lines = " ".join(f"c{i + 1} = Concat <axis = 0> (c{i}, c{i})" for i in range(40))
+    model = infer(
+        f"g (float[1] x) => (int64[m] z) <int64[1] c0 = {{2}}> {{ {lines} z = Neg(c40) }}"
+    )
+    assert dims(model, "c12") == (4096,)

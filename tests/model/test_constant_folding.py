@@ -1,0 +1,204 @@
+"""Values that are known before a model runs, and those that must not be taken for known."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, parser
+
+from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.inference import constant_folding
+
+
+def scopes(text: str, ir: int = 9, opset: int = 17) -> list[constant_folding.Scope]:
+    head = f'<ir_version: {ir}, opset_import: ["" : {opset}, "local" : 1]>\n'
+    return [scope for scope, _ in constant_folding.scopes(parser.parse_model(head + text))]
+
+
+def value(nodes: str, *, given: str = "float[2,3] x", ir: int = 9, opset: int = 17) -> object:
+    """What is known of `v`, as lists; initializers a = [2, 3], b = [4, 5] and one = [1]."""
+    held = "int64[2] a = {2, 3}, int64[2] b = {4, 5}, int64[1] one = {1}, float[2] f = {1.5, -2.5}"
+    scope, *_ = scopes(f"g ({given}) => (int64[N] v) <{held}> {{ {nodes} }}", ir, opset)
+    known = scope.value("v")
+    return None if known is None else known.tolist()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "known"),
+    [
+        ("v = Identity(a)", [2, 3]),
+        ("v = Add(a, b)", [6, 8]),
+        ("v = Sub(a, b)", [-2, -2]),
+        ("v = Mul(a, b)", [8, 15]),
+        ("v = Div(b, a)", [2, 1]),
+        ("v = Mod(b, a)", [0, 2]),
+        ("v = Neg(a)", [-2, -3]),
+        ("v = Max(a, b)", [4, 5]),
+        ("v = Concat <axis = 0> (a, one, b)", [2, 3, 1, 4, 5]),
+        ("v = Gather <axis = 0> (b, one)", [5]),
+        ("v = Unsqueeze(a, one)", [[2], [3]]),
+        ("e = Constant <value_ints = [-1, 1]> () v = Reshape(a, e)", [[2], [3]]),
+        ("e = Constant <value_ints = [2]> () v = Slice(b, one, e)", [5]),
+        ("v = Cast <to = 7> (f)", [1, -2]),
+        ("c = Floor(f) v = Cast <to = 7> (c)", [1, -3]),
+        ("m = Less(a, b) v = Where(m, b, a)", [4, 5]),
+        ("v = ReduceProd <keepdims = 1> (a)", [6]),
+        ("v = Constant <value_int = 7> ()", 7),
+        ("v = Constant <value_ints = [7, 8]> ()", [7, 8]),
+        ("v = Constant <value = int64[2] {7, 9}> ()", [7, 9]),
+        ("v = Constant <value_float = 1.5> ()", 1.5),
+        ("v = ConstantOfShape(a)", [[0.0] * 3] * 2),
+        ("v = Shape(x)", [2, 3]),
+        ("v = Shape <start = 1> (x)", [3]),
+        ("v = Shape <start = -2, end = -1> (x)", [2]),
+        ("v = Shape <end = 1> (x)", [2]),
+        ("v = Size(x)", 6),
+        ("v, w = Split <axis = 0> (a)", [2]),
+        ("w, v = Split <axis = 0> (a)", [3]),
+    ],
+)
+def test_small_operators_on_constants_are_known(nodes, known):
+    assert value(nodes) == known
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "v = Identity(x)",
+        "u = Shape(x) w = Cast <to = 1> (u) r = RandomUniformLike(w) v = Cast <to = 7> (r)",
+        "v = NonZero(a)",
+        "u = Cast <to = 7> (x) v = Add(u, a)",
+        "v = local.Unknown(a)",
+        "v = Identity(nowhere)",
+        "three = Constant <value_ints = [1, 2, 3]> () v = Add(a, three)",
+    ],
+)
+def test_everything_else_is_not(nodes):
+    assert value(nodes) is None
+
+
+@pytest.mark.parametrize("declared", ["float[N,3] x", "float[?,3] x", "float[] x"])
+def test_the_shape_of_unknown_dims_is_not_known(declared):
+    if declared == "float[] x":  # a tensor of unknown rank
+        assert value("v = Shape(x)", given="float x") == []  # the text means a scalar
+        return
+    assert value("v = Shape(x)", given=declared) is None
+    assert value("v = Shape <start = 1> (x)", given=declared) == [3]
+
+
+def test_a_value_may_be_used_twice():
+    nodes = "c = Add(a, one) d = Add(a, c) e = Add(c, d) v = Concat <axis = 0> (a, one, c, d, e)"
+    assert value(nodes) == [2, 3, 1, 3, 4, 5, 7, 8, 11]
+
+
+def test_deep_chains_do_not_overflow_the_stack():
+    nodes = "v0 = Identity(a) " + " ".join(f"v{i} = Add(v{i - 1}, one)" for i in range(1, 3000))
+    assert value(f"{nodes} v = Identity(v2999)") == [3001, 3002]
+
+
+def test_a_cycle_is_not_known_and_does_not_hang():
+    assert value("u = Add(v, a) v = Add(u, a)") is None
+
+
+def test_the_version_of_the_opset_decides_what_an_operator_means():
+    """Before 13 Unsqueeze and Squeeze take their axes as an attribute."""
+    assert value("v = Unsqueeze <axes = [0]> (a)", opset=12) == [[2, 3]]
+    assert value("v = Unsqueeze(a, one)", opset=13) == [[2], [3]]
+
+
+def test_an_initializer_that_callers_may_override_is_not_known_from_ir_4_on():
+    text = "g (float[2] x, int64[2] a = {2, 3}) => (int64[2] v) { v = Identity(a) }"
+    (scope,) = scopes(text, ir=4)
+    assert (scope.value("a"), scope.value("v")) == (None, None)
+    assert scope.type("a").tensor_type.shape.dim[0].dim_value == 2
+    (before,) = scopes(text, ir=3, opset=8)
+    assert before.value("v").tolist() == [2, 3]
+
+
+def test_subgraphs_see_outer_values_and_their_own():
+    outer, then, other = scopes("""g (bool c, float[2,3] x) => (int64[2] y)
+        <int64[2] a = {2, 3}> {
+            b = Add(a, a)
+            y = If (c) <
+                then_branch = t () => (int64[2] v) <int64[2] d = {1, 1}> { v = Add(b, d) },
+                else_branch = e () => (int64[2] w) { w = Shape(x) }>
+        }""")
+    assert then.value("v").tolist() == [5, 7]
+    assert then.value("b").tolist() == [4, 6]
+    assert other.value("w").tolist() == [2, 3]
+    assert outer.value("v") is None
+    assert outer.value("y") is None
+    assert other.value("d") is None  # the other branch's
+
+
+def test_producers_and_owners_are_found_through_outer_graphs():
+    outer, then, other = scopes("""g (bool c, float[2,3] x) => (int64[2] y) <int64[2] a = {2, 3}> {
+            b = Add(a, a)
+            y = If (c) <
+                then_branch = t () => (int64[2] v) { v = Add(b, a) },
+                else_branch = e () => (int64[2] w) { w = Shape(x) }>
+        }""")
+    assert (then.producer("v").op_type, then.owner("v")) == ("Add", then)
+    assert (then.producer("b").op_type, then.owner("b")) == ("Add", outer)
+    assert other.producer("x") is other.producer("a") is None
+    assert outer.owner("v") is outer.producer("v") is None
+    assert [other.is_fed(name) for name in ("x", "c", "a", "b", "w", "v")] == [True] * 2 + [
+        False
+    ] * 4
+
+
+def test_inputs_of_a_body_hide_nothing_and_are_not_known():
+    _, body = (
+        scopes("""g (int64 n, int64[2] x) => (int64[2] y) <bool go = {1}, int64[2] a = {2, 3}> {
+            y = Loop (n, go, a) <
+                body = step (int64 i, bool c, int64[2] s) => (bool c1, int64[2] s1) {
+                    c1 = Identity(c)
+                    s1 = Add(s, a)
+                }>
+        }""")
+    )
+    assert body.value("a").tolist() == [2, 3]
+    assert body.value("s") is None
+    assert body.value("s1") is None
+
+
+def test_functions_stand_alone():
+    _, body = scopes("""g (int64[2] x) => (int64[2] y) <int64[2] a = {2, 3}> { y = local.F(a) }
+        <domain: "local", opset_import: ["" : 17]>
+        F (p) => (v) { a = Constant <value_ints = [7, 7]> () b = Add(p, a) v = Identity(a) }""")
+    assert body.value("v").tolist() == [7, 7]
+    assert body.value("p") is None
+    assert body.value("b") is None
+
+
+def test_attributes_that_callers_give_are_not_known():
+    _, body = scopes("""g (int64[2] x) => (int64[2] y) { y = local.F <k = [1, 2]> (x) }
+        <domain: "local", opset_import: ["" : 17]>
+        F <k> (p) => (v) { v = Constant <value_ints: ints = @k> () }""")
+    assert body.value("v") is None
+
+
+def test_large_tensors_are_never_computed():
+    shape = helper.make_tensor("s", TensorProto.INT64, [1], [SMALL + 1])
+    big = onnx.numpy_helper.from_array(np.zeros(SMALL + 1, np.int64), "big")
+    nodes = [
+        helper.make_node("ConstantOfShape", ["s"], ["filled"]),
+        helper.make_node("Identity", ["big"], ["copy"]),
+        helper.make_node("Concat", ["half", "half"], ["joined"], axis=0),
+    ]
+    half = onnx.numpy_helper.from_array(np.zeros(SMALL // 2 + 1, np.int64), "half")
+    graph = helper.make_graph(nodes, "g", [], [], [shape, big, half])
+    ((scope, _),) = constant_folding.scopes(helper.make_model(graph))
+    assert [scope.value(n) for n in ("filled", "big", "copy", "joined")] == [None] * 4
+    assert scope.value("half").size == SMALL // 2 + 1
+
+
+def test_tensors_that_lie_in_another_file_or_are_broken_are_not_known():
+    external = TensorProto(name="e", data_type=TensorProto.INT64, dims=[2])
+    external.data_location = TensorProto.EXTERNAL
+    broken = TensorProto(name="b", data_type=TensorProto.INT64, dims=[2], raw_data=b"123")
+    strange = TensorProto(name="s", data_type=999, dims=[1], raw_data=b"1")
+    graph = helper.make_graph([], "g", [], [], [external, broken, strange])
+    ((scope, _),) = constant_folding.scopes(helper.make_model(graph))
+    assert [scope.value(n) for n in "ebs"] == [None] * 3

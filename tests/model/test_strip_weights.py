@@ -1,0 +1,83 @@
+"""The model without its weights: what shape inference and the inliner get to see."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import structure
+from onnx import TensorProto, helper, parser
+
+from onnx_spatial.model.graph.strip_weights import SMALL, skeleton
+
+MODEL = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+g (bool c, float[2,2] x) => (float[2,2] y) <float[2] small = {1, 2}> {
+    big = Constant <value = float[2,2] {1, 2, 3, 4}> ()
+    y = If (c) <
+        then_branch = t () => (float[2,2] v) { v = Add(x, small) },
+        else_branch = e () => (float[2,2] w) { w = local.F <k = 3> (x) }>
+}
+<domain: "local", opset_import: ["" : 17]>
+F <k> (x) => (y) { y = Relu(x) }
+"""
+
+
+def test_small_tensors_stay_and_large_ones_keep_only_type_and_shape():
+    model = parser.parse_model(MODEL)
+    large = onnx.numpy_helper.from_array(np.ones((SMALL, 2), np.float16), "large")
+    model.graph.initializer.append(large)
+    model.graph.node[0].attribute[0].t.CopyFrom(large)
+    copy = skeleton(model)
+    small, shrunk = copy.graph.initializer
+    assert small == model.graph.initializer[0]
+    constant = copy.graph.node[0].attribute[0].t
+    for tensor in (shrunk, constant):
+        assert (tensor.name, tensor.data_type, list(tensor.dims)) == (
+            "large",
+            TensorProto.FLOAT16,
+            [SMALL, 2],
+        )
+        assert not tensor.raw_data
+    assert copy.ByteSize() < 2000
+    assert model.graph.initializer[1] == large
+
+
+def test_external_data_is_never_touched():
+    model = parser.parse_model(MODEL)
+    tensor = TensorProto(name="e", data_type=TensorProto.FLOAT, dims=[2])
+    tensor.data_location = TensorProto.EXTERNAL
+    model.graph.initializer.append(tensor)
+    assert not skeleton(model).graph.initializer[1].external_data
+
+
+def test_everything_else_is_copied():
+    model = parser.parse_model(MODEL)
+    sparse = model.graph.sparse_initializer.add(dims=[4])
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1]), "s"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([2])))
+    copy = skeleton(model)
+    for each in (model, copy):
+        for node in structure.nodes(each):  # an empty name and no name are the same
+            for field in ("name", "overload", "domain"):
+                if not getattr(node, field):
+                    node.ClearField(field)
+    assert copy.graph == model.graph
+    assert copy.functions == model.functions
+
+
+def test_missing_imports_are_added_for_the_inference_only():
+    model = parser.parse_model(MODEL)
+    model.graph.node[0].domain = "strange"
+    model.functions[0].node[0].domain = "stranger"
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    copy = skeleton(model)
+    assert {o.domain for o in copy.opset_import} >= {"", "local", "strange", "stranger"}
+    assert "stranger" in {o.domain for o in copy.functions[0].opset_import}
+    assert len(model.opset_import) == 1
+
+
+def test_the_two_names_of_the_default_domain_are_one():
+    model = parser.parse_model(MODEL)
+    model.opset_import[0].domain = "ai.onnx"
+    copy = skeleton(model)
+    assert [o.domain for o in copy.opset_import].count("") == 0

@@ -1,0 +1,254 @@
+"""The public calls: what may be given, what comes back, and what is left when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import running
+import structure
+from definitions import space_to_batch
+from onnx import parser
+
+import onnx_spatial
+from onnx_spatial import (
+    ConversionError,
+    ModelFileError,
+    SpatialError,
+    UsageError,
+    VerificationError,
+    convert,
+    inspect,
+)
+
+TEXT = """<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[N,4,W,1] x) => (float[?,?,?,?] y) <int32[2] block = {2, 2}, int32[2,2] pads = {PADS}> {
+        [site] y = com.microsoft.SpaceToBatchND(x, block, pads)
+    }"""
+
+
+def model(pads: str = "1, 1, 0, 0") -> onnx.ModelProto:
+    return parser.parse_model(TEXT.replace("PADS", pads))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    target = tmp_path / "in.onnx"
+    target.write_bytes(model().SerializeToString())
+    return target
+
+
+def broken(tmp_path: Path) -> Path:
+    target = tmp_path / "broken.onnx"
+    target.write_bytes(model("-1, 1, 0, 0").SerializeToString())
+    return target
+
+
+def test_all_public_names_are_there():
+    assert all(hasattr(onnx_spatial, name) for name in onnx_spatial.__all__)
+    assert {"convert", "inspect", "verify", "SpatialError"} <= set(onnx_spatial.__all__)
+
+
+@pytest.mark.parametrize("kind", ["path", "string", "bytes", "ModelProto", "onnx_ir.Model"])
+def test_a_model_is_given_in_any_form_and_stays_as_it_was(kind, path):
+    before = path.read_bytes()
+    given = {
+        "path": path,
+        "string": str(path),
+        "bytes": before,
+        "ModelProto": onnx.load(path),
+        "onnx_ir.Model": ir.load(path),
+    }[kind]
+    result = convert(given)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert not structure.spatial(result.model)
+    assert result.changed
+    assert bool(result.verification)
+    assert path.read_bytes() == before
+    if kind == "ModelProto":
+        assert given == onnx.load(path)
+    if kind == "onnx_ir.Model":
+        assert [n.op_type for n in given.graph] == ["SpaceToBatchND"]
+    x = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)
+    (y,) = running.run(result.model, {"x": x})
+    assert running.same_bits(y, space_to_batch(x, (2, 2), [(1, 1), (0, 0)]))
+
+
+def test_inspect_says_what_convert_would_do(path):
+    found = inspect(path)
+    (site,) = found.sites
+    assert (site.node, site.action, site.input_shape) == ("site", "lower", ("N", 4, "W", 1))
+    assert (found.model, found.ir_version, found.opset) == (str(path), 9, 17)
+    described = found.to_dict()
+    assert described == json.loads(json.dumps(described))
+    assert described["version"] == 1
+    assert described["sites"] == convert(path, verify=False).to_dict()["inspection"]["sites"]
+
+
+def test_inspect_lists_what_cannot_be_converted(tmp_path):
+    (site,) = inspect(broken(tmp_path)).sites
+    assert (site.action, site.reason) == (
+        "refuse",
+        "SpaceToBatch: paddings[0][0] is -1; it must not be negative",
+    )
+
+
+def test_a_written_model_is_the_one_that_is_returned(path, tmp_path):
+    result = convert(path, tmp_path / "out.onnx")
+    assert onnx.load(tmp_path / "out.onnx") == result.model
+    assert result.output == tmp_path / "out.onnx"
+    described = result.to_dict()
+    assert described == json.loads(json.dumps(described))
+    assert described["output"] == str(tmp_path / "out.onnx")
+
+
+def test_a_model_without_the_operators_is_copied_byte_for_byte(tmp_path):
+    text = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
+    source = tmp_path / "plain.onnx"
+    # Bytes that a parser would not write again in this order.
+    source.write_bytes(b"\xfa\x3e\x02hi" + parser.parse_model(text).SerializeToString())
+    result = convert(source, tmp_path / "copy.onnx")
+    assert not result.changed
+    assert result.verification is None
+    assert result.inspection.sites == []
+    assert (tmp_path / "copy.onnx").read_bytes() == source.read_bytes()
+
+
+def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_path):
+    source = broken(tmp_path)
+    with pytest.raises(ConversionError) as caught:
+        convert(source, tmp_path / "out.onnx")
+    assert str(caught.value) == (
+        f"{source}: SpaceToBatchND 'site' in main graph on [N, 4, W, 1]: "
+        "SpaceToBatch: paddings[0][0] is -1; it must not be negative"
+    )
+    assert caught.value.exit_code == 3
+    assert caught.value.inspection.sites[0].action == "refuse"
+    assert [p.name for p in tmp_path.iterdir()] == ["broken.onnx"]
+
+
+def test_all_refusals_are_told_at_once():
+    made = model("-1, 1, 0, 0")
+    second = onnx.NodeProto()
+    second.CopyFrom(made.graph.node[0])
+    second.name, second.output[0] = "other", "z"
+    made.graph.node.append(second)
+    with pytest.raises(ConversionError, match=r"'site'.*; .*'other'"):
+        convert(made)
+
+
+def test_what_cannot_be_proven_is_not_written(path, tmp_path, monkeypatch):
+    """A lowering that is wrong must be found out by the verification."""
+    from onnx_spatial.lowering.permutation import single_transpose
+    from onnx_spatial.lowering.permutation.stage_plan import Stage
+
+    def wrong(kind, before, after):
+        return Stage(kind, before, (after[1], after[0], *after[2:]))
+
+    monkeypatch.setattr(single_transpose, "Stage", wrong)
+    with pytest.raises(VerificationError) as caught:
+        convert(path, tmp_path / "out.onnx", strategy="transpose")
+    assert caught.value.exit_code == 1
+    assert caught.value.verification is not None
+    assert "site" in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.onnx"]
+
+
+def test_verification_can_be_left_out(path):
+    assert convert(path, verify=False).verification is None
+
+
+def test_the_same_seed_proves_the_same(path):
+    first, second = (convert(path, seed=3).to_dict() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("mode", ["lowered", "nonsense"])
+def test_modes_that_are_not_there_are_a_wrong_call(mode, path):
+    with pytest.raises(UsageError, match="mode") as caught:
+        convert(path, mode=mode)
+    assert caught.value.exit_code == 2
+
+
+def test_the_output_must_not_be_the_input(path):
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="must not be the input"):
+        convert(path, path)
+    assert path.read_bytes() == before
+
+
+def test_every_error_is_one_line_and_of_one_family(tmp_path):
+    for error in (ConversionError, ModelFileError, UsageError, VerificationError):
+        assert issubclass(error, SpatialError)
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    for given in (tmp_path / "none.onnx", tmp_path / "bad.onnx", broken(tmp_path), tmp_path):
+        for call in (inspect, convert):
+            if call is inspect and given.name == "broken.onnx":
+                continue  # to be told what is broken is what inspect is for
+            with pytest.raises(SpatialError) as caught:
+                call(given)
+            assert "\n" not in str(caught.value)
+            assert str(given) in str(caught.value)
+
+
+def test_dims_can_be_fixed_by_name(path):
+    result = convert(path, static={"N": 2, "W": 6}, strategy="transpose")
+    assert structure.dims(result.model, "x") == [2, 4, 6, 1]
+    assert structure.ops(result.model) == ["Pad", "Reshape", "Transpose", "Reshape"]
+    with pytest.raises(UsageError, match="no symbolic dim named Q"):
+        convert(path, static={"Q": 2})
+
+
+def test_domains_of_the_users_own_are_named():
+    made = model()
+    made.graph.node[0].domain = made.opset_import[1].domain = "com.example"
+    assert inspect(made).sites[0].action == "leave"
+    assert not convert(made).changed
+    result = convert(made, domains=["com.example"])
+    assert not structure.spatial(result.model)
+
+
+def test_a_rank_limit_is_kept_or_refused(path):
+    assert inspect(path, max_rank=3).sites[0].action == "refuse"
+    with pytest.raises(ConversionError, match="the limit is 3"):
+        convert(path, max_rank=3)
+    assert convert(path, max_rank=6).changed
+
+
+def test_a_strategy_can_be_forced(path):
+    for name in ("transpose", "row-gather"):
+        result = convert(path, strategy=name)
+        assert result.inspection.sites[0].strategy == name
+
+
+def test_external_data_is_left_alone_and_goes_along(tmp_path):
+    """Weights stay on disk; only a copy beside the new model is made."""
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1,4,4,2] x) => (float[?,?,?,?] y)
+        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, float[2] w = {3, 4}> {
+            a = Mul(x, w)
+            y = com.microsoft.SpaceToBatchND(a, block, pads)
+        }""")
+    for tensor in made.graph.initializer:  # only raw data moves to another file
+        tensor.CopyFrom(
+            onnx.numpy_helper.from_array(structure.initializer(made, tensor.name), tensor.name)
+        )
+    source = tmp_path / "source"
+    source.mkdir()
+    onnx.save_model(
+        made, source / "in.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    target = tmp_path / "target"
+    target.mkdir()
+    result = convert(source / "in.onnx", target / "out.onnx")
+    assert bool(result.verification)
+    assert structure.written(result.model) == ["Reshape", "Transpose", "Reshape"]
+    assert (target / "w.bin").read_bytes() == (source / "w.bin").read_bytes()
+    loaded = onnx.load(target / "out.onnx")
+    x = np.arange(32, dtype=np.float32).reshape(1, 4, 4, 2)
+    (y,) = running.run(loaded, {"x": x})
+    assert running.same_bits(y, space_to_batch(x * np.float32([3, 4]), (2, 2), [(0, 0)] * 2))

@@ -1,0 +1,204 @@
+"""Recorded data is read as onnxruntime's runners read it, and what does not fit is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+from validating import PLAIN, S2B, SEQUENCE, image, record, save, space_to_batch
+
+from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.validation import data_sets
+
+TWO = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+g (float[2] a, float[2] b, float[2] c) => (float[2] d, float[2] e)
+<float[2] c = {1, 2}> { d = Sub(a, b) e = Mul(a, c) }
+""")
+ONE, OTHER = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+
+
+def named(array: np.ndarray, name: str) -> onnx.TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def test_sets_are_found_by_number_and_the_archive_comes_last(tmp_path):
+    model = save(tmp_path / "net.onnx")
+    for number in (10, 2, 0):
+        record(tmp_path, [image()], [], number)
+    (tmp_path / "test_data_set_x").mkdir()
+    (tmp_path / "test_data_set_3").write_text("a file")
+    np.savez(tmp_path / "net.npz", x=image())
+    np.savez(tmp_path / "other.npz", x=image())
+    assert [p.name for p in data_sets.find(model)] == [
+        "test_data_set_0",
+        "test_data_set_2",
+        "test_data_set_10",
+        "net.npz",
+    ]
+
+
+def test_files_without_names_go_by_their_number(tmp_path):
+    found = data_sets.read(record(tmp_path, [ONE, OTHER], [ONE, OTHER]), TWO)
+    assert found.inputs.keys() == {"a", "b"}
+    assert (found.inputs["b"] == OTHER).all()
+    assert (found.outputs["e"] == OTHER).all()
+
+
+def test_files_with_a_name_of_the_model_go_by_it(tmp_path):
+    path = record(tmp_path, [named(ONE, "b"), named(OTHER, "a")], [named(ONE, "e")])
+    found = data_sets.read(path, TWO)
+    assert (found.inputs["a"] == OTHER).all()
+    assert found.outputs.keys() == {"e"}
+
+
+def test_names_of_another_framework_do_not_matter(tmp_path):
+    path = record(tmp_path, [named(ONE, "Placeholder:0"), OTHER], [named(ONE, "Identity")])
+    found = data_sets.read(path, TWO)
+    assert (found.inputs["a"] == ONE).all()
+    assert found.outputs.keys() == {"d"}
+
+
+def test_an_input_with_a_default_may_be_fed_by_name_only(tmp_path):
+    path = record(tmp_path, [ONE, OTHER, named(OTHER, "c")], [])
+    assert (data_sets.read(path, TWO).inputs["c"] == OTHER).all()
+    path = record(tmp_path, [ONE, OTHER, ONE], [], 1)
+    with pytest.raises(UsageError, match="the model has only 2 inputs"):
+        data_sets.read(path, TWO)
+
+
+def test_archives_go_by_name_with_and_without_the_zero_of_tensorflow(tmp_path):
+    model = parser.parse_model(PLAIN)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "x:0"
+    path = tmp_path / "net.npz"
+    np.savez(path, x=np.ones((2, 4), np.float32), y=np.ones((2, 4), np.float32), z=ONE)
+    found = data_sets.read(path, model)
+    assert found.inputs.keys() == {"x:0"}
+    assert found.outputs.keys() == {"y"}
+    assert found.unknown == ("z",)
+
+
+def test_sequences_and_optionals_are_what_the_model_declares(tmp_path):
+    arrays = [np.full((2, 4), i, np.float32) for i in range(3)]
+    sequence = numpy_helper.from_list(arrays, "x")
+    found = data_sets.read(
+        record(tmp_path, [sequence, np.array(1)], [arrays[1]]), parser.parse_model(SEQUENCE)
+    )
+    assert [a[0, 0] for a in found.inputs["x"]] == [0, 1, 2]
+    assert not found.dense
+    optional = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+    g (optional(float[2]) x) => (bool y) { y = OptionalHasElement(x) }""")
+    path = record(tmp_path / "o", [numpy_helper.from_optional(ONE, "x")], [np.array(True)])
+    assert (data_sets.read(path, optional).inputs["x"] == ONE).all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "reason"),
+    [
+        ([], UsageError, "there is no such file, for input 'x'"),
+        ([image(), image()], UsageError, "the model has only 1 input$"),
+        ([image().astype(np.float64)], UsageError, "is float, the data given float64"),
+        ([image()[:, :3]], UsageError, "which \\[2, 3, 6, 3\\] does not fit"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_an_error(tmp_path, inputs, error, reason):
+    path = record(tmp_path, inputs, [])
+    with pytest.raises(error, match=reason) as caught:
+        data_sets.read(path, parser.parse_model(S2B))
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_no_input_is_called_by_the_name_in_it(tmp_path):
+    path = record(tmp_path, [named(image(), "x"), named(ONE, "mask")], [])
+    with pytest.raises(UsageError, match="only 1 input, and none called 'mask'"):
+        data_sets.read(path, parser.parse_model(S2B))
+
+
+def test_two_files_for_one_input_are_an_error(tmp_path):
+    path = record(tmp_path, [named(ONE, "b"), ONE], [])
+    with pytest.raises(UsageError, match="holds input 'b', as another file does"):
+        data_sets.read(path, TWO)
+
+
+def test_damaged_files_are_an_error(tmp_path):
+    model = parser.parse_model(S2B)
+    path = record(tmp_path, [image()], [])
+    (path / "input_0.pb").write_bytes(b"\xff\xff")
+    with pytest.raises(ModelFileError, match="is not a serialized TensorProto"):
+        data_sets.read(path, model)
+    (path / "input_0.pb").write_bytes(b"")
+    with pytest.raises(ModelFileError, match="it is empty"):
+        data_sets.read(path, model)
+    (path / "input_0.pb").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ModelFileError, match="git lfs pull"):
+        data_sets.read(path, model)
+    archive = tmp_path / "net.npz"
+    archive.write_bytes(b"PK")
+    with pytest.raises(ModelFileError, match=r"is not an \.npz file"):
+        data_sets.read(archive, model)
+    np.savez(archive, wrong=image())
+    with pytest.raises(UsageError, match="holds wrong; missing: x"):
+        data_sets.read(archive, model)
+
+
+def test_sparse_inputs_are_named_as_not_read(tmp_path):
+    model = parser.parse_model(PLAIN)
+    model.graph.input[0].type.sparse_tensor_type.elem_type = onnx.TensorProto.FLOAT
+    with pytest.raises(UsageError, match="'x' is a sparse tensor, which is not read"):
+        data_sets.read(record(tmp_path, [ONE], []), model)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([1.5, -0.0, np.nan], np.float32),
+        np.array([1, 2], ml_dtypes.bfloat16),
+        np.array(["", "é", "a b"], object),
+        np.array([[True], [False]]),
+        np.array(7, np.int64),
+    ],
+)
+def test_what_is_written_is_read_back_bit_for_bit(tmp_path: Path, value):
+    element_type = onnx.TensorProto.STRING
+    if value.dtype != object:
+        element_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    infos = [onnx.helper.make_tensor_value_info(n, element_type, value.shape) for n in "xy"]
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", infos[:1], infos[1:]))
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    data_sets.write(folder, {"x": value}, {"y": value})
+    found = data_sets.read(folder, model)
+    for array in (found.inputs["x"], found.outputs["y"]):
+        assert array.dtype == value.dtype and array.shape == value.shape
+        assert array.tolist() == value.tolist() or array.tobytes() == value.tobytes()
+
+
+def test_sequences_are_written_too(tmp_path):
+    arrays = [np.full((2, 4), i, np.float32) for i in range(2)]
+    data_sets.write(tmp_path, {"x": arrays, "i": np.array(1)}, {"y": arrays[1]})
+    found = data_sets.read(tmp_path, parser.parse_model(SEQUENCE))
+    assert [a[0, 0] for a in found.inputs["x"]] == [0, 1]
+
+
+def test_what_no_file_can_hold_is_an_error(tmp_path):
+    with pytest.raises(ModelFileError, match="which no recorded data holds"):
+        data_sets.write(tmp_path, {"x": None}, {})
+
+
+def test_recorded_outputs_follow_the_definition():
+    """The helper of these tests against a value worked out by hand."""
+    y = space_to_batch(image())
+    assert y[(1 * 3 + 1) * 2, 1, 1, 2] == image()[0, 2 * 1 + 1, 3 * 1 + 1, 2]
+
+
+@pytest.mark.parametrize("name", ["test_data_set_0", "m.npz"])
+def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path, name):
+    path = save(tmp_path / "m.onnx")
+    (tmp_path / name).symlink_to("nowhere")
+    assert data_sets.find(path) == [tmp_path / name]
+    with pytest.raises(ModelFileError, match=f"{name}: is a link that leads nowhere"):
+        data_sets.read(tmp_path / name, onnx.load(str(path)))

@@ -1,0 +1,225 @@
+"""What is no operator of ours is compared by itself where it is not the original's."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from hand_lowered import model
+
+from onnx_spatial.verification import verify
+from onnx_spatial.verification.arrays import SPREADS
+from onnx_spatial.verification.checks import other_nodes, region
+
+#: A wrong weight of `small` changes y by less than its tolerance.
+NET = """
+    g (float[N,6] x) => (float[N,6] y)
+      <float[6] large = {100, 200, 300, 400, 500, 600}, float[6] small = {SMALL}>
+    { a = Mul(x, small) b = Tanh(a) c = Mul(x, large) y = Add(b, c) }
+"""
+RIGHT = "0.01, 0.02, 0.03, 0.04, 0.05, 0.06"
+
+
+def net(small: str = RIGHT) -> onnx.ModelProto:
+    return model(NET.replace("SMALL", small))
+
+
+def test_a_weight_that_the_output_hides() -> None:
+    result = verify(net(), net(RIGHT.replace("0.01", "0.0101")))
+    assert result.status == "failed"
+    difference = result.first_difference
+    assert difference is not None
+    assert (difference.kind, difference.name, difference.graph) == ("value", "a", "main graph")
+    assert all(o.max_relative_error < o.tolerance for o in result.outputs)
+    assert "changed" in str(result.advice)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Mul(small, x) b = Tanh(a) c = Mul(x, large) y = Add(b, c)",
+        "k = Identity(small) a = Mul(x, k) b = Tanh(a) c = Mul(large, x) y = Add(c, b)",
+        "z = Constant<value_float = 0.0>() s = Sub(z, small) m = Mul(x, s) a = Neg(m)"
+        " b = Tanh(a) c = Mul(x, large) y = Add(b, c)",
+    ],
+)
+def test_the_same_written_otherwise_is_right(body: str) -> None:
+    after = net()
+    text = NET.replace("SMALL", RIGHT).split("{ a")[0] + "{ " + body + " }"
+    result = verify(after, model(text))
+    assert result, result.message
+
+
+def test_a_small_error_in_a_long_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside 256 products it is as rounding would be; beside a few it is not."""
+    ones = ", ".join(["1"] * 256)
+    text = "g (float[64,256] x) => (float[64,1] y) <float[256,1] w = {ONES}> { y = MatMul(x, w) }"
+    before = model(text.replace("ONES", ones))
+    after = onnx.ModelProto.FromString(before.SerializeToString())
+    weights = onnx.numpy_helper.to_array(after.graph.initializer[0]).copy()
+    weights[100] *= 1.0002
+    after.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, "w"))
+    assert verify(before, after).status == "failed"
+    monkeypatch.setattr(region, "SPREADS", tuple(s for s in SPREADS if s != "sparse"))
+    assert verify(before, after).status == "passed"
+
+
+BODY = """
+    g (float[N,6] x) => (float[N,6] y)
+      <float zero = {0}, float two = {2}, float six = {6}, float[6] w = {1, 1, 1, 1, 1, 1}>
+    { BODY }
+"""
+#: Of the type of sizes: so few integers, and an output of the model or of a branch.
+SIZES = """
+    g (int64[3] x, bool flag) => (int64[3] y) <int64 one = {1}, int64 thirty = {30}> { BODY }
+"""
+BRANCH = """
+    y = If (flag) <
+        then_branch = then () => (int64[3] p) { BODY },
+        else_branch = els () => (int64[3] q) { q = Neg(x) }
+    >
+"""
+WHOLE = """
+    g (int64[N,6] x) => (int64[N,6] y) <int64 one = {1}> { BODY }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (BODY, "y = Relu(x)", "y = Clip(x, zero, six)"),
+        (BODY, "y = Tanh(x)", "c = Min(x, two) y = Tanh(c)"),
+        (BODY, "y = Mul(x, two)", "n = IsNaN(x) c = Where(n, zero, x) y = Mul(c, two)"),
+        (BODY, "y = Reciprocal(x)", "c = Add(x, zero) y = Reciprocal(c)"),
+        (BODY, "y = Softmax(x)", "e = Exp(x) s = ReduceL1<axes = [1]>(e) y = Div(e, s)"),
+        (
+            BODY,
+            "m = Greater(x, zero) y = Where(m, two, six)",
+            "m = GreaterOrEqual(x, zero) y = Where(m, two, six)",
+        ),
+        (
+            BODY,
+            "y = LayerNormalization<epsilon = 0.00001>(x, w)",
+            "y = LayerNormalization<epsilon = 0.000011>(x, w)",
+        ),
+        (SIZES, "y = Add(x, one)", "c = Min(x, thirty) y = Add(c, one)"),
+        (
+            SIZES.replace("BODY", BRANCH),
+            "p = Add(x, one)",
+            "c = Min(x, thirty) p = Add(c, one)",
+        ),
+        (
+            WHOLE,
+            "y = Add(x, one)",
+            "c = Cast<to = 1>(x) o = Cast<to = 1>(one) s = Add(c, o) y = Cast<to = 7>(s)",
+        ),
+        (
+            WHOLE,
+            "y = ArgMax<axis = 1, select_last_index = 0>(x)",
+            "y = ArgMax<axis = 1, select_last_index = 1>(x)",
+        ),
+    ],
+)
+def test_numbers_that_are_seldom(text: str, before: str, after: str) -> None:
+    result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
+    assert result.status == "failed"
+    assert "is not the original's" in result.message
+
+
+def test_a_limit_that_what_is_in_front_keeps_out_of_reach() -> None:
+    """Not failed, and not passed: that it is out of reach is seen, and not known."""
+    text = """
+        g (float[N,6] x) => (float[N,6] y) <float half = {0.5}, float hundred = {100}>
+        { a = Sigmoid(x) BODY }
+    """
+    before, after = "y = Mul(a, half)", "b = Min(a, hundred) y = Mul(b, half)"
+    result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
+    assert result.status == "unverified"
+    assert "it differs, but on values that the model may never have there" in result.message
+
+
+BRANCHES = """
+    g (float[N,6] x) => (float[N,6] y)
+      <float far = {-10000}, float two = {2}, float three = {3}>
+    {
+        s = ReduceSum<keepdims = 0>(x)
+        usual = Greater(s, far)
+        y = If (usual) <
+            then_branch = then () => (float[N,6] a) { a = Mul(x, two) },
+            else_branch = els () => (float[N,6] b) { b = Mul(x, FACTOR) }
+        >
+    }
+"""
+
+
+def test_a_branch_that_no_run_takes() -> None:
+    before = model(BRANCHES.replace("FACTOR", "three"))
+    result = verify(before, model(BRANCHES.replace("FACTOR", "two")))
+    assert result.status == "failed"
+    assert "else_branch) is not the original's" in result.message
+    assert verify(before, model(BRANCHES.replace("x, FACTOR", "three, x")))
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_NODES", 0), ("SECONDS", -1.0)])
+def test_what_there_is_no_room_or_time_for(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: float
+) -> None:
+    """In a branch it is unverified; of the main graph the end tells."""
+    monkeypatch.setattr(other_nodes, bound, value)
+    branches = (model(BRANCHES.replace("FACTOR", factor)) for factor in ("three", "two"))
+    result = verify(*branches)
+    assert result.status == "unverified"
+    assert "could not be compared: there are too many of them" in result.message
+    assert verify(net(), net(RIGHT.replace("0.01", "0.0101")))
+
+
+TURNS = """
+    g (float[N,6] x, int64 trips) => (float[N,6] y)
+      <bool yes = {1}, int64 nine = {9}, float half = {0.5}>
+    {
+        y = Loop (trips, yes, x) <
+            body = turn (int64 i, bool go, float[N,6] a) => (bool go2, float[N,6] a2) {
+                go2 = Identity(go)
+                late = Greater(i, nine)
+                s = Mul(a, half)
+                n = Neg(s)
+                a2 = Where(late, LATE, s)
+            }
+        >
+    }
+"""
+
+
+def test_a_turn_that_no_run_comes_to() -> None:
+    """Not failed: nothing here knows whether there is such a turn."""
+    result = verify(model(TURNS.replace("LATE", "s")), model(TURNS.replace("LATE", "n")))
+    assert result.status == "unverified"
+    assert "body) is not the original's, and could not be compared" in result.message
+    assert not result.sites_only
+
+
+def test_a_default_that_became_a_constant() -> None:
+    text = """
+        g (float[N,6] x, int64[1] k) => (float[N,1] y) <int64[1] k = {2}, int64[1] copy = {2}>
+        { y = Gather<axis = 1>(x, WHICH) }
+    """
+    before = model(text.replace("WHICH", "k"))
+    assert verify(before, model(text.replace("WHICH", "copy"))).status == "failed"
+    assert verify(before, before)
+
+
+def test_sizes_that_are_mixed_up_and_mostly_alike() -> None:
+    """Right wherever both leave the same remainder."""
+    text = """
+        g (float[N,H,W] x) => (float[N,A,W] y)
+          <int64[1] at = {AXIS}, int64[1] five = {5}, int64[3] zero = {0, 0, 0}, int64[1] no = {0}>
+        {
+            s = Shape(x) size = Gather<axis = 0>(s, at) over = Mod(size, five)
+            far = Div(over, four) pads = Concat<axis = 0>(zero, no, far, no)
+            y = Pad(x, pads)
+        }
+    """.replace("int64[1] no", "int64[1] four = {4}, int64[1] no")
+    before, after = (model(text.replace("AXIS", axis)) for axis in "12")
+    assert verify(before, before)
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert len(result.runs) > len(verify(before, before).runs)

@@ -1,0 +1,58 @@
+"""What rounding leaves open: decided on small numbers, or a gap in the verification."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+from onnx_spatial.verification.checks.end_to_end import EndToEnd
+from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
+from onnx_spatial.verification.compare.rounding import Verdict
+from onnx_spatial.verification.report import Check, SiteResult
+
+
+def compared(reason: str | None, verdict: Verdict | None = None) -> Compared:
+    return Compared(Check("isolated", False, "float32", (4,), 4, reason=reason), {}, verdict)
+
+
+OPEN = compared("4 of 4 elements differ", Verdict.UNDECIDED)
+ACCEPTED = compared(None, Verdict.ACCEPTED)
+WRONG = compared("3 of 4 elements differ", Verdict.DIFFERS)
+RIGHT = compared(None)
+
+
+@pytest.mark.parametrize(
+    ("usual", "small", "left"),
+    [
+        ([RIGHT], [WRONG], [RIGHT]),  # small numbers are not asked for
+        ([OPEN, RIGHT], [RIGHT], [RIGHT, RIGHT]),
+        ([OPEN], [WRONG], [WRONG]),
+        ([ACCEPTED], [WRONG], [ACCEPTED, WRONG]),
+        ([OPEN, WRONG], [RIGHT], [WRONG]),
+        ([OPEN], [], None),
+        ([OPEN], [ACCEPTED], None),
+    ],
+)
+def test_small_numbers_decide(
+    usual: list[Compared], small: list[Compared], left: list[Compared] | None
+) -> None:
+    proof = object.__new__(Proof)
+    proof.spread = lambda kinds: small if kinds == ("small",) else []  # type: ignore[method-assign]
+    found = proof._decided(usual)
+    assert isinstance(found, Undecided) if left is None else found == left
+
+
+def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
+    check = importlib.import_module("onnx_spatial.verification.pipeline")
+    result = SiteResult("site", "main graph", "SpaceToBatchND", "", end_to_end=True)
+    site = Site(SimpleNamespace(known_domain=True, index=0), result, undecided="it may be rounding")
+    whole = EndToEnd(executed={0}, outputs=[SimpleNamespace(name="y")])
+    found = check._conclude([site], whole)
+    assert found.status == "unverified"
+    assert "SpaceToBatchND node 'site' (main graph): it may be rounding" in found.problems
+    result.checks.append(RIGHT.check)  # compared in place after all
+    site.undecided = None
+    assert check._conclude([site], EndToEnd(executed={0})).status == "passed"
