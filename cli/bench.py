@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.benchmark import Benchmark, SiteTime, Way
+from onnx_spatial.benchmark import Benchmark, LoweringTime, SiteTime
 from onnx_spatial.benchmark import bench as run_benchmark
 from onnx_spatial.cli import data, options, render
 from onnx_spatial.errors import one_line
@@ -174,11 +174,11 @@ def _data(site: SiteTime) -> tuple[str, str]:
     return str(described["element_type"]), show(site.given.shape)
 
 
-def _name(site: SiteTime, way: Way) -> Text:
+def _name(site: SiteTime, way: LoweringTime) -> Text:
     taken = way.strategy == site.site.strategy
     return Text(f"{way.strategy} *" if taken else way.strategy, "green" if taken else "")
 
 
-def _figures(found: Benchmark, way: Way) -> list[str]:
+def _figures(found: Benchmark, way: LoweringTime) -> list[str]:
     measured = [render.duration(way.measured_us.get(t)) or "-" for t in found.threads]
     return [f"~{render.duration(way.estimated_us)}", *measured]

@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.pipeline import make_plan, refusals
 from onnx_spatial.custom_ops import carriers
 from onnx_spatial.errors import ConversionError
@@ -73,7 +73,7 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
     return (source if plan.model is None else source.holding(plan.model)).whole()
 
 
-def write(request: Request, finding: Finding) -> Lowered:
+def write(request: Request, info: OperatorInfo) -> Lowered:
     """Write an operator as the node that Python runs, and what must stand around it.
 
     Raises:
@@ -84,8 +84,8 @@ def write(request: Request, finding: Finding) -> Lowered:
             f"the model's opset is {request.opset}; Python operators need {MIN_OPSET} or newer "
             "(export the model again with a newer opset)"
         )
-    node = finding.node
-    site = f"{node.op_type} {traversal.label(node)!r} in {finding.place}"
+    node = info.node
+    site = f"{node.op_type} {traversal.label(node)!r} in {info.place}"
     emit = Emitter(request.opset)
     if not request.ranked and request.shape is not None:
         data = request.of_its_rank(emit)
@@ -105,7 +105,7 @@ def write(request: Request, finding: Finding) -> Lowered:
     emit.nodes.append(main)
     checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
     output = carrier.back(request, emit, checked)
-    if output is checked and finding.place.function is not None:
+    if output is checked and info.place.function is not None:
         output = _typed(request, emit, output)
     emit.prune(output)
     node_groups.mark(emit.nodes, main, node.input[0], node.output[0])

@@ -11,7 +11,7 @@ from onnx_spatial.conversion.pipeline import Plan, Site, make_plan, refusals
 from onnx_spatial.custom_ops import available, prepared
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.tuning import Effort, Given, Sizes, Tuner, machine, models
+from onnx_spatial.tuning import Effort, HarnessData, Sizes, Tuner, machine, models
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.arrays import dtype_name as array_dtype_name
 
@@ -38,7 +38,7 @@ class ModelTime:
 
 
 @dataclass(frozen=True)
-class Way:
+class LoweringTime:
     """One lowering of a site.
 
     Attributes:
@@ -63,8 +63,8 @@ class SiteTime:
     """
 
     site: Site
-    given: Given | None
-    ways: list[Way]
+    given: HarnessData | None
+    ways: list[LoweringTime]
 
     def to_dict(self) -> dict[str, object]:
         """node, graph, op_type, strategy, element_type, shape (null: not measured), candidates."""
@@ -216,7 +216,9 @@ def _sites(
             for count, other in zip(threads, each, strict=True)
         }
         ways = [
-            Way(c.strategy, c.estimated_us, {t: f.get(c.strategy) for t, f in figures.items()})
+            LoweringTime(
+                c.strategy, c.estimated_us, {t: f.get(c.strategy) for t, f in figures.items()}
+            )
             for c in site.candidates
         ]
         found.append(SiteTime(site, tuned[0][0].given.get((site.graph, site.output)), ways))

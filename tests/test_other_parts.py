@@ -84,7 +84,7 @@ def test_a_constant_of_the_wrong_kind_is_not_known():
     node = helper.make_node("Constant", [], ["c"])
     node.attribute.add(name="value_ints", type=onnx.AttributeProto.TENSOR)
     graph = helper.make_graph([node], "g", [], [])
-    assert constant_folding.Scope(graph, {"": 17}).value("c") is None
+    assert constant_folding.ConstantScope(graph, {"": 17}).value("c") is None
 
 
 def test_a_body_of_scan_keeps_the_rank_of_what_it_returns():

@@ -61,7 +61,7 @@ assert run("convert", str(model), "--in-place", "--no-verify", "--mode", "custom
 assert (folder / "model.onnx.orig").exists()
 asked = job.Job("out.onnx", str(folder), {{}}, memory=2**33)
 asked = job.Job.from_dict({{**asked.to_dict(), "options": job.Options().to_dict()}})
-print(process_pool.Lane(fork={fork}).look(asked).message)
+print(process_pool.ProcessSlot(fork={fork}).validate(asked).message)
 (folder / job.JOB).write_text(__import__("json").dumps(asked.to_dict()))
 job.do(folder)  # as the process of a validation does
 print(job.ModelResult.from_dict(__import__("json").loads((folder / job.RESULT).read_text())).status)

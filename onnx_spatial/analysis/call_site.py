@@ -9,7 +9,7 @@ import onnx
 
 from onnx_spatial.analysis.merge_call_sites import join, join_inputs
 from onnx_spatial.analysis.node_info import attributes, dtype_name, input_facts
-from onnx_spatial.analysis.operator_info import Finding
+from onnx_spatial.analysis.operator_info import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
@@ -17,11 +17,11 @@ from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, read
 
 
 @dataclass
-class Occurrence:
+class CallSite:
     """A node of ours in the inlined model.
 
     Attributes:
-        finding: the node.
+        info: the node.
         node: what stands for it here.
         scope: the values that can be seen here.
         types: of its inputs, each time that they were inferred.
@@ -29,9 +29,9 @@ class Occurrence:
         ranked: whether a rank of the data that is known is that of every run (`InputFacts.ranked`).
     """
 
-    finding: Finding
+    info: OperatorInfo
     node: onnx.NodeProto
-    scope: constant_folding.Scope | None = None
+    scope: constant_folding.ConstantScope | None = None
     types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
     declared: int | None = None
     ranked: bool = True
@@ -52,7 +52,7 @@ class Occurrence:
             if value is not None:
                 fact = InputFacts.of(value)
             inputs.append(fact if index else replace(fact, ranked=self.ranked))
-        base = self.finding.facts
+        base = self.info.facts
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
     def has_rank(self) -> bool:
@@ -97,9 +97,7 @@ class Occurrence:
         return found
 
 
-def output_type(
-    occurrence: Occurrence, types: list[onnx.TypeProto | None]
-) -> onnx.TypeProto | None:
+def output_type(occurrence: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
     """Type of the output for those of the inputs; None where even the element type is unknown."""
     element_type = shape_inference.element_type(types[0]) if types else None
     if element_type is None:
@@ -113,21 +111,21 @@ def output_type(
     return onnx.helper.make_tensor_type_proto(element_type, shape)
 
 
-def conclude(finding: Finding, occurrences: Sequence[Occurrence], symbols: set[str]) -> None:
+def conclude(info: OperatorInfo, occurrences: Sequence[CallSite], symbols: set[str]) -> None:
     """What all occurrences agree on; the first rule that any of them breaks."""
-    each = [_with_own_names(o.facts(), symbols) for o in occurrences] or [finding.facts]
-    finding.facts = join(each)
-    finding.element_types = frozenset(t for o in occurrences for t in o.element_types())
+    each = [_with_own_names(o.facts(), symbols) for o in occurrences] or [info.facts]
+    info.facts = join(each)
+    info.element_types = frozenset(t for o in occurrences for t in o.element_types())
     try:
-        _check_node(finding.node)
+        _check_node(info.node)
         for occurrence in occurrences:
             occurrence.check()
         for facts in each:
             read(facts)
-        finding.call = read(finding.facts)
-        finding.output_shape = _output_shape(finding.call, finding.facts)
+        info.call = read(info.facts)
+        info.output_shape = _output_shape(info.call, info.facts)
     except OperatorError as error:
-        finding.call, finding.error = None, str(error)
+        info.call, info.error = None, str(error)
 
 
 def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:

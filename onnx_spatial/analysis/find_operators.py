@@ -17,9 +17,9 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.analysis.call_site import Occurrence, conclude, output_type
+from onnx_spatial.analysis.call_site import CallSite, conclude, output_type
 from onnx_spatial.analysis.node_info import attributes
-from onnx_spatial.analysis.operator_info import Finding, opset_of
+from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 from onnx_spatial.analysis.shape_probes import (
     drop_doubtful_shapes,
     import_probes,
@@ -41,7 +41,7 @@ _MAX_PASSES = 32
 
 def find(
     model: onnx.ModelProto, domains: Iterable[str] = (), folder: Path | None = None
-) -> list[Finding]:
+) -> list[OperatorInfo]:
     """The operator nodes of `model`, in walking order.
 
     Args:
@@ -51,7 +51,7 @@ def find(
     """
     accepted = DOMAINS | set(domains)
     copy = skeleton(model, folder)
-    findings = []
+    infos = []
     local = {(f.domain, f.name) for f in model.functions}
     for index, ((place, _, node), (_, _, probe)) in enumerate(
         zip(traversal.nodes(model), list(traversal.nodes(copy)), strict=True)
@@ -64,30 +64,30 @@ def find(
             continue  # a call of a function that says itself what it means
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         opset = opset_of(model, place)
-        finding = Finding(index, place, node, opset, node.domain in accepted, facts)
-        findings.append(finding)
-        if finding.known_domain:
-            make_probe(probe, len(findings) - 1)
-    if any(f.known_domain for f in findings):
-        _resolve(copy, findings)
-    return findings
+        info = OperatorInfo(index, place, node, opset, node.domain in accepted, facts)
+        infos.append(info)
+        if info.known_domain:
+            make_probe(probe, len(infos) - 1)
+    if any(f.known_domain for f in infos):
+        _resolve(copy, infos)
+    return infos
 
 
 def inferred(
-    model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | None = None
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
 ) -> onnx.ModelProto:
     """A copy without weights that declares all that is known of the values, node by node the same.
 
     Args:
         model: the model that the findings are of.
-        findings: its operators.
+        infos: its operators.
         folder: where external data lies.
     """
     copy = skeleton(model, folder)
     nodes = [node for _, _, node in traversal.nodes(copy)]
-    for number, finding in enumerate(findings):
-        if finding.known_domain:
-            make_probe(nodes[finding.index], number)
+    for number, info in enumerate(infos):
+        if info.known_domain:
+            make_probe(nodes[info.index], number)
     import_probes(copy)
     outputs = rank_inference.declared(copy.graph)
     drop_doubtful_shapes(copy)
@@ -96,7 +96,7 @@ def inferred(
         element_type = shape_inference.element_type(types[0]) if types else None
         if element_type is None:
             return None
-        return onnx.helper.make_tensor_type_proto(element_type, findings[number].output_shape)
+        return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
     found = shape_inference.infer(copy, rule)
     for _ in range(_MAX_PASSES):
@@ -106,8 +106,8 @@ def inferred(
     return found
 
 
-def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
-    """Fill in facts, calls and errors of `findings`, whose nodes in `copy` are probes."""
+def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
+    """Fill in facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
     import_probes(copy)
     copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
     inlined = _inline(copy)
@@ -117,9 +117,9 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
             if node.domain == shape_inference.DOMAIN:
                 number = number_of(node)
                 declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-                occurrences.append(Occurrence(findings[number.i], node, declared=declared))
+                occurrences.append(CallSite(infos[number.i], node, declared=declared))
                 number.i = len(occurrences) - 1
-    seen = {id(o.finding) for o in occurrences}
+    seen = {id(o.info) for o in occurrences}
     symbols = shape_inference.symbols(copy)
     outputs = rank_inference.declared(inlined.graph)
     drop_doubtful_shapes(inlined)
@@ -130,16 +130,16 @@ def _resolve(copy: onnx.ModelProto, findings: list[Finding]) -> None:
         for node in graph.node:
             if node.domain == shape_inference.DOMAIN:
                 number = number_of(node)
-                if id(findings[number.i]) not in seen:
-                    findings[number.i].dead = True
-                    occurrences.append(Occurrence(findings[number.i], node, scope))
+                if id(infos[number.i]) not in seen:
+                    infos[number.i].dead = True
+                    occurrences.append(CallSite(infos[number.i], node, scope))
 
-    by_finding: dict[int, list[Occurrence]] = {}
+    by_finding: dict[int, list[CallSite]] = {}
     for occurrence in occurrences:
-        by_finding.setdefault(id(occurrence.finding), []).append(occurrence)
-    for finding in findings:
-        if finding.known_domain:
-            conclude(finding, by_finding.get(id(finding), []), symbols)
+        by_finding.setdefault(id(occurrence.info), []).append(occurrence)
+    for info in infos:
+        if info.known_domain:
+            conclude(info, by_finding.get(id(info), []), symbols)
 
 
 def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
@@ -151,7 +151,7 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_until_stable(
-    model: onnx.ModelProto, occurrences: list[Occurrence], outputs: Mapping[str, int]
+    model: onnx.ModelProto, occurrences: list[CallSite], outputs: Mapping[str, int]
 ) -> None:
     known = -1
     inferred = model

@@ -12,7 +12,7 @@ from onnx_spatial.operators.spellings import Call, NodeFacts
 
 
 @dataclass
-class Finding:
+class OperatorInfo:
     """One operator node of the model, as the file holds it, with what is known of it.
 
     Attributes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.fusion import Rewritten
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
@@ -27,10 +27,10 @@ KINDS = (
 )
 
 
-def renew_and_list(
+def diff_models(
     given: onnx.ModelProto,
     converted: onnx.ModelProto,
-    findings: Sequence[Finding],
+    infos: Sequence[OperatorInfo],
     rewritten: Sequence[Rewritten] = (),
 ) -> dict[str, list[str]]:
     """Renew the declared types behind converted operators, in place, and say what is touched.
@@ -38,7 +38,7 @@ def renew_and_list(
     Args:
         given: the model as it was.
         converted: what was made of it, finished but for its value_info.
-        findings: the operators that were converted.
+        infos: the operators that were converted.
         rewritten: what stands for them now; those that none speaks of give what they gave.
 
     Returns:
@@ -51,17 +51,17 @@ def renew_and_list(
     named = {node.name for _, _, node in traversal.nodes(given)}
     functions = [{f"{f.domain}:{f.name}": None for f in m.functions} for m in (given, converted)]
     imports = [{o.domain: None for o in m.opset_import} for m in (given, converted)]
-    absorbed = {r.findings[0].index: r.absorbed for r in rewritten}
+    absorbed = {r.infos[0].index: r.absorbed for r in rewritten}
     lost: dict[traversal.Place, set[str]] = {}
     for done in rewritten:
-        lost.setdefault(done.findings[0].place, set()).update(done.lost)
+        lost.setdefault(done.infos[0].place, set()).update(done.lost)
     ours = [
         n
         for _, _, n in traversal.nodes(converted)
         if any(p.key == replace_nodes.ORIGIN for p in n.metadata_props)
     ]
     replaced = [
-        label for f in findings for label in (traversal.label(f.node), *absorbed.get(f.index, ()))
+        label for f in infos for label in (traversal.label(f.node), *absorbed.get(f.index, ()))
     ]
     raised = given.ir_version != converted.ir_version
     return {
@@ -78,7 +78,7 @@ def renew_and_list(
         ],
         "value_info_changed": [
             *value_info.drop(converted, lost),
-            *value_info.renew(converted, _known(findings, rewritten), values),
+            *value_info.renew(converted, _known(infos, rewritten), values),
         ],
         "functions_added": [n for n in functions[1] if n not in functions[0]],
         "functions_removed": [n for n in functions[0] if n not in functions[1]],
@@ -95,20 +95,20 @@ def _gone(given: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence
 
 
 def _known(
-    findings: Sequence[Finding], rewritten: Sequence[Rewritten]
+    infos: Sequence[OperatorInfo], rewritten: Sequence[Rewritten]
 ) -> dict[traversal.Place, dict[str, onnx.TypeProto]]:
     """Types of the values that stand where operators were, by the graph that holds them."""
     known: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
-    covered = {finding.index for done in rewritten for finding in done.findings}
-    given = [(done.findings[0], done.gives, done.shape) for done in rewritten]
-    given += [(f, (f.node.output[0],), f.output_shape) for f in findings if f.index not in covered]
-    for finding, names, shape in given:
+    covered = {info.index for done in rewritten for info in done.infos}
+    given = [(done.infos[0], done.gives, done.shape) for done in rewritten]
+    given += [(f, (f.node.output[0],), f.output_shape) for f in infos if f.index not in covered]
+    for info, names, shape in given:
         declared = onnx.TypeProto()
-        if len(finding.element_types) == 1:
-            (element_type,) = finding.element_types
+        if len(info.element_types) == 1:
+            (element_type,) = info.element_types
             declared = onnx.helper.make_tensor_type_proto(element_type, shape)
-        known.setdefault(finding.place, {}).update(dict.fromkeys(names, declared))
+        known.setdefault(info.place, {}).update(dict.fromkeys(names, declared))
     for done in rewritten:
-        place = done.findings[0].place
+        place = done.infos[0].place
         known.setdefault(place, {}).update((name, onnx.TypeProto()) for name in done.moved)
     return known

@@ -14,18 +14,18 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import Site
-from onnx_spatial.fusion import Neighbourhood, Rewritten, dilated_conv
-from onnx_spatial.fusion.dilated_conv import Regions, UnwritableError, View, Written
-from onnx_spatial.fusion.dilated_conv.cleanup import Leftovers
+from onnx_spatial.fusion import Matcher, Rewritten, dilated_conv
+from onnx_spatial.fusion.dilated_conv import GraphView, Regions, UnwritableError, Written
+from onnx_spatial.fusion.dilated_conv.cleanup import Cleanup
 from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.symbolic_values import Sizes
+from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: What `inspect` shows in the place of a strategy, with a convolution in the region and without.
@@ -34,7 +34,7 @@ UNBLOCKED = "unblocked"
 
 
 @dataclass
-class Unblocked:
+class FusedRegions:
     """What was done.
 
     Attributes:
@@ -48,31 +48,31 @@ class Unblocked:
     declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def unblock(
+def fuse_dilated_convs(
     proto: onnx.ModelProto,
-    findings: Sequence[Finding],
-    around: Neighbourhood,
+    infos: Sequence[OperatorInfo],
+    around: Matcher,
     names: Names,
-    lower: Callable[[Request, Finding], Lowered],
+    lower: Callable[[Request, OperatorInfo], Lowered],
     folder: Path | None,
-) -> Unblocked:
+) -> FusedRegions:
     """Write every region of a model without blocks; `around` is edited, `proto` stays as it is.
 
     Args:
         proto: the model.
-        findings: its spatial operators.
+        infos: its spatial operators.
         around: the graphs of its onnx_ir form.
         names: names in use in the model.
         lower: lowers an operator: for values in blocks that others read too.
         folder: where external data lies.
     """
-    done = Unblocked()
-    kinds = {getattr(f.call, "kind", None) for f in findings}
+    done = FusedRegions()
+    kinds = {getattr(f.call, "kind", None) for f in infos}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return done
-    known = constant_folding.scopes(analysis.inferred(proto, findings, folder))
+    known = constant_folding.scopes(analysis.inferred(proto, infos, folder))
     for (place, graph), (scope, _) in zip(traversal.graphs(proto), known, strict=True):
-        view = View(scope, Sizes(scope), scope.opset)
+        view = GraphView(scope, SymbolicValues(scope), scope.opset)
         if view.opset < MIN_OPSET:
             continue
         found, written = _written(graph, view, around, lower)
@@ -86,16 +86,16 @@ def unblock(
 
 def _written(
     graph: traversal.GraphLike,
-    view: View,
-    around: Neighbourhood,
-    lower: Callable[[Request, Finding], Lowered],
+    view: GraphView,
+    around: Matcher,
+    lower: Callable[[Request, OperatorInfo], Lowered],
 ) -> tuple[Regions, Written]:
     """The regions of a graph that can be written, and how."""
     doom, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
     while True:
         found = dilated_conv.find(graph, view, around, doom=doom, without=without)
         try:
-            written = dilated_conv.write(found, view, lambda r, subject: lower(r, subject.finding))
+            written = dilated_conv.write(found, view, lambda r, subject: lower(r, subject.info))
         except UnwritableError as error:
             for name in sorted(error.entries):
                 reasons.setdefault(found.entries[name].subject.node, []).append(str(error))
@@ -109,17 +109,17 @@ def _written(
         return found, written
 
 
-def _note_declined(found: Regions, around: Neighbourhood, done: Unblocked) -> None:
+def _note_declined(found: Regions, around: Matcher, done: FusedRegions) -> None:
     for node, reasons in found.declined.items():
         subject = around.subject(node)
         assert subject is not None
-        done.declined[subject.finding.index] = tuple(reasons)
+        done.declined[subject.info.index] = tuple(reasons)
 
 
 class _Editing:
     """Edits of one graph, and what has become of its nodes."""
 
-    def __init__(self, around: Neighbourhood, names: Names, *, initializers: bool) -> None:
+    def __init__(self, around: Matcher, names: Names, *, initializers: bool) -> None:
         self.around = around
         self._names = names
         self._initializers = initializers
@@ -137,7 +137,9 @@ class _Editing:
             self.around.adopt(draft.nodes, draft.node)
         self.lost.update(value.name for value in values if value.name)
         self.given.update(value.name for value in kept if value.name)
-        made = replace_nodes.replace(drafts, gone, self._names, initializers=self._initializers)
+        made = replace_nodes.replace_by_draft(
+            drafts, gone, self._names, initializers=self._initializers
+        )
         self._standing |= made
         self._drop_dead(read)
 
@@ -170,7 +172,7 @@ class _Editing:
 
 
 def _carry_out(
-    found: Regions, written: Written, view: View, editing: _Editing, done: Unblocked
+    found: Regions, written: Written, view: GraphView, editing: _Editing, done: FusedRegions
 ) -> None:
     """Edit the graph and report what was done."""
     between = found.between()
@@ -181,32 +183,32 @@ def _carry_out(
     if written.elements and graph is not None:
         # What a crop is computed by may stand behind the convolution that takes it in now.
         graph.sort()
-    leftovers = Leftovers(view, editing.around, editing.new())
+    leftovers = Cleanup(view, editing.around, editing.new())
     for last in leftovers.candidates():
         tidied = leftovers.tidy(last)
         if tidied is not None:
             editing.replace(tidied.drafts, tidied.gone)
     for end, nodes, changed in zip(found.exits, between, labels, strict=True):
-        finding = end.subject.finding
-        done.sites[finding.index] = report.converted(
-            finding,
+        info = end.subject.info
+        done.sites[info.index] = report.converted(
+            info,
             "lower",
             DILATED if end.name in written.convolved else UNBLOCKED,
             sum(map(editing.standing, (end.subject.node, *nodes))),
             between=changed,
-            declined=done.declined.get(finding.index, ()),
+            declined=done.declined.get(info.index, ()),
         )
-        gives = tuple(name for name in finding.node.output[:1] if name not in editing.lost)
-        done.rewritten.append(Rewritten((finding,), (), gives, finding.output_shape, frozenset()))
+        gives = tuple(name for name in info.node.output[:1] if name not in editing.lost)
+        done.rewritten.append(Rewritten((info,), (), gives, info.output_shape, frozenset()))
     convolved = frozenset[str]().union(
         *(found.origins[name] for name in written.convolved if name in found.origins)
     )
     for entry in entries:
-        finding = entry.subject.finding
+        info = entry.subject.info
         rule = DILATED if entry.name in convolved else UNBLOCKED
-        declined = done.declined.get(finding.index, ())
-        done.sites[finding.index] = report.converted(finding, "lower", rule, 0, declined=declined)
-        done.rewritten.append(Rewritten((finding,), (), (), None, frozenset()))
+        declined = done.declined.get(info.index, ())
+        done.sites[info.index] = report.converted(info, "lower", rule, 0, declined=declined)
+        done.rewritten.append(Rewritten((info,), (), (), None, frozenset()))
     given = {name for one in done.rewritten for name in one.gives}
     done.rewritten[-1] = replace(
         done.rewritten[-1],

@@ -5,7 +5,7 @@
     custom-op   a Python operator with what it needs around it (a writer that the caller brings)
 
 Whatever form a model has already is undone first: any form becomes any other. What else onnxruntime
-would refuse to run, and an edit puts right, is put right in all of them (`legalise`).
+would refuse to run, and an edit puts right, is put right in all of them (`add_explicit_pads`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.changes import KINDS, renew_and_list
+from onnx_spatial.conversion.changes import KINDS, diff_models
 from onnx_spatial.conversion.local_functions import (
     STRATEGY,
-    Unwrapped,
-    add,
+    WithoutForm,
+    add_functions,
     inlined,
-    undone,
+    without_earlier_form,
 )
-from onnx_spatial.conversion.replace import Writer, splice
+from onnx_spatial.conversion.replace import Writer, replace_operators
 from onnx_spatial.conversion.report import Site, refusals
-from onnx_spatial.conversion.same_padding.explicit_pads import legalise
+from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.fusion import RULES, Rewritten, Rule
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
@@ -57,7 +57,7 @@ Progress = Callable[[str], None]
 WRITERS: dict[str, Callable[[], Writer]] = {}
 
 #: Chooses a lowering. Raises ConversionError where there is none.
-Choose = Callable[[Request, Finding], Lowered]
+Choose = Callable[[Request, OperatorInfo], Lowered]
 
 
 @dataclass
@@ -117,34 +117,34 @@ def make_plan(
         ModelFileError: the graph contradicts itself.
     """
     try:
-        before = undone(proto, groups_too=mode != "custom-op")
-        findings = analysis.find(before.model, before.domains.union(domains), folder)
+        before = without_earlier_form(proto, groups_too=mode != "custom-op")
+        infos = analysis.find(before.model, before.domains.union(domains), folder)
         if mode == "function" and not inline:
             plan = _with_functions(
                 proto,
                 before,
-                findings,
+                infos,
                 max_rank,
                 strategy,
                 raise_ir_version=raise_ir_version,
                 checked=checked,
             )
-            return _legal(plan, proto, before, findings, folder)
+            return _legal(plan, proto, before, infos, folder)
 
-        def lower(request: Request, finding: Finding) -> Lowered:
-            body = before.functions.get(finding.index) if inline else None
+        def lower(request: Request, info: OperatorInfo) -> Lowered:
+            body = before.functions.get(info.index) if inline else None
             if body is not None:
-                return inlined(body, finding.node, request.inputs, request.opset)
+                return inlined(body, info.node, request.inputs, request.opset)
             if choose is not None:
-                return choose(request, finding)
+                return choose(request, info)
             return lower_preferring(request, strategy, max_rank)
 
         action = "lower" if inline else mode
         rules = RULES if fuse and mode == "lower" and not inline else ()
         plan = _spliced(
-            proto, before, findings, write or lower, rules, action, folder, progress, checked
+            proto, before, infos, write or lower, rules, action, folder, progress, checked
         )
-        return _legal(plan, proto, before, findings, folder)
+        return _legal(plan, proto, before, infos, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
@@ -155,8 +155,8 @@ def make_plan(
 
 def _spliced(
     given: onnx.ModelProto,
-    before: Unwrapped,
-    findings: list[Finding],
+    before: WithoutForm,
+    infos: list[OperatorInfo],
     write: Writer,
     rules: Sequence[Rule],
     action: str,
@@ -165,12 +165,12 @@ def _spliced(
     checked: bool,
 ) -> Plan:
     done = report.PREPARED if action == "custom-op" else None
-    ready = [f for f in findings if done and f.node.domain == python_ops.DOMAIN and f.error is None]
-    todo = [f for f in findings if f not in ready]
+    ready = [f for f in infos if done and f.node.domain == python_ops.DOMAIN and f.error is None]
+    todo = [f for f in infos if f not in ready]
     if not any(f.known_domain for f in todo):
-        return Plan([report.left(f, done=done if f in ready else None) for f in findings])
+        return Plan([report.left(f, done=done if f in ready else None) for f in infos])
     opset = _default_opset(given)
-    spliced = splice(
+    spliced = replace_operators(
         before.model,
         todo,
         write,
@@ -184,7 +184,7 @@ def _spliced(
     by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
     by_index |= {f.index: report.left(f, done=done) for f in ready}
     functions = {i: _name(f) for i, f in before.functions.items()}
-    plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in findings])
+    plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in infos])
     if spliced.model is None:
         return plan
     changed = [f for f in todo if by_index[f.index].converted]
@@ -195,25 +195,25 @@ def _spliced(
 
 def _with_functions(
     given: onnx.ModelProto,
-    before: Unwrapped,
-    findings: list[Finding],
+    before: WithoutForm,
+    infos: list[OperatorInfo],
     max_rank: int | None,
     strategy: str | None,
     *,
     raise_ir_version: bool,
     checked: bool,
 ) -> Plan:
-    todo = (f for f in findings if f.known_domain and f.index not in before.functions)
+    todo = (f for f in infos if f.known_domain and f.index not in before.functions)
     # Dead functions may hold operators that only their callers could complete: they are left.
     asked = max_rank is not None or strategy is not None or checked
     if all(f.dead and f.error for f in todo) and not asked:
-        return Plan([_called(f, before) for f in findings])
+        return Plan([_called(f, before) for f in infos])
     model = onnx.ModelProto()
     model.CopyFrom(before.model)
     opset = _default_opset(given)
-    attached = add(
+    attached = add_functions(
         model,
-        findings,
+        infos,
         opset=opset,
         strategy=strategy,
         max_rank=max_rank,
@@ -221,39 +221,39 @@ def _with_functions(
         checked=checked,
     )
     plan = Plan([])
-    for finding in findings:
-        found = attached.get(finding.index)
+    for info in infos:
+        found = attached.get(info.index)
         plan.sites.append(
-            report.left(finding)
+            report.left(info)
             if found is None
-            else report.converted(finding, "function", found.strategy, found.nodes, found.function)
+            else report.converted(info, "function", found.strategy, found.nodes, found.function)
         )
-    changed = [f for f in findings if f.index in attached]
+    changed = [f for f in infos if f.index in attached]
     if not changed:
         return plan
     finished = _finished(plan, given, model, changed, opset)
     return Plan(plan.sites) if before.removed and model == given else finished
 
 
-def _called(finding: Finding, before: Unwrapped) -> Site:
+def _called(info: OperatorInfo, before: WithoutForm) -> Site:
     """A site of a model that has its functions already."""
-    function = before.functions.get(finding.index)
+    function = before.functions.get(info.index)
     if function is None:
-        return report.left(finding)
-    found = report.converted(finding, "function", STRATEGY, len(function.node), _name(function))
+        return report.left(info)
+    found = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
     return replace(found, strategy=None)
 
 
 def _legal(
     plan: Plan,
     given: onnx.ModelProto,
-    before: Unwrapped,
-    findings: Sequence[Finding],
+    before: WithoutForm,
+    infos: Sequence[OperatorInfo],
     folder: Path | None,
 ) -> Plan:
     """The plan with the convolutions put right that onnxruntime refuses."""
     opset = _default_opset(given)
-    made = legalise(given if plan.model is None else plan.model, opset, folder)
+    made = add_explicit_pads(given if plan.model is None else plan.model, opset, folder)
     if not made.sites:
         return plan
     positions = {
@@ -261,7 +261,7 @@ def _legal(
         for index, (place, _, node) in enumerate(traversal.nodes(before.model))
     }
     last = len(positions)
-    found = [(f.index, s) for f, s in zip(findings, plan.sites, strict=True)]
+    found = [(f.index, s) for f, s in zip(infos, plan.sites, strict=True)]
     found += [(positions.get(where, last), s) for where, s in made.sites.items()]
     plan.sites = [s for _, s in sorted(found, key=lambda pair: pair[0])]
     if made.model is not None:
@@ -279,13 +279,13 @@ def _finished(
     plan: Plan,
     given: onnx.ModelProto,
     model: onnx.ModelProto,
-    changed: list[Finding],
+    changed: list[OperatorInfo],
     opset: int,
     rewritten: Sequence[Rewritten] = (),
 ) -> Plan:
     """The plan with its model, whose imports and declared types are brought up to date."""
     patch_proto.adjust_imports(model, [(f.place, f.node.domain) for f in changed], opset)
-    plan.touched = renew_and_list(given, model, changed, rewritten)
+    plan.touched = diff_models(given, model, changed, rewritten)
     plan.model = model
     return plan
 

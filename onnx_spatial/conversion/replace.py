@@ -12,12 +12,12 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.dilated_conv import unblock
+from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import Neighbourhood, Rewrite, Rewritten, Rule, Subject
+from onnx_spatial.fusion import MatchedOp, Matcher, Rewrite, Rewritten, Rule
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -25,11 +25,11 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import outline
 
 #: Writes an operator in nodes. Raises ConversionError where that cannot be done.
-Writer = Callable[[Request, Finding], Lowered]
+Writer = Callable[[Request, OperatorInfo], Lowered]
 
 
 @dataclass
-class Spliced:
+class Replaced:
     """What was done.
 
     Attributes:
@@ -43,9 +43,9 @@ class Spliced:
     rewritten: list[Rewritten] = field(default_factory=list)
 
 
-def splice(
+def replace_operators(
     proto: onnx.ModelProto,
-    findings: Sequence[Finding],
+    infos: Sequence[OperatorInfo],
     write: Writer,
     *,
     rules: Sequence[Rule] = (),
@@ -54,12 +54,12 @@ def splice(
     folder: Path | None,
     progress: Callable[[str], None],
     checked: bool = False,
-) -> Spliced:
+) -> Replaced:
     """Replace every operator that can be; `proto` stays as it is.
 
     Args:
         proto: the model.
-        findings: its spatial operators.
+        infos: its spatial operators.
         write: writes one in nodes.
         rules: asked for something better than that, in this order; with any, regions are unblocked
             first.
@@ -75,36 +75,36 @@ def splice(
     model = _deserialize(proto)
     nodes = list(traversal.ir_nodes(model))
     changes = patch_proto.Patch(proto, model)
-    subjects = {f.index: s for f in findings if (s := _subject(f, nodes[f.index], opset, checked))}
-    around = Neighbourhood(proto, nodes, subjects.values())
+    subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, checked))}
+    around = Matcher(proto, nodes, subjects.values())
     names = Names(proto)
     sites: dict[int, Site] = {}
     rewritten: list[Rewritten] = []
     declined_before: dict[int, tuple[str, ...]] = {}
     if rules:
-        unblocked = unblock(proto, findings, around, names, write, folder)
+        unblocked = fuse_dilated_convs(proto, infos, around, names, write, folder)
         sites, rewritten = unblocked.sites, unblocked.rewritten
         declined_before = unblocked.declined
-    for count, finding in enumerate(findings, start=1):
-        progress(f"lowering {count}/{len(findings)}: {traversal.label(finding.node)}")
-        subject = subjects.get(finding.index)
-        if finding.index in sites or subject is None:
-            sites.setdefault(finding.index, report.left(finding))
+    for count, info in enumerate(infos, start=1):
+        progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
+        subject = subjects.get(info.index)
+        if info.index in sites or subject is None:
+            sites.setdefault(info.index, report.left(info))
             continue
         try:
             rewrite, declined = _rewrite(subject, around, write, rules)
         except ConversionError as error:
-            finding.error = str(error)
-            sites[finding.index] = report.left(finding)
+            info.error = str(error)
+            sites[info.index] = report.left(info)
             continue
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
-        initializers = proto.ir_version >= 4 and finding.place.function is None
+        initializers = proto.ir_version >= 4 and info.place.function is None
         done, made = _carry_out(rewrite, names, initializers=initializers)
         rewritten.append(done)
-        declined = (*declined_before.get(finding.index, ()), *declined)
+        declined = (*declined_before.get(info.index, ()), *declined)
         for number, part in enumerate(rewrite.subjects):
-            sites[part.finding.index] = report.converted(
-                part.finding,
+            sites[part.info.index] = report.converted(
+                part.info,
                 action,
                 rewrite.rule or rewrite.lowered.strategy,
                 made if number == 0 else 0,
@@ -112,27 +112,27 @@ def splice(
                 declined=declined if number == 0 else (),
                 considered=rewrite.lowered.considered if action == "lower" else (),
             )
-    found = [sites[f.index] for f in findings]
+    found = [sites[f.index] for f in infos]
     if not rewritten:
-        return Spliced(found)
+        return Replaced(found)
     try:
-        return Spliced(found, changes.apply(), rewritten)
+        return Replaced(found, changes.apply(), rewritten)
     except ir.serde.SerdeError as error:
         raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
 
 
-def _subject(finding: Finding, node: ir.Node, opset: int, checked: bool) -> Subject | None:
+def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
     """An operator that can be rewritten; None if it breaks a rule or is not ours."""
-    if finding.call is None:
+    if info.call is None:
         return None
     request = Request.of(
-        finding.call, finding.facts, node.inputs, finding.element_types, finding.opset or opset
+        info.call, info.facts, node.inputs, info.element_types, info.opset or opset
     )
-    return Subject(finding, node, replace(request, checked=checked))
+    return MatchedOp(info, node, replace(request, checked=checked))
 
 
 def _rewrite(
-    subject: Subject, around: Neighbourhood, write: Writer, rules: Sequence[Rule]
+    subject: MatchedOp, around: Matcher, write: Writer, rules: Sequence[Rule]
 ) -> tuple[Rewrite, tuple[str, ...]]:
     """What a rule makes of an operator, else the operator on its own; and why the others declined."""
     # What it reads may have changed since the operators were listed.
@@ -141,12 +141,12 @@ def _rewrite(
     subject = replace(subject, request=request)
     declined: list[str] = []
     for rule in rules:
-        answer = rule(subject, around, lambda request: write(request, subject.finding))
+        answer = rule(subject, around, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:
             declined.append(answer)
-    return Rewrite.of(write(subject.request, subject.finding), subject), tuple(declined)
+    return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
 def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
@@ -156,14 +156,14 @@ def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[R
     lost = {value.name for node in old for value in node.outputs if value.name}
     gives = tuple(value.name for value in rewrite.gives if value.name)
     done = Rewritten(
-        tuple(subject.finding for subject in rewrite.subjects),
+        tuple(subject.info for subject in rewrite.subjects),
         tuple(traversal.label(node) for node in rewrite.absorbed),
         gives,
         rewrite.shape,
         frozenset(lost.difference(gives)),
     )
     emitted = rewrite.lowered.emitted
-    made = replace_nodes.splice(
+    made = replace_nodes.replace_node(
         at,
         emitted.nodes,
         rewrite.lowered.output,

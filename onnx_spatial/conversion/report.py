@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
@@ -107,24 +107,24 @@ class Site:
         return result
 
 
-def left(finding: Finding, *, done: str | None = None, function: str | None = None) -> Site:
+def left(info: OperatorInfo, *, done: str | None = None, function: str | None = None) -> Site:
     """A site that stays as it is: refused, in an unknown domain, or in the form asked for.
 
     Args:
-        finding: the operator.
+        info: the operator.
         done: why nothing is to do; None if something is wrong with it.
         function: local function of ours that it calls.
     """
-    domain = finding.node.domain
-    if not finding.known_domain:
+    domain = info.node.domain
+    if not info.known_domain:
         reason: str | None = _unknown(domain)
     elif done is not None:
         reason = done
-    elif finding.error is not None and finding.dead:
-        reason = f"the function is never called, and {finding.error}"
+    elif info.error is not None and info.dead:
+        reason = f"the function is never called, and {info.error}"
     else:
-        return _site(finding, "refuse", finding.error, function=function)
-    return _site(finding, "leave", reason, function=function)
+        return _site(info, "refuse", info.error, function=function)
+    return _site(info, "leave", reason, function=function)
 
 
 def _unknown(domain: str) -> str:
@@ -132,7 +132,7 @@ def _unknown(domain: str) -> str:
 
 
 def converted(
-    finding: Finding,
+    info: OperatorInfo,
     action: str,
     strategy: str,
     nodes: int,
@@ -146,7 +146,7 @@ def converted(
     """A site that something else stands for now.
 
     Args:
-        finding: the operator.
+        info: the operator.
         action: the mode of the conversion.
         strategy: which lowering was taken.
         nodes: how many nodes stand for it.
@@ -156,7 +156,7 @@ def converted(
         between: labels of the nodes of a region that it ends.
         considered: the lowerings that there were to choose from.
     """
-    found = _site(finding, action, None, strategy, nodes, function)
+    found = _site(info, action, None, strategy, nodes, function)
     taken = next((c for c in considered if c.strategy == strategy), None)
     return replace(
         found,
@@ -171,27 +171,27 @@ def converted(
 
 
 def _site(
-    finding: Finding,
+    info: OperatorInfo,
     action: str,
     reason: str | None,
     strategy: str | None = None,
     nodes: int = 1,
     function: str | None = None,
 ) -> Site:
-    node = finding.node
-    data = finding.facts.inputs[0] if finding.facts.inputs else None
+    node = info.node
+    data = info.facts.inputs[0] if info.facts.inputs else None
     return Site(
         node=traversal.label(node),
-        graph=str(finding.place),
+        graph=str(info.place),
         op_type=node.op_type,
         domain=node.domain,
-        dialect=finding.call.dialect if finding.call is not None else None,
+        dialect=info.call.dialect if info.call is not None else None,
         action=action,
         reason=reason,
         strategy=strategy,
         element_type=data.dtype if data is not None else None,
         input_shape=data.shape if data is not None else None,
-        output_shape=finding.output_shape,
+        output_shape=info.output_shape,
         output=node.output[0] if node.output else "",
         nodes_before=1,
         nodes_after=nodes,

@@ -7,7 +7,7 @@
 
 Regions come first, a graph at a time; `unblocking` carries them out. What is left is a matter of rules.
 A rule is a function like `rewrite.Rule` in a module of its own and a line in `RULES`. It is given an
-operator and its `Neighbourhood` and answers with a `Rewrite`, with a reason why there is none, or
+operator and its `Matcher` and answers with a `Rewrite`, with a reason why there is none, or
 with None where nothing of its kind stands there. The first that answers with a `Rewrite` is taken; an
 operator that none speaks for is lowered on its own. Rules only read: `splicing` edits.
 
@@ -16,7 +16,7 @@ convolutions may sum up in another order.
 """
 
 from onnx_spatial.fusion.inverse_pair import cancel
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Rewrite, Rewritten, Rule
 from onnx_spatial.fusion.strided_conv import stride
 from onnx_spatial.fusion.transposes import absorb
@@ -24,4 +24,4 @@ from onnx_spatial.fusion.transposes import absorb
 #: Every rule, in the order in which they are asked.
 RULES: tuple[Rule, ...] = (stride, cancel, absorb)
 
-__all__ = ["RULES", "Lower", "Neighbourhood", "Rewrite", "Rewritten", "Rule", "Subject"]
+__all__ = ["RULES", "Lower", "Matcher", "Rewrite", "Rewritten", "Rule", "MatchedOp"]

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import attributes
-from onnx_spatial.fusion.matcher import Neighbourhood
+from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model import traversal
 
 #: For each axis of a value, which axis of [N, C, spatial..] it is.
@@ -86,7 +86,7 @@ class Contraction:
         return int(self.tensor.dims[1 if self.rows_first else 0])
 
 
-def find(value: ir.Value, order: Order, around: Neighbourhood) -> Contraction | str | None:
+def find(value: ir.Value, order: Order, around: Matcher) -> Contraction | str | None:
     """What sums up the channels of a value; None if nothing of that kind stands behind it.
 
     Args:
@@ -107,7 +107,7 @@ def named(node: ir.Node) -> str:
     return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
 
 
-def _path(value: ir.Value, order: Order, around: Neighbourhood) -> Path | str | None:
+def _path(value: ir.Value, order: Order, around: Matcher) -> Path | str | None:
     path = Path(value, (order,))
     producer = value.producer()
     assert producer is not None
@@ -127,12 +127,12 @@ def _path(value: ir.Value, order: Order, around: Neighbourhood) -> Path | str | 
         path = further
 
 
-def _is_contraction(node: ir.Node, around: Neighbourhood) -> bool:
+def _is_contraction(node: ir.Node, around: Matcher) -> bool:
     message = around.standard(node)
     return message is not None and message.op_type in _OP_TYPES
 
 
-def _step(path: Path, node: ir.Node, around: Neighbourhood) -> Path | str | None:
+def _step(path: Path, node: ir.Node, around: Matcher) -> Path | str | None:
     """Beyond a Transpose, or a Reshape that keeps the channels apart."""
     if path.shape is not None:
         return None
@@ -159,7 +159,7 @@ def _step(path: Path, node: ir.Node, around: Neighbourhood) -> Path | str | None
     return Path(node.outputs[0], path.orders, nodes, shape)
 
 
-def _contraction(node: ir.Node, path: Path, around: Neighbourhood) -> Contraction | str:
+def _contraction(node: ir.Node, path: Path, around: Matcher) -> Contraction | str:
     message = around.standard(node)
     assert message is not None
     weight = node.inputs[1] if len(node.inputs) > 1 else None

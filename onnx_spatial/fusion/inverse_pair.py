@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Rewrite
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import traversal
@@ -24,7 +24,7 @@ from onnx_spatial.operators.spellings import BlockCall, Vector
 CANCELLED = "cancelled"
 
 
-def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
+def cancel(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
     """Write the two as what is left of them."""
     call = subject.request.call
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
@@ -47,11 +47,11 @@ def cancel(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | s
         return f"{where} {left}"
     lowered = lower(replace(subject.request, call=left, inputs=subject.request.inputs[:1]))
     gives = (other.node.outputs[0],)
-    shape = other.finding.output_shape
+    shape = other.info.output_shape
     return Rewrite(lowered, (subject, other), (), gives, shape, CANCELLED)
 
 
-def _kind(subject: Subject) -> type[SpaceToBatch] | type[BatchToSpace] | None:
+def _kind(subject: MatchedOp) -> type[SpaceToBatch] | type[BatchToSpace] | None:
     call = subject.request.call
     return call.kind if isinstance(call, BlockCall) else None
 

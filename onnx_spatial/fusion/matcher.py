@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import Finding, attributes
+from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.spellings.call import AttributeValue
@@ -30,21 +30,21 @@ _ELEMENTWISE = frozenset(
 
 
 @dataclass(frozen=True)
-class Subject:
+class MatchedOp:
     """A spatial operator that is being rewritten.
 
     Attributes:
-        finding: what is known of it.
+        info: what is known of it.
         node: it, in the graph.
         request: what its lowering is asked for.
     """
 
-    finding: Finding
+    info: OperatorInfo
     node: ir.Node
     request: Request
 
 
-class Neighbourhood:
+class Matcher:
     """The graphs of a model.
 
     Args:
@@ -54,7 +54,7 @@ class Neighbourhood:
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, nodes: Iterable[ir.Node], subjects: Iterable[Subject]
+        self, proto: onnx.ModelProto, nodes: Iterable[ir.Node], subjects: Iterable[MatchedOp]
     ) -> None:
         self._messages = {
             node: (graph, message)
@@ -81,7 +81,7 @@ class Neighbourhood:
         self._training = _read_in_training(proto)
         self._named: dict[int, set[str]] = {}
 
-    def subject(self, node: ir.Node) -> Subject | None:
+    def subject(self, node: ir.Node) -> MatchedOp | None:
         """A node as a spatial operator that is still there."""
         return self._subjects.get(node) if node.graph is not None else None
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis import Finding
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators import Dim
 
@@ -34,7 +34,7 @@ class Rewrite:
     """
 
     lowered: Lowered
-    subjects: tuple[Subject, ...]
+    subjects: tuple[MatchedOp, ...]
     absorbed: tuple[ir.Node, ...]
     gives: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
@@ -42,9 +42,9 @@ class Rewrite:
     at: ir.Node | None = None
 
     @classmethod
-    def of(cls, lowered: Lowered, subject: Subject) -> Rewrite:
+    def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:
         """An operator on its own."""
-        shape = subject.finding.output_shape
+        shape = subject.info.output_shape
         return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
 
 
@@ -53,7 +53,7 @@ class Rewritten:
     """A rewrite that was carried out, in names.
 
     Attributes:
-        findings: the spatial operators.
+        infos: the spatial operators.
         absorbed: labels of the other nodes that are gone.
         gives: names of the values that the new nodes give.
         shape: of these values, as far as it is known.
@@ -61,7 +61,7 @@ class Rewritten:
         lost: names of the values that nothing computes any more.
     """
 
-    findings: tuple[Finding, ...]
+    infos: tuple[OperatorInfo, ...]
     absorbed: tuple[str, ...]
     gives: tuple[str, ...]
     shape: tuple[Dim, ...] | None
@@ -72,4 +72,4 @@ class Rewritten:
 #: Looks at an operator and what stands around it: a rewrite, a reason why there is none, or None
 #: where nothing of the rule's kind stands there. Raises ConversionError where the operator cannot
 #: be written at all.
-Rule = Callable[[Subject, Neighbourhood, Lower], Rewrite | str | None]
+Rule = Callable[[MatchedOp, Matcher, Lower], Rewrite | str | None]

@@ -29,7 +29,7 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.channel_sum import Contraction, Order, find, named
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Rewrite
 from onnx_spatial.lowering import Emitter, Lowered, transpose_cost
 from onnx_spatial.operators import Dim, ExtractPatches
@@ -47,7 +47,7 @@ _UNPACKED = 3e-5
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _Transposes:
     """Transposes that stand in the way, and the one that is left of them.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Turns:
     after: tuple[Order, ...]
 
 
-def stride(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
+def stride(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
     """Write patches, and what makes sums of them, as one convolution."""
     call, shape = subject.request.call, subject.request.shape
     if not isinstance(call, PatchCall) or shape is None:
@@ -115,10 +115,10 @@ def _pads(operator: ExtractPatches, shape: Sequence[Dim], *, empty: bool) -> lis
     return [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
 
 
-def _mismatch(subject: Subject, reader: Contraction, operator: ExtractPatches) -> str | None:
+def _mismatch(subject: MatchedOp, reader: Contraction, operator: ExtractPatches) -> str | None:
     """Why the weight does not fit the patches."""
     kind = reader.tensor.data_type
-    if kind not in _TYPES or subject.finding.element_types - {kind}:
+    if kind not in _TYPES or subject.info.element_types - {kind}:
         return f"onnxruntime has no convolution of {TensorProto.DataType.Name(kind).lower()}"
     shape = subject.request.shape
     assert shape is not None
@@ -133,7 +133,7 @@ def _mismatch(subject: Subject, reader: Contraction, operator: ExtractPatches) -
     return None
 
 
-def _front(subject: Subject, operator: ExtractPatches, around: Neighbourhood) -> _Turns:
+def _front(subject: MatchedOp, operator: ExtractPatches, around: Matcher) -> _Transposes:
     """From the image, or from what is in front of a Transpose that gives it, to [N, C, spatial..]."""
     data = subject.node.inputs[0]
     assert data is not None
@@ -142,16 +142,16 @@ def _front(subject: Subject, operator: ExtractPatches, around: Neighbourhood) ->
     node = data.producer()
     perm = around.perm(node, operator.rank)
     if order == first or node is None or perm is None or node.graph is not subject.node.graph:
-        return _Turns(data, (), (order,), _steps(order, first))
+        return _Transposes(data, (), (order,), _steps(order, first))
     source = node.inputs[0]
     assert source is not None
     given = tuple(order[perm.index(axis)] for axis in first)
     if around.is_named(data) or around.readers(data) != [(subject.node, 0)]:
-        return _Turns(source, (), (given,), _steps(given, first))
-    return _Turns(source, (node,), (given, order), _steps(given, first))
+        return _Transposes(source, (), (given,), _steps(given, first))
+    return _Transposes(source, (node,), (given, order), _steps(given, first))
 
 
-def _behind(reader: Contraction, around: Neighbourhood) -> _Turns:
+def _behind(reader: Contraction, around: Matcher) -> _Transposes:
     """From [N, C, spatial..] to the result, or to what Transposes behind it make of it."""
     orders, value = [reader.path.order], reader.node.outputs[0]
     nodes: list[ir.Node] = []
@@ -165,7 +165,7 @@ def _behind(reader: Contraction, around: Neighbourhood) -> _Turns:
         value = nodes[-1].outputs[0]
         orders.append(tuple(orders[-1][axis] for axis in perm))
     first = tuple(range(len(orders[0])))
-    return _Turns(value, tuple(nodes), tuple(orders), _steps(first, orders[-1]))
+    return _Transposes(value, tuple(nodes), tuple(orders), _steps(first, orders[-1]))
 
 
 def _steps(start: Order, end: Order) -> tuple[Order, ...]:
@@ -178,11 +178,11 @@ def _perm(start: Order, end: Order) -> list[int]:
 
 
 def _saved(
-    subject: Subject,
+    subject: MatchedOp,
     operator: ExtractPatches,
     reader: Contraction,
-    front: _Turns,
-    behind: _Turns,
+    front: _Transposes,
+    behind: _Transposes,
     lower: Lower,
 ) -> float:
     """Microseconds that the convolution saves."""
@@ -214,12 +214,12 @@ def _saved(
 
 
 def _rewrite(
-    subject: Subject,
+    subject: MatchedOp,
     operator: ExtractPatches,
     reader: Contraction,
     pads: Sequence[int],
-    front: _Turns,
-    behind: _Turns,
+    front: _Transposes,
+    behind: _Transposes,
 ) -> Rewrite:
     emit = Emitter(subject.request.opset)
     inputs = [_turned(front.value, front.after, emit), _kernel(reader, operator, emit)]
@@ -270,7 +270,7 @@ def _kernel(reader: Contraction, operator: ExtractPatches, emit: Emitter) -> ir.
 
 
 def _output_shape(
-    subject: Subject, operator: ExtractPatches, reader: Contraction, order: Order
+    subject: MatchedOp, operator: ExtractPatches, reader: Contraction, order: Order
 ) -> tuple[Dim, ...]:
     assert subject.request.shape is not None
     windows = operator.output_shape(subject.request.shape)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Rewrite
 from onnx_spatial.lowering import Lowered, Request, transpose_cost
 from onnx_spatial.model import traversal
@@ -47,7 +47,7 @@ class _Transposes:
     cost: float
 
 
-def absorb(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | str | None:
+def absorb(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
     """Take in the Transposes in front of an operator, behind it, or both, where that is cheapest."""
     request = subject.request
     if request.shape is None:
@@ -81,9 +81,7 @@ def absorb(subject: Subject, around: Neighbourhood, lower: Lower) -> Rewrite | s
     return _rewrite(subject, around, lowered, before, after)
 
 
-def _front(
-    subject: Subject, around: Neighbourhood, sizes: Sequence[int]
-) -> _Transposes | str | None:
+def _front(subject: MatchedOp, around: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
     data = subject.node.inputs[0]
     node = data.producer() if data is not None else None
     perm = around.perm(node, len(sizes))
@@ -100,9 +98,7 @@ def _front(
     return _Transposes((node,), perm, node.inputs[0], cost)
 
 
-def _behind(
-    subject: Subject, around: Neighbourhood, sizes: Sequence[int]
-) -> _Transposes | str | None:
+def _behind(subject: MatchedOp, around: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
     output = subject.node.outputs[0]
     readers = around.readers(output)
     perms = [around.perm(node, len(sizes)) for node, _ in readers]
@@ -148,13 +144,13 @@ def _with(request: Request, before: _Transposes | None, after: _Transposes | Non
 
 
 def _rewrite(
-    subject: Subject,
-    around: Neighbourhood,
+    subject: MatchedOp,
+    around: Matcher,
     lowered: Lowered,
     before: _Transposes | None,
     after: _Transposes | None,
 ) -> Rewrite:
-    shape = subject.finding.output_shape
+    shape = subject.info.output_shape
     gone = before.nodes if before is not None else ()
     gives = [subject.node.outputs[0]]
     if after is not None:

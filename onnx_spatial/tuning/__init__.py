@@ -6,7 +6,7 @@ chooses the data for each site, `cache` keeps the times in a file, `tuner` choos
 """
 
 from onnx_spatial.tuning.cache import Cache, default_path
-from onnx_spatial.tuning.harness_model import Given
+from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.tuning.machine import machine
 from onnx_spatial.tuning.measure import Effort, lowerings, models
 from onnx_spatial.tuning.sizes import Sizes
@@ -16,7 +16,7 @@ __all__ = [
     "MARGIN",
     "Cache",
     "Effort",
-    "Given",
+    "HarnessData",
     "Sizes",
     "Tuner",
     "default_path",

@@ -32,7 +32,7 @@ _FED = "x"
 
 
 @dataclass(frozen=True)
-class Given:
+class HarnessData:
     """What an operator is measured with.
 
     Attributes:
@@ -46,7 +46,9 @@ class Given:
     parameters: tuple[Array | None, ...] = ()
 
 
-def net(request: Request, given: Given, lowered: Lowered | None, rank: int) -> onnx.ModelProto:
+def net(
+    request: Request, given: HarnessData, lowered: Lowered | None, rank: int
+) -> onnx.ModelProto:
     """A model that makes the data, moves it and uses it.
 
     Args:
@@ -77,7 +79,7 @@ def net(request: Request, given: Given, lowered: Lowered | None, rank: int) -> o
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
 
-def feeds(request: Request, given: Given) -> dict[str, Array]:
+def feeds(request: Request, given: HarnessData) -> dict[str, Array]:
     """What a net may be fed, by input name: made-up data and the parameters."""
     shape = before_transpose(request, given.shape)
     data = patterns(given.element_type, shape, np.random.default_rng(0))
@@ -93,7 +95,7 @@ def before_transpose(request: Request, shape: Sequence[T]) -> tuple[T, ...]:
     return tuple(shape[request.before.index(axis)] for axis in range(len(shape)))
 
 
-def _parameters(request: Request, given: Given) -> Iterator[tuple[int, Array]]:
+def _parameters(request: Request, given: HarnessData) -> Iterator[tuple[int, Array]]:
     """Values of the inputs behind the data, by number, as the types that the model gives them."""
     for index, array in enumerate(given.parameters, start=1):
         if array is not None and index < len(request.inputs) and request.inputs[index] is not None:

@@ -18,7 +18,7 @@ import onnx
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model.io import reader
 from onnx_spatial.tuning import harness_model
-from onnx_spatial.tuning.harness_model import Given
+from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.tuning.interleaved_timing import Clock, in_turn
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -42,7 +42,7 @@ class Effort:
 
 
 def lowerings(
-    request: Request, ways: Sequence[Lowered], given: Given, rank: int, effort: Effort
+    request: Request, ways: Sequence[Lowered], given: HarnessData, rank: int, effort: Effort
 ) -> list[float | None]:
     """Microseconds that each lowering of one operator takes inside a net.
 

@@ -12,14 +12,14 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
-from onnx_spatial.conversion.local_functions import undone
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import UsageError
 from onnx_spatial.lowering import Request
 from onnx_spatial.model.io import reader
-from onnx_spatial.tuning.harness_model import Given
+from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.runtime.program import Met
+from onnx_spatial.verification.runtime.program import SiteInput
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import operator_shapes, reference_runs
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
@@ -54,11 +54,11 @@ class Sizes:
         self._source = source
         self._domains = frozenset(domains)
         self._given = inputs is not None or bool(shapes)
-        self._request = reference_runs.Request(
+        self._request = reference_runs.RunRequest(
             inputs, shapes or {}, seed, progress or (lambda _: None)
         )
         self._ran = False
-        self._met: dict[int, Met] = {}
+        self._met: dict[int, SiteInput] = {}
         self._feeds: dict[str, Array] = {}
         #: Why the original was not run, if it was tried.
         self.obstacle: str | None = None
@@ -72,17 +72,17 @@ class Sizes:
         self._run()
         return None if self.obstacle is not None else self._feeds
 
-    def of(self, finding: Finding, request: Request) -> Given | None:
+    def of(self, info: OperatorInfo, request: Request) -> HarnessData | None:
         """Data for one site; None if no legal sizes were found.
 
         Args:
-            finding: the site.
+            info: the site.
             request: its operator.
 
         Raises:
             UsageError: the data or shapes that the user gave do not fit the model.
         """
-        known = tuple(f.value if f is not None else None for f in finding.facts.inputs[1:])
+        known = tuple(f.value if f is not None else None for f in info.facts.inputs[1:])
         static = tuple(d for d in request.shape or () if isinstance(d, int))
         kind = min(request.element_types, default=TensorProto.FLOAT)
         if (
@@ -91,16 +91,16 @@ class Sizes:
             and (request.call.operator is not None)
             and not self._given
         ):
-            return Given(static, kind, known)
+            return HarnessData(static, kind, known)
         self._run()
-        met = self._met.get(finding.index)
+        met = self._met.get(info.index)
         if met is not None:
             seen = met.element_type in request.element_types
-            return Given(met.shape, met.element_type if seen else kind, met.parameters)
-        draw = operator_shapes.draw(finding.facts, np.random.default_rng(self._request.seed), 0)
+            return HarnessData(met.shape, met.element_type if seen else kind, met.parameters)
+        draw = operator_shapes.draw_sample(info.facts, np.random.default_rng(self._request.seed), 0)
         if draw is None:
             return None
-        return Given(
+        return HarnessData(
             draw.shape, kind, tuple(draw.parameters.get(i, v) for i, v in enumerate(known, start=1))
         )
 
@@ -108,12 +108,12 @@ class Sizes:
         if self._ran:
             return
         self._ran = True
-        before = undone(self._source.proto)
+        before = without_earlier_form(self._source.proto)
         source = reader.resolved(self._source.holding(before.model))
         inputs = graph_inputs(source.proto)
         domains = before.domains.union(self._domains)
-        findings = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
-        known = [f for f in findings if f.known_domain]
+        infos = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
+        known = [f for f in infos if f.known_domain]
         try:
             program = reference_runs.program_of(source, known, inputs)
             found = reference_runs.find(

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onnx_spatial.analysis import Finding, dtype_name
+from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Candidate, Lowered, Request, candidates, lower, rank
 from onnx_spatial.operators.spellings import BlockCall
 from onnx_spatial.tuning import harness_model
 from onnx_spatial.tuning.cache import Cache
-from onnx_spatial.tuning.harness_model import Given
+from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.tuning.machine import machine
 from onnx_spatial.tuning.measure import Effort, lowerings
 from onnx_spatial.tuning.sizes import Sizes
@@ -30,7 +30,7 @@ MAX_STRINGS = 2**16
 
 #: Measures the lowerings of a request; see `measure.lowerings`.
 Measure = Callable[
-    [Request, Sequence[Lowered], Given, int, Effort],
+    [Request, Sequence[Lowered], HarnessData, int, Effort],
     Sequence[float | None],
 ]
 
@@ -64,15 +64,15 @@ class Tuner:
         self._progress = progress or (lambda _: None)
         self._measure = measure
         #: What each site was measured with, by its graph in words and the name of its output.
-        self.given: dict[tuple[str, str], Given] = {}
+        self.given: dict[tuple[str, str], HarnessData] = {}
 
-    def choose(self, request: Request, finding: Finding) -> Lowered:
+    def choose(self, request: Request, info: OperatorInfo) -> Lowered:
         """The fastest lowering of a site.
 
         Raises:
             ConversionError: there is none.
         """
-        there = self.candidates(request, finding)
+        there = self.candidates(request, info)
         name = fastest(there).strategy if there else None
         try:
             lowered = lower(request, strategy=name, max_rank=self._max_rank)
@@ -82,22 +82,22 @@ class Tuner:
             lowered = lower(request, max_rank=self._max_rank)
         return replace(lowered, considered=there)
 
-    def candidates(self, request: Request, finding: Finding) -> tuple[Candidate, ...]:
+    def candidates(self, request: Request, info: OperatorInfo) -> tuple[Candidate, ...]:
         """Every lowering with its estimated time, and its measured one where it can be measured."""
         request = request.apart()
         ways = candidates(request, max_rank=self._max_rank)
         listed = rank(request, max_rank=self._max_rank).fitting
-        given = self._sizes.of(finding, request)
+        given = self._sizes.of(info, request)
         if not ways or given is None:
             return listed
         axes = _output_rank(request, given)
         if axes is None:
             return listed
-        self.given[str(finding.place), finding.node.output[0]] = given
+        self.given[str(info.place), info.node.output[0]] = given
         description = self._describe(request, ways, given, axes)
         figures = self._cache.get(description)
         if figures is None or set(figures) != {way.strategy for way in ways}:
-            self._progress(f"measuring {finding.node.op_type} {finding.node.name}")
+            self._progress(f"measuring {info.node.op_type} {info.node.name}")
             try:
                 taken = self._measure(request, ways, given, axes, self._effort)
             except MemoryError:  # there may be more next time
@@ -108,7 +108,7 @@ class Tuner:
         return tuple(replace(c, measured_us=figures[c.strategy]) for c in listed)
 
     def _describe(
-        self, request: Request, ways: Sequence[Lowered], given: Given, rank: int
+        self, request: Request, ways: Sequence[Lowered], given: HarnessData, rank: int
     ) -> dict[str, object]:
         """Everything that the figures depend on. The nets say it all; the rest is for a reader."""
         call = request.call
@@ -143,12 +143,12 @@ def _dims(shape: Sequence[object] | None) -> list[object] | None:
     return None if shape is None else [d if isinstance(d, int) else None for d in shape]
 
 
-def _digest(request: Request, way: Lowered, given: Given, rank: int) -> str:
+def _digest(request: Request, way: Lowered, given: HarnessData, rank: int) -> str:
     data = harness_model.net(request, given, way, rank).SerializeToString(deterministic=True)
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _output_rank(request: Request, given: Given) -> int | None:
+def _output_rank(request: Request, given: HarnessData) -> int | None:
     """Rank of the output; None if there is nothing to measure: no data, or far too much of it."""
     try:
         operator = request.call.bind((None, *given.parameters))

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.conversion.local_functions import undone
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of
@@ -37,7 +37,7 @@ def evaluate(
         ModelFileError: the model cannot be read.
     """
     source = reader.resolved(model if isinstance(model, reader.Source) else reader.read(model))
-    unwrapped = undone(source.proto)
+    unwrapped = without_earlier_form(source.proto)
     source = source.holding(unwrapped.model)
     wanted = graph_inputs(source.proto)
     found = analysis.find(

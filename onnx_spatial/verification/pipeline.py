@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
-from onnx_spatial.conversion.local_functions import undone
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError, OperatorError, UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
@@ -25,17 +25,17 @@ from onnx_spatial.verification.checks import (
     unchanged,
 )
 from onnx_spatial.verification.checks.end_to_end import EndToEnd
-from onnx_spatial.verification.checks.fused import Merged
+from onnx_spatial.verification.checks.fused import FusedSites
 from onnx_spatial.verification.checks.in_place import InPlace
-from onnx_spatial.verification.checks.isolated import Site, check_isolated
+from onnx_spatial.verification.checks.isolated import OperatorCheck, check_isolated
 from onnx_spatial.verification.checks.roles import Roles
 from onnx_spatial.verification.diagnosis import advice
 from onnx_spatial.verification.oracles import Oracle
 from onnx_spatial.verification.report import Status, Verification
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
-from onnx_spatial.verification.sizes.reference_runs import MANY_SIZES, NAMED, Request
+from onnx_spatial.verification.sizes.reference_runs import MANY_SIZES, NAMED, RunRequest
 from onnx_spatial.verification.subgraphs.converted_part import Converted
-from onnx_spatial.verification.subgraphs.matching_region import Regions
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 from onnx_spatial.verification.subgraphs.transpose_chain import Original
 from onnx_spatial.verification.subgraphs.types import KnownTypes
 
@@ -85,7 +85,7 @@ def verify(
         raise UsageError("give either inputs or shapes; the data has its own shapes")
     before = original if isinstance(original, reader.Source) else reader.read(original)
     after = _read_converted(converted, before)
-    request = Request(inputs, shapes or {}, seed, progress or (lambda _: None))
+    request = RunRequest(inputs, shapes or {}, seed, progress or (lambda _: None))
     kernels = references.get(oracles)
     try:
         folder = None if save_reproducer is None else Path(save_reproducer)
@@ -111,32 +111,32 @@ def _read_converted(converted: Model, original: reader.Source) -> reader.Source:
 def _verify(
     before: reader.Source,
     after: reader.Source,
-    request: Request,
+    request: RunRequest,
     domains: frozenset[str],
     kernels: dict[str, Oracle],
     folder: Path | None,
 ) -> Verification:
     roles = Roles(before, after, domains)
-    unwrapped = undone(before.proto)
+    unwrapped = without_earlier_form(before.proto)
     before = before.holding(unwrapped.model) if unwrapped.model is not before.proto else before
     domains = unwrapped.domains.union(domains)
     inputs = graph_inputs(before.proto)
     named = named_dims(before.proto, inputs)
-    findings = analysis.find(named, domains, before.folder)
-    original = Original(named, findings)
-    sites = [Site.of(f) for f in findings]
-    known = [f for f in findings if f.known_domain]
+    infos = analysis.find(named, domains, before.folder)
+    original = Original(named, infos)
+    sites = [OperatorCheck.of(f) for f in infos]
+    known = [f for f in infos if f.known_domain]
     model = Converted(after.proto)
     beside = after.folder or before.folder
-    regions = Regions(before.proto, model, findings, lambda: KnownTypes(named, findings))
-    merged = Merged(regions, before, after, domains, request.seed)
+    regions = MatchingRegions(before.proto, model, infos, lambda: KnownTypes(named, infos))
+    merged = FusedSites(regions, before, after, domains, request.seed)
     for number, site in enumerate(sites, start=1):
         request.progress(f"operator {number}/{len(sites)}: {site.result.node}")
         check_isolated(site, original, model, beside, request.seed)
         if site.merged:
             merged.check(site)
         references.check(site, kernels, request.seed)
-    refused = same_padding_conv.find(named, findings, before.folder)
+    refused = same_padding_conv.find(named, infos, before.folder)
     if refused:
         held = Converted(named)
         for site in refused:
@@ -147,8 +147,8 @@ def _verify(
         whole = EndToEnd(failures=failures)
     else:
         proven = {f.index for f in known}.union(*(s.replaced for s in sites))
-        proven |= {s.finding.index for s in refused if s.result.checks}
-        elsewhere = {s.finding.index for s in refused}
+        proven |= {s.info.index for s in refused if s.result.checks}
+        elsewhere = {s.info.index for s in refused}
         others = other_nodes.compare(before, after, model, merged, proven, elsewhere)
         watched = [(other, other.proof) for other in others.nodes if other.proof is not None]
         if others.sizes:  # what mixes up two sizes is right wherever a stride makes them alike
@@ -162,7 +162,7 @@ def _verify(
             elif other.gap is not None:
                 whole.gaps.append(other.gap)
     _check_rules(known, whole)
-    sites = sorted([*sites, *refused], key=lambda site: site.finding.index)
+    sites = sorted([*sites, *refused], key=lambda site: site.info.index)
     result = _conclude(sites, whole)
     if result.sites_only:
         # Nothing was run end to end: then the rest must be the original's, message by message.
@@ -180,24 +180,22 @@ def _verify(
     return result
 
 
-def _check_rules(findings: Sequence[Finding], whole: EndToEnd) -> None:
+def _check_rules(infos: Sequence[OperatorInfo], whole: EndToEnd) -> None:
     """An operator that seems to break a rule and has not run: there is nothing to compare with.
 
     Raises:
         OperatorError: there is one.
     """
-    for finding in findings:
-        if finding.error is not None and finding.index not in whole.executed:
-            where = (
-                f"{finding.node.op_type} node {traversal.label(finding.node)!r} ({finding.place})"
-            )
-            raise OperatorError(f"{where}: {finding.error}")
+    for info in infos:
+        if info.error is not None and info.index not in whole.executed:
+            where = f"{info.node.op_type} node {traversal.label(info.node)!r} ({info.place})"
+            raise OperatorError(f"{where}: {info.error}")
 
 
-def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
+def _conclude(sites: Sequence[OperatorCheck], whole: EndToEnd) -> Verification:
     compared = bool(whole.outputs) and not whole.failures
     for site in sites:
-        site.result.end_to_end = compared and site.finding.index in whole.executed
+        site.result.end_to_end = compared and site.info.index in whole.executed
     broken = [s for s in sites if s.difference is not None]
     unproven = [s.result for s in sites if not s.result.compared and not s.result.end_to_end]
     failures = [s.difference.message for s in broken if s.difference is not None] + whole.failures
@@ -227,14 +225,14 @@ def _conclude(sites: Sequence[Site], whole: EndToEnd) -> Verification:
         broken[0].difference if broken else whole.difference,
         unsteady=whole.unsteady,
     )
-    ours = [s for s in sites if s.finding.known_domain]
+    ours = [s for s in sites if s.info.known_domain]
     proven = all(s.result.passed for s in ours)
     result.sites_only = status == "unverified" and proven and not whole.gaps
     return result
 
 
 def _message(
-    status: Status, problems: Sequence[str], sites: Sequence[Site], whole: EndToEnd
+    status: Status, problems: Sequence[str], sites: Sequence[OperatorCheck], whole: EndToEnd
 ) -> str:
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

@@ -22,11 +22,11 @@ def model(text: str, ir: int = 8, opset: int = 17) -> onnx.ModelProto:
     return parser.parse_model(head + text.replace("T.", "ai.onnx.converters.tensorflow."))
 
 
-def found(text: str, **versions: int) -> analysis.Finding:
+def found(text: str, **versions: int) -> analysis.OperatorInfo:
     """What is found of the only operator of a model."""
-    (finding,) = analysis.find(model(text, **versions))
-    assert finding.error is None
-    return finding
+    (info,) = analysis.find(model(text, **versions))
+    assert info.error is None
+    return info
 
 
 WANTED = SpaceToBatch((2, 3), ((1, 1), (0, 2)))
@@ -211,8 +211,8 @@ def test_large_tensors_are_never_looked_at():
     fill = helper.make_node("ConstantOfShape", ["many"], ["filled"], value=two)
     made.graph.node.insert(0, fill)
     made.graph.node[1].input[1] = "filled"
-    (finding,) = analysis.find(made)
-    assert "1000000 entries" in finding.error or "shape [1000000, 2]" in finding.error
+    (info,) = analysis.find(made)
+    assert "1000000 entries" in info.error or "shape [1000000, 2]" in info.error
 
 
 # Shapes
@@ -290,18 +290,18 @@ def test_what_a_file_declares_behind_unknown_operators_is():
             y = T.SpaceToBatchND(a, two, none)
         }""")
     made.opset_import.append(helper.make_opsetid("com.example", 1))
-    (finding,) = analysis.find(made)
-    assert finding.facts.inputs[0].shape == (2, 4, 3)
-    assert finding.output_shape == (4, 2, 3)
+    (info,) = analysis.find(made)
+    assert info.facts.inputs[0].shape == (2, 4, 3)
+    assert info.output_shape == (4, 2, 3)
 
 
 def test_names_of_dims_are_kept_where_the_size_is():
-    finding = found("""g (float[N,H,4,C] x) => (float[?,?,?,?] y)
+    info = found("""g (float[N,H,4,C] x) => (float[?,?,?,?] y)
         <int64[2] block = {1, 2}, int64[2,2] none = {0, 0, 0, 0}> {
             y = T.SpaceToBatchND(x, block, none)
         }""")
-    assert finding.facts.inputs[0].shape == ("N", "H", 4, "C")
-    assert finding.output_shape == (None, "H", 2, "C")
+    assert info.facts.inputs[0].shape == ("N", "H", 4, "C")
+    assert info.output_shape == (None, "H", 2, "C")
 
 
 # Functions
@@ -319,32 +319,32 @@ CALLED_TWICE = """
 """
 
 
-def called_twice(second: str = "float[2,4,4,1]", block: str = "two") -> analysis.Finding:
+def called_twice(second: str = "float[2,4,4,1]", block: str = "two") -> analysis.OperatorInfo:
     text = CALLED_TWICE.format(second=second, block=block, type=second.split("[")[0])
-    (finding,) = analysis.find(parser.parse_model(text))
-    assert finding.error is None
-    return finding
+    (info,) = analysis.find(parser.parse_model(text))
+    assert info.error is None
+    return info
 
 
 def test_a_function_knows_what_all_of_its_calls_agree_on():
-    finding = called_twice()
-    assert finding.call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
-    assert finding.facts.inputs[0].shape == (2, 4, 4, 1)
-    assert finding.element_types == {TensorProto.FLOAT}
+    info = called_twice()
+    assert info.call.operator == SpaceToBatch((2, 2), ((0, 0), (0, 0)))
+    assert info.facts.inputs[0].shape == (2, 4, 4, 1)
+    assert info.element_types == {TensorProto.FLOAT}
 
 
 def test_shapes_that_differ_between_calls_are_joined_dim_by_dim():
-    finding = called_twice(second="float[2,6,4,N]")
-    assert finding.facts.inputs[0].shape == (2, None, 4, None)
-    assert finding.output_shape == (8, None, 2, None)
+    info = called_twice(second="float[2,6,4,N]")
+    assert info.facts.inputs[0].shape == (2, None, 4, None)
+    assert info.output_shape == (8, None, 2, None)
 
 
 def test_names_of_dims_mean_nothing_across_calls():
     text = CALLED_TWICE.format(second="float[N,4,4,1]", block="two", type="float")
-    (finding,) = analysis.find(
+    (info,) = analysis.find(
         parser.parse_model(text.replace("float[2,4,4,1] a", "float[N,4,4,1] a"))
     )
-    assert finding.facts.inputs[0].shape == (None, 4, 4, 1)
+    assert info.facts.inputs[0].shape == (None, 4, 4, 1)
 
 
 def test_ranks_that_differ_between_calls_leave_no_shape():
@@ -352,22 +352,22 @@ def test_ranks_that_differ_between_calls_leave_no_shape():
 
 
 def test_values_that_differ_between_calls_are_left_to_the_run():
-    finding = called_twice(block="one_two")
-    assert finding.call.operator is None
-    assert finding.call.block.values is None
-    assert finding.call.begins.values == (0, 0)
+    info = called_twice(block="one_two")
+    assert info.call.operator is None
+    assert info.call.block.values is None
+    assert info.call.begins.values == (0, 0)
 
 
 def test_element_types_of_all_calls_are_known():
-    finding = called_twice(second="int16[2,4,4,1]")
-    assert finding.element_types == {TensorProto.FLOAT, TensorProto.INT16}
-    assert finding.facts.inputs[0].dtype is None
+    info = called_twice(second="int16[2,4,4,1]")
+    assert info.element_types == {TensorProto.FLOAT, TensorProto.INT16}
+    assert info.facts.inputs[0].dtype is None
 
 
 def test_a_rule_that_one_call_breaks_is_the_functions():
     text = CALLED_TWICE.format(second="float[2,4,5,1]", block="two", type="float")
-    (finding,) = analysis.find(parser.parse_model(text))
-    assert "axis 2: size 5" in finding.error
+    (info,) = analysis.find(parser.parse_model(text))
+    assert "axis 2: size 5" in info.error
 
 
 def test_where_the_inference_gives_up_declared_types_still_count(monkeypatch):
@@ -381,9 +381,9 @@ def test_where_the_inference_gives_up_declared_types_still_count(monkeypatch):
         <int64[2] two = {2, 2}, int64[2,2] pads = {1, 0, 0, 0}> {
             y = T.SpaceToBatchND(x, two, pads)
         }""")
-    (finding,) = analysis.find(made)
-    assert finding.facts.inputs[0].shape == (2, 3, 4, 1)
-    assert finding.element_types == {TensorProto.INT16}
+    (info,) = analysis.find(made)
+    assert info.facts.inputs[0].shape == (2, 3, 4, 1)
+    assert info.element_types == {TensorProto.INT16}
     x = np.arange(24, dtype=np.int16).reshape(2, 3, 4, 1)
     (y,) = running.run(convert(made), {"x": x})
-    assert running.same_bits(y, finding.call.operator(x))
+    assert running.same_bits(y, info.call.operator(x))

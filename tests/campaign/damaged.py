@@ -56,7 +56,7 @@ class Outcome:
         damage: what was done to the file.
         kind: "verified", "undecided", "nothing to do", or the class of the error.
         message: of the error.
-        finding: what should not have happened, if anything.
+        info: what should not have happened, if anything.
         seconds, peak: of the conversion; bytes beyond those held before.
     """
 
@@ -65,7 +65,7 @@ class Outcome:
     damage: str = ""
     kind: str = ""
     message: str = ""
-    finding: str = ""
+    info: str = ""
     seconds: float = 0.0
     peak: int = 0
 
@@ -88,7 +88,7 @@ def convert(seed: str, number: int, folder: Path) -> Outcome:
     _forget_peak()
     held = _memory("VmRSS")
     start = time.monotonic()
-    finding = ""
+    info = ""
     kind, message = "", ""
     try:
         by = _by_command if mutant.by_command else _by_call
@@ -99,16 +99,16 @@ def convert(seed: str, number: int, folder: Path) -> Outcome:
         if kind == "nothing to do" and out.read_bytes() != mutant.files[seeds.MODEL]:
             raise Wrong("the copy differs")
     except Wrong as wrong:
-        finding = str(wrong)
+        info = str(wrong)
     except BaseException:
-        finding = traceback.format_exc()
+        info = traceback.format_exc()
     seconds, peak = time.monotonic() - start, _memory("VmHWM") - held
     if seconds > MAX_SECONDS:
-        finding = finding or f"took {seconds:.0f} s"
+        info = info or f"took {seconds:.0f} s"
     if peak > MAX_BYTES:
-        finding = finding or f"took {peak / 2**20:.0f} MiB"
+        info = info or f"took {peak / 2**20:.0f} MiB"
     return Outcome(
-        seed, number, mutant.damage, kind, message[:MAX_LINE], finding, round(seconds, 3), peak
+        seed, number, mutant.damage, kind, message[:MAX_LINE], info, round(seconds, 3), peak
     )
 
 

@@ -17,17 +17,17 @@ SMALL = [name for name in seeds.NAMES if name in seeds.BUILDERS]
 ZOO = [name for name in seeds.NAMES if name not in seeds.BUILDERS]
 
 
-def findings(outcomes: Sequence[damaged.Outcome]) -> str:
+def infos(outcomes: Sequence[damaged.Outcome]) -> str:
     """What should not have happened, with what is needed to see it again."""
-    found = [o for o in outcomes if o.finding]
-    return "\n".join(f"{o.seed} {o.number} ({o.damage}): {o.finding}" for o in found)
+    found = [o for o in outcomes if o.info]
+    return "\n".join(f"{o.seed} {o.number} ({o.damage}): {o.info}" for o in found)
 
 
 def test_damaged_files_are_converted_or_refused(tmp_path):
     cases = [(seed, number) for number in range(9) for seed in SMALL]
     cases += [(seed, number) for number in range(2) for seed in ZOO]
     outcomes = list(damaged.outcomes(cases, tmp_path))
-    assert not findings(outcomes), findings(outcomes)
+    assert not infos(outcomes), infos(outcomes)
     assert len(outcomes) == len(cases)
     kinds = Counter(o.kind for o in outcomes)
     assert {"verified", "ModelFileError", "ConversionError"} <= kinds.keys(), kinds
@@ -40,4 +40,4 @@ def test_damaged_files_at_length(tmp_path):
     outcomes = list(damaged.outcomes(cases, tmp_path, processes=2))
     print(len(outcomes), Counter(o.kind for o in outcomes))
     assert len(outcomes) >= 50_000
-    assert not findings(outcomes), findings(outcomes)
+    assert not infos(outcomes), infos(outcomes)

@@ -245,9 +245,9 @@ def test_a_transpose_of_the_models_own_makes_one_of_ours_dear():
         sampling.TF,
         (np.zeros((1, 200, 24), np.float32), np.array([4]), np.array([[0, 0]])),
     )
-    (finding,) = analysis.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
+    (info,) = analysis.find(Form((1, 200, 24), frozenset(), 17, 8, None).model(sample))
     inputs = [ir.Value(name=name) for name in "xyz"]
-    plain = Request.of(finding.call, finding.facts, inputs, finding.element_types, 17)
+    plain = Request.of(info.call, info.facts, inputs, info.element_types, 17)
     costs = {
         near: {c.strategy: c.estimated_us for c in rank(replace(plain, near=near)).fitting}
         for near in ((False, False), (False, True), (True, False))

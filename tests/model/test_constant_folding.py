@@ -11,7 +11,7 @@ from onnx_spatial.model.graph.strip_weights import SMALL
 from onnx_spatial.model.inference import constant_folding
 
 
-def scopes(text: str, ir: int = 9, opset: int = 17) -> list[constant_folding.Scope]:
+def scopes(text: str, ir: int = 9, opset: int = 17) -> list[constant_folding.ConstantScope]:
     head = f'<ir_version: {ir}, opset_import: ["" : {opset}, "local" : 1]>\n'
     return [scope for scope, _ in constant_folding.scopes(parser.parse_model(head + text))]
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import parser
 
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.symbolic_values import Entry, Expression, Sizes
+from onnx_spatial.model.symbolic.symbolic_values import ElementKey, Polynomial, SymbolicValues
 
 HELD = """int64[1] k0 = {0}, int64[1] k1 = {1}, int64[1] k2 = {2}, int64[1] km1 = {-1}, int64 s1 = {1},
     int64 s3 = {3}, int64[2] k31 = {3, 1}, int64[2] k13 = {1, 3}, int64[2] k22 = {2, 2},
@@ -20,9 +20,9 @@ def moved(nodes: str, opset: int = 17) -> tuple[object, object]:
         g (int64[4] p, int64[4] q, int64[2,2] m, float[6] x, int64 late) => (int64[M] v)
         <{HELD}> {{ {nodes} }}""")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    sizes = Sizes(scope)
+    sizes = SymbolicValues(scope)
     letters = {
-        Expression.atom(Entry(scope, name, i)): letter
+        Polynomial.atom(ElementKey(scope, name, i)): letter
         for name, four in (("p", "abcd"), ("q", "efgh"), ("m", "ijkl"))
         for i, letter in enumerate(four)
     }

@@ -7,7 +7,12 @@ from onnx import parser
 
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic.polynomial import quotient
-from onnx_spatial.model.symbolic.symbolic_values import Expression, Size, Sizes, Symbol
+from onnx_spatial.model.symbolic.symbolic_values import (
+    DimKey,
+    NamedDimKey,
+    Polynomial,
+    SymbolicValues,
+)
 
 HELD = """int64[1] zero = {0}, int64[2] first = {0, -1}, int64[1] channel = {-3}, int64[8] pads =
     {0, 0, 1, 2, 0, 0, 3, -4}, int64[2] some = {1, 2}, float value = {1}, int64[1] nothing = {0}"""
@@ -21,10 +26,10 @@ def dims(nodes: str, opset: int = 17) -> dict[str, object]:
         g ({GIVEN}) => (float y) <{HELD}> {{ {nodes} }}""")
     del model.graph.output[:]
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    found = Sizes(scope).dims("y")
-    names = {Expression.atom(Symbol(scope, name), nonnegative=True): name for name in "nchwab"}
+    found = SymbolicValues(scope).dims("y")
+    names = {Polynomial.atom(NamedDimKey(scope, name), nonnegative=True): name for name in "nchwab"}
     n, c, h, w, a, b = names
-    unknown = [Expression.atom(Size(scope, "y", i), nonnegative=True) for i in range(8)]
+    unknown = [Polynomial.atom(DimKey(scope, "y", i), nonnegative=True) for i in range(8)]
     return {"found": found, "unknown": unknown} | dict(
         zip("nchwab", (n, c, h, w, a, b), strict=True)
     )
@@ -40,9 +45,9 @@ def check(nodes: str, expected: str, opset: int = 17) -> None:
     parts = expected.split()
     assert found is not None and len(found) == len(parts)
     for axis, (size, part) in enumerate(zip(found, parts, strict=True)):
-        names = {**known, "over": lambda e, d: quotient(e, Expression.of(d))}
+        names = {**known, "over": lambda e, d: quotient(e, Polynomial.of(d))}
         wanted = known["unknown"][axis] if part == "_" else eval(part, names) + 0
-        assert size - wanted == Expression.of(0), (axis, size, part)
+        assert size - wanted == Polynomial.of(0), (axis, size, part)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_pads_that_are_computed_are_part_of_the_dims():
         g (float[h,w] x, int64[4] late) => (float y) { y = Pad(x, late) }""")
     del model.graph.output[:]
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    sizes = Sizes(scope)
+    sizes = SymbolicValues(scope)
     (h, w), pads = sizes.dims("x"), sizes.entries("late")
     assert sizes.dims("y") == (h + pads[0] + pads[2], w + pads[1] + pads[3])
 
@@ -153,5 +158,5 @@ def test_numbers_that_are_declared_come_first():
     model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
         g (float[h,w] x) => (float[4,w] y) { y = Relu(x) }""")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    sizes = Sizes(scope)
-    assert sizes.dims("y") == (Expression.of(4), sizes.dims("x")[1])
+    sizes = SymbolicValues(scope)
+    assert sizes.dims("y") == (Polynomial.of(4), sizes.dims("x")[1])

@@ -38,7 +38,7 @@ def replace_negs(model: onnx.ModelProto) -> onnx.ModelProto:
                 )
                 new = ir.node("Sub", [zero, node.inputs[0]])
                 held = graph is edited.graph  # functions have no initializers
-                replace_nodes.splice(
+                replace_nodes.replace_node(
                     node, [new], new.outputs[0], [(zero, "zero")], names, initializers=held
                 )
     return changes.apply()

@@ -9,15 +9,15 @@ import pytest
 from onnx_spatial.model.symbolic import polynomial
 from onnx_spatial.model.symbolic.polynomial import (
     MAX_TERMS,
-    Expression,
+    Polynomial,
     quotient,
     remainder,
 )
 
-H = Expression.atom("h", nonnegative=True)
-W = Expression.atom("w", nonnegative=True)
-K = Expression.atom("k")
-of = Expression.of
+H = Polynomial.atom("h", nonnegative=True)
+W = Polynomial.atom("w", nonnegative=True)
+K = Polynomial.atom("k")
+of = Polynomial.of
 
 
 def test_the_normal_form_does_not_depend_on_how_a_number_is_written():
@@ -30,9 +30,9 @@ def test_the_normal_form_does_not_depend_on_how_a_number_is_written():
 
 
 def test_equal_keys_are_equal_atoms_while_somebody_refers_to_them():
-    assert Expression.atom(("x", 1)) == Expression.atom(("x", 1))
-    assert Expression.atom(("x", 1)) != Expression.atom(("x", 2))
-    assert Expression.atom("k") != Expression.atom("k", nonnegative=True)  # another claim
+    assert Polynomial.atom(("x", 1)) == Polynomial.atom(("x", 1))
+    assert Polynomial.atom(("x", 1)) != Polynomial.atom(("x", 2))
+    assert Polynomial.atom("k") != Polynomial.atom("k", nonnegative=True)  # another claim
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_absolute_values():
     assert polynomial.absolute(H - 1).lone_atom is not None
 
 
-def many(count: int, name: str = "m") -> Expression:
-    return sum((Expression.atom((name, i), nonnegative=True) for i in range(count)), of(0))
+def many(count: int, name: str = "m") -> Polynomial:
+    return sum((Polynomial.atom((name, i), nonnegative=True) for i in range(count)), of(0))
 
 
 def test_sums_of_too_many_terms_are_atoms_that_are_still_equal_to_themselves():
@@ -135,7 +135,7 @@ def test_products_of_too_many_terms_are_atoms():
 
 
 def test_long_chains_are_compared_and_forgotten_without_recursion():
-    def chain() -> Expression:
+    def chain() -> Polynomial:
         result = H
         for i in range(30_000):
             result = polynomial.quotient(result + i, of(3))
@@ -151,8 +151,8 @@ def test_long_chains_are_compared_and_forgotten_without_recursion():
 
 
 def test_what_is_left_of_a_division_is_less_than_the_divisor() -> None:
-    size = Expression.atom("size", nonnegative=True)
-    four = Expression.of(4)
+    size = Polynomial.atom("size", nonnegative=True)
+    four = Polynomial.of(4)
     rest = size - 4 * quotient(size, four)
     assert rest.is_below(4) and rest.is_below(5)
     assert not rest.is_below(3)
@@ -163,4 +163,4 @@ def test_what_is_left_of_a_division_is_less_than_the_divisor() -> None:
     assert not size.is_below(10**6)
     assert not (size - 4 * quotient(size + 1, four)).is_below(4)
     assert not (size + 4 * quotient(size, four)).is_below(4)
-    assert Expression.of(3).is_below(4) and not Expression.of(4).is_below(4)
+    assert Polynomial.of(3).is_below(4) and not Polynomial.of(4).is_below(4)

@@ -9,11 +9,11 @@ from onnx import parser
 
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic.symbolic_values import (
-    Entry,
-    Expression,
-    Size,
-    Sizes,
-    Symbol,
+    DimKey,
+    ElementKey,
+    NamedDimKey,
+    Polynomial,
+    SymbolicValues,
 )
 
 TF = "ai.onnx.converters.tensorflow"
@@ -27,22 +27,22 @@ def sizes(nodes: str, given: str = "float[N,h,w,3] x, int64[2] p, int64[2] q", o
     text = f'<ir_version: 9, opset_import: ["" : {opset}, "{TF}" : 1]>'
     model = parser.parse_model(f"{text} g ({given}) => (int64[M] out) <{HELD}> {{ {nodes} }}")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    return Sizes(scope)
+    return SymbolicValues(scope)
 
 
-def symbol(known: Sizes, name: str) -> Expression:
-    return Expression.atom(Symbol(known._scope, name), nonnegative=True)
+def symbol(known: SymbolicValues, name: str) -> Polynomial:
+    return Polynomial.atom(NamedDimKey(known._scope, name), nonnegative=True)
 
 
-def size(known: Sizes, name: str, axis: int) -> Expression:
-    return Expression.atom(Size(known._scope, name, axis), nonnegative=True)
+def size(known: SymbolicValues, name: str, axis: int) -> Polynomial:
+    return Polynomial.atom(DimKey(known._scope, name, axis), nonnegative=True)
 
 
-def entry(known: Sizes, name: str, index: int) -> Expression:
-    return Expression.atom(Entry(known._scope, name, index))
+def entry(known: SymbolicValues, name: str, index: int) -> Polynomial:
+    return Polynomial.atom(ElementKey(known._scope, name, index))
 
 
-def differences(known: Sizes, a: str, b: str) -> list[int | None]:
+def differences(known: SymbolicValues, a: str, b: str) -> list[int | None]:
     """What the elements of two tensors differ by, None where that is left to the run."""
     ones, others = known.entries(a), known.entries(b)
     assert ones is not None and others is not None
@@ -168,10 +168,10 @@ CAUSAL = """
 def test_a_causal_convolution_crops_what_it_pads():
     known = sizes(CAUSAL, "float[N,t,8] x")
     t = symbol(known, "t")
-    assert known.dims("padded") == (symbol(known, "N"), t + 4, Expression.of(8))
+    assert known.dims("padded") == (symbol(known, "N"), t + 4, Polynomial.of(8))
     assert known.entries("length") == (t + 4,)
     assert differences(known, "pads", "pads") == [0, 0]
-    assert known.entries("pads")[0] == Expression.of(0)
+    assert known.entries("pads")[0] == Polynomial.of(0)
     assert known.shape_of_entries("pads") == (1, 2)
 
 
@@ -231,7 +231,7 @@ def test_random_values_are_equal_to_themselves_only():
             r = RandomUniform <shape = [2]> () t = RandomUniform <shape = [2]> ()
             a = Cast <to = 7> (r) b = Cast <to = 7> (t) out = Sub(a, b) }}""")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    known = Sizes(scope)
+    known = SymbolicValues(scope)
     assert differences(known, "a", "a") == [0, 0]
     assert differences(known, "a", "b") == [None, None]
 
@@ -241,7 +241,7 @@ def test_equal_names_of_dims_count_on_inputs_of_the_main_graph_only():
         g (float[h,w] x, float[h,2] y) => (float[h,w] out) <float[h,w] a, float[h,w] b> {
             a = NonZero(x) b = NonZero(y) out = NonZero(a) }""")
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    known = Sizes(scope)
+    known = SymbolicValues(scope)
     assert known.dims("x")[0] == known.dims("y")[0]
     assert known.dims("a")[0] != known.dims("b")[0]
     assert known.dims("a")[0] == size(known, "a", 0)
@@ -264,7 +264,7 @@ def test_a_rule_says_what_the_dims_behind_a_foreign_node_are():
         return (dims[0] * others[0][0], *dims[1:])
 
     scope = sizes(f"y = {TF}.SpaceToBatchND(x, pair, q) z = Relu(y) out = Shape(z)")._scope
-    known = Sizes(scope, rule)
+    known = SymbolicValues(scope, rule)
     assert known.dims("z")[0] == 4 * known.dims("x")[0]
 
 
@@ -276,7 +276,7 @@ def test_values_of_outer_graphs_are_the_same_inside():
                 then_branch = t () => (int64[2] v) { v = Add(s, k) },
                 else_branch = e () => (int64[2] u) { r = Shape(x) u = Add(r, k) }>
         }""")
-    outer, then, other = (Sizes(scope) for scope, _ in constant_folding.scopes(model))
+    outer, then, other = (SymbolicValues(scope) for scope, _ in constant_folding.scopes(model))
     assert (
         then.entries("v")
         == other.entries("u")
@@ -291,7 +291,7 @@ def test_attributes_that_a_function_takes_from_its_call_are_unknown():
         <opset_import: ["" : 17], domain: "f"> cut <at> (x) => (y) { y = Shape <start: int = @at> (x) }
         """)
     _, (inside, _) = constant_folding.scopes(model)
-    assert Sizes(inside).entries("y") is None
+    assert SymbolicValues(inside).entries("y") is None
 
 
 # --- broken and large graphs --------------------------------------------------------------------
@@ -357,8 +357,8 @@ def test_the_largest_numbers_wrap_as_they_do_in_the_run():
         most = Constant <value_ints = [9223372036854775807]> () a = Concat <axis = 0> (most, s)
         more = Add(a, one) narrow = Cast <to = 6> (a) out = Identity(a)""")
     h = symbol(known, "h")
-    assert known.entries("more") == (Expression.of(-(2**63)), h + 1)
-    assert known.entries("narrow") == (Expression.of(-1), h)
+    assert known.entries("more") == (Polynomial.of(-(2**63)), h + 1)
+    assert known.entries("narrow") == (Polynomial.of(-1), h)
 
 
 def test_factors_that_32_bits_do_not_hold_belong_to_atoms():

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.polynomial import Computed
-from onnx_spatial.model.symbolic.symbolic_tensor import Literal
+from onnx_spatial.model.symbolic.polynomial import OperationKey
+from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 from onnx_spatial.model.symbolic.symbolic_values import (
-    Entry,
-    Expression,
-    Size,
-    Sizes,
-    Symbol,
+    DimKey,
+    ElementKey,
+    NamedDimKey,
+    Polynomial,
+    SymbolicValues,
 )
 
 #: What sizes are below; behind a number that is not, nothing is promised.
@@ -45,7 +45,7 @@ class Evaluator:
         self._symbols = symbols
         self._known: dict[object, object] = {}
 
-    def number(self, expression: Expression) -> int:
+    def number(self, expression: Polynomial) -> int:
         total = 0
         for product, factor in expression.terms.items():
             total += reduce(lambda a, b: a * b, map(self._atom, product), factor)
@@ -58,19 +58,19 @@ class Evaluator:
 
     def _key(self, key: object) -> object:
         match key:
-            case Entry(name=name, index=index):
+            case ElementKey(name=name, index=index):
                 return self._values[name].reshape(-1)[index].item()
-            case Size(name=name, axis=axis):
+            case DimKey(name=name, axis=axis):
                 return self._values[name].shape[axis]
-            case Symbol(name=name):
+            case NamedDimKey(name=name):
                 return self._symbols[name]
-            case Literal(element_type=element_type, data=data):
+            case LiteralKey(element_type=element_type, data=data):
                 return np.frombuffer(data, helper.tensor_dtype_to_np_dtype(element_type))[0]
-            case Computed():
+            case OperationKey():
                 return self._computed(key)
         raise AssertionError(key)
 
-    def _computed(self, key: Computed) -> object:
+    def _computed(self, key: OperationKey) -> object:
         operands = [
             self._atom(e.lone_atom) if e.lone_atom is not None else self.number(e)
             for e in key.operands
@@ -325,7 +325,7 @@ def check(rng: Random) -> tuple[int, int]:
     model = Drawing(rng).model()
     session = running.session(model, running.LEVELS[0])
     scope, *_ = (scope for scope, _ in constant_folding.scopes(model))
-    sizes = Sizes(scope)
+    sizes = SymbolicValues(scope)
     compared = followed = 0
     for _ in range(2):
         n, h, w = rng.randint(1, 2), rng.randint(6, 13), rng.randint(6, 13)
@@ -355,7 +355,9 @@ def check(rng: Random) -> tuple[int, int]:
             assert sizes.shape_of_entries(name) == values[name].shape
             assert all(v >= 0 for e, v in zip(known, numbers, strict=True) if e.nonnegative)
             compared += 1
-            followed += any(not isinstance(a.key, Entry) for e in known for t in e.terms for a in t)
+            followed += any(
+                not isinstance(a.key, ElementKey) for e in known for t in e.terms for a in t
+            )
     return compared, followed
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import onnx
 from converting import plan
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.lowering import Lowered, Request, lower
-from onnx_spatial.tuning import Effort, Given
+from onnx_spatial.tuning import Effort, HarnessData
 
 
-def requests(model: onnx.ModelProto, **options: Any) -> list[tuple[Request, Finding]]:
+def requests(model: onnx.ModelProto, **options: Any) -> list[tuple[Request, OperatorInfo]]:
     """What is asked for at each site."""
     asked = []
 
-    def choose(request: Request, finding: Finding) -> Lowered:
-        asked.append((request, finding))
+    def choose(request: Request, info: OperatorInfo) -> Lowered:
+        asked.append((request, info))
         return lower(request)
 
     plan(model, choose=choose, **options)
@@ -30,10 +30,15 @@ class Figures:
 
     def __init__(self, favourite: str = "") -> None:
         self.favourite = favourite
-        self.asked: list[Given] = []
+        self.asked: list[HarnessData] = []
 
     def __call__(
-        self, request: Request, ways: Sequence[Lowered], given: Given, rank: int, effort: Effort
+        self,
+        request: Request,
+        ways: Sequence[Lowered],
+        given: HarnessData,
+        rank: int,
+        effort: Effort,
     ) -> list[float | None]:
         self.asked.append(given)
         return [1.0 if way.strategy == self.favourite else 2.0 for way in ways]

@@ -15,7 +15,7 @@ from onnx import helper
 from sampling import Random, array
 
 from onnx_spatial.lowering import candidates
-from onnx_spatial.tuning import Given, harness_model
+from onnx_spatial.tuning import HarnessData, harness_model
 from onnx_spatial.verification.arrays import same_bits
 from onnx_spatial.verification.runtime.sessions import Session
 
@@ -33,7 +33,7 @@ def nets(made: onnx.ModelProto, dtype: str = "float32"):
     """The net without the operator and one for each lowering of the model's only site."""
     ((request, _),) = asking.requests(made)
     request = request.apart()
-    given = Given(SHAPE, ELEMENT_TYPES[dtype], (BLOCK, PADS))
+    given = HarnessData(SHAPE, ELEMENT_TYPES[dtype], (BLOCK, PADS))
     ways = candidates(request)
     assert ways
     found = [harness_model.net(request, given, way, 4) for way in ways]

@@ -12,7 +12,7 @@ from converting import convert
 
 from onnx_spatial.lowering import candidates
 from onnx_spatial.model.io import reader
-from onnx_spatial.tuning import Effort, Given, measure
+from onnx_spatial.tuning import Effort, HarnessData, measure
 
 DATA = np.arange(48, dtype=np.float32).reshape(1, 4, 6, 2)
 INPUTS = [DATA, np.array([2, 3], np.int64), np.zeros((2, 2), np.int64)]
@@ -20,7 +20,7 @@ INPUTS = [DATA, np.array([2, 3], np.int64), np.zeros((2, 2), np.int64)]
 
 def asked():
     ((request, _),) = asking.requests(one_node("SpaceToBatchND", INPUTS))
-    return request.apart(), Given(DATA.shape, onnx.TensorProto.FLOAT)
+    return request.apart(), HarnessData(DATA.shape, onnx.TensorProto.FLOAT)
 
 
 def test_a_figure_for_each_lowering():

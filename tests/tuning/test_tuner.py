@@ -279,9 +279,9 @@ def test_a_site_that_cannot_be_lowered_stays_refused():
 def test_real_measurements_leave_the_request_alone():
     """Two measured conversions that choose the same are the same file as one by estimates."""
     model = read(TWICE)
-    ((request, finding), _) = asking.requests(model)
+    ((request, info), _) = asking.requests(model)
     tuner = Tuner(Sizes(reader.read(model)), effort=Effort(1, rounds=1))
-    found = tuner.candidates(request, finding)
+    found = tuner.candidates(request, info)
     assert all(c.measured_us is not None for c in found)
     made = tuned(model, Figures(plan(model).sites[0].strategy))
     assert made.model.SerializeToString() == plan(model).model.SerializeToString()

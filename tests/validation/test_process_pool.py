@@ -15,7 +15,7 @@ from validating import CRASHING, HANGING, HUNGRY, PLAIN, S2B, save
 from onnx_spatial.validation import ModelResult, Options
 from onnx_spatial.validation.workers import process_pool
 from onnx_spatial.validation.workers.job import Job
-from onnx_spatial.validation.workers.process_pool import Closed, Lane
+from onnx_spatial.validation.workers.process_pool import Closed, ProcessSlot
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -26,7 +26,7 @@ def place(request):
     """A lane of each kind."""
     if request.param == "fork" and sys.platform in ("win32", "darwin"):
         pytest.skip("processes are not forked here")
-    found = Lane(fork=request.param == "fork")
+    found = ProcessSlot(fork=request.param == "fork")
     yield found
     found.close()
 
@@ -36,14 +36,14 @@ def forking():
     """A lane that forks."""
     if sys.platform in ("win32", "darwin"):
         pytest.skip("processes are not forked here")
-    found = Lane(fork=True)
+    found = ProcessSlot(fork=True)
     yield found
     found.close()
 
 
-def look(place: Lane, folder, text: str, **more: object) -> ModelResult:
+def look(place: ProcessSlot, folder, text: str, **more: object) -> ModelResult:
     save(folder / "m.onnx", text)
-    return place.look(Job("m.onnx", str(folder), Options().to_dict(), **more))  # type: ignore[arg-type]
+    return place.validate(Job("m.onnx", str(folder), Options().to_dict(), **more))  # type: ignore[arg-type]
 
 
 def test_a_result_comes_back(place, tmp_path):
@@ -72,7 +72,7 @@ def test_a_hang_ends_in_time(forking, tmp_path):
 
 
 def test_the_time_to_start_counts_without_a_fork(tmp_path):
-    result = look(Lane(fork=False), tmp_path, PLAIN, timeout=0.1)
+    result = look(ProcessSlot(fork=False), tmp_path, PLAIN, timeout=0.1)
     assert (result.status, result.kind) == ("failed", "timeout")
 
 
@@ -105,8 +105,8 @@ worker.main([])
 @pytest.mark.parametrize(("model", "kind"), [("hungry", "memory"), ("broken", "crash")])
 def test_a_crash_that_more_memory_mends_is_a_want_of_memory(monkeypatch, tmp_path, model, kind):
     monkeypatch.setattr(process_pool, "_WORKER", [sys.executable, "-P", "-c", CRASHES])
-    place = Lane(fork=True)
-    result = place.look(Job(model, str(tmp_path), Options().to_dict(), memory=2 << 20))
+    place = ProcessSlot(fork=True)
+    result = place.validate(Job(model, str(tmp_path), Options().to_dict(), memory=2 << 20))
     place.close()
     assert (result.status, result.kind) == ("failed", kind)
     assert ("SIGSEGV" in result.message) == (kind == "crash")
@@ -118,7 +118,7 @@ def test_a_worker_of_another_version_is_not_trusted(forking, tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_told(forking, tmp_path):
-    result = forking.look(Job("m.onnx", str(tmp_path / "gone"), Options().to_dict()))
+    result = forking.validate(Job("m.onnx", str(tmp_path / "gone"), Options().to_dict()))
     assert result.status == "failed"
 
 
@@ -130,7 +130,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in listed.stdout.split()]
 
 
-def child_at_work(place: Lane) -> int:
+def child_at_work(place: ProcessSlot) -> int:
     """The process of the model that the lane looks at now."""
     for _ in range(400):
         if place._process is not None and (found := children(place._process.pid)):
@@ -142,7 +142,7 @@ def child_at_work(place: Lane) -> int:
 @pytest.fixture
 def at_work(tmp_path):
     """A fresh lane that looks at a model which hangs, and what comes of it."""
-    place, outcome = Lane(fork=True), []
+    place, outcome = ProcessSlot(fork=True), []
 
     def work() -> None:
         try:
@@ -230,8 +230,8 @@ worker.main([])
 @pytest.mark.parametrize(("model", "kind"), [("hanging", "timeout"), ("ending", "crash")])
 def test_helpers_of_a_process_end_with_it(tmp_path, monkeypatch, model, kind):
     monkeypatch.setattr(process_pool, "_WORKER", [sys.executable, "-P", "-c", WITH_HELPER])
-    place = Lane(fork=True)
-    result = place.look(Job(model, str(tmp_path), Options().to_dict(), timeout=2.0))
+    place = ProcessSlot(fork=True)
+    result = place.validate(Job(model, str(tmp_path), Options().to_dict(), timeout=2.0))
     place.close()
     assert result.kind == kind
     assert gone(int((tmp_path / "helper").read_text()))

@@ -15,7 +15,7 @@ from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes import edge_shapes as module
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import corners
-from onnx_spatial.verification.sizes.operator_shapes import Draw, draw
+from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, draw_sample
 
 BEFORE = """
     g (float[N,H,W,C] x) => (float[P,Q,R,S] y)
@@ -83,7 +83,7 @@ def test_what_is_known_stays_and_what_is_open_becomes_unusual() -> None:
     parameters = [np.array([2, 3], np.int32), np.array([[1, 2], [0, 3]], np.int32)]
     data = InputFacts("float32", ("N", "H", "W", 5))
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
-    usual = draw(facts, np.random.default_rng(0), 0)
+    usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
     found = list(corners(facts, usual, 17))
     operator = read(facts).bind([None, *parameters])
@@ -103,7 +103,7 @@ def test_dims_of_one_name_stay_alike(dims: tuple[str | int, ...]) -> None:
     parameters = [np.array([2, 2], np.int32), np.zeros((2, 2), np.int32)]
     data = InputFacts("float32", dims)
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
-    usual = draw(facts, np.random.default_rng(0), 0)
+    usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
     found = list(corners(facts, usual, 17))
     assert len(found) > 2
@@ -116,7 +116,7 @@ def test_nothing_is_unusual_where_all_is_known() -> None:
     zeros = np.zeros((2, 2), np.int32)
     block = np.array([2, 3], np.int32)
     facts = NodeFacts("SpaceToBatchND", "", (data, InputFacts.of(block), InputFacts.of(zeros)))
-    usual = draw(facts, np.random.default_rng(0), 0)
+    usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
     assert list(corners(facts, usual, 17)) == []
 
@@ -144,6 +144,6 @@ def test_a_block_of_a_thousand_million_takes_no_search(monkeypatch: pytest.Monke
         return operator_shapes.fits(operator, rank, axes, size)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "fits", fits)
-    found = list(corners(facts, Draw((2, 10**9, 5), {}, 10**10), 17))
+    found = list(corners(facts, ShapeSample((2, 10**9, 5), {}, 10**10), 17))
     assert tried
     assert all(d.shape[1] == 10**9 for d in found)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnx_spatial.verification.compare.error_metrics import errors, figures, max_steps
+from onnx_spatial.verification.compare.error_metrics import errors, measure_errors, ulp_distance
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 
@@ -14,7 +14,7 @@ from onnx_spatial.verification.compare.outputs import compare
 def test_figures_by_hand() -> None:
     expected = np.array([1, 2, 3, 4], np.float32)
     actual = np.array([1, 2, 3.5, 2], np.float32)
-    found = figures(expected, actual, *errors(expected, actual))
+    found = measure_errors(expected, actual, *errors(expected, actual))
     assert (found.max_abs, found.max_relative) == (2, 0.5)
     assert found.mean_relative == pytest.approx(2.5 / 4 / 4)
     assert found.p50_relative == pytest.approx(0.5 / 4)  # by rank: the upper of the middle two
@@ -25,12 +25,12 @@ def test_figures_by_hand() -> None:
 def test_steps_count_numbers_of_the_type(dtype: type) -> None:
     one = np.array([1], dtype)
     bits = one.view(f"u{one.itemsize}")
-    assert max_steps(one, (bits + bits.dtype.type(3)).view(dtype)) == 3
-    assert max_steps(np.array([0.0], dtype), np.array([-0.0], dtype)) == 0
+    assert ulp_distance(one, (bits + bits.dtype.type(3)).view(dtype)) == 3
+    assert ulp_distance(np.array([0.0], dtype), np.array([-0.0], dtype)) == 0
     tiny = np.array([1], bits.dtype).view(dtype)
-    assert max_steps(tiny, -tiny) == 2
-    assert max_steps(np.array([np.nan], dtype), one) == np.inf
-    assert max_steps(np.array([np.nan], dtype), np.array([np.nan], dtype)) == 0
+    assert ulp_distance(tiny, -tiny) == 2
+    assert ulp_distance(np.array([np.nan], dtype), one) == np.inf
+    assert ulp_distance(np.array([np.nan], dtype), np.array([np.nan], dtype)) == 0
 
 
 def test_integers_have_no_steps_and_strings_no_figures() -> None:
@@ -47,7 +47,7 @@ def test_infinity_on_one_side_is_not_hidden_by_quantiles() -> None:
     expected = np.arange(1000, dtype=np.float32)
     actual = expected.copy()
     actual[3] = np.inf
-    found = figures(expected, actual, *errors(expected, actual))
+    found = measure_errors(expected, actual, *errors(expected, actual))
     assert found.max_relative == np.inf
     assert found.p99_relative == 0
     (result,) = compare("y", 0, False, expected, actual, Exactness())

@@ -10,7 +10,7 @@ import pytest
 
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification.sizes.operator_shapes import draw, turns
+from onnx_spatial.verification.sizes.operator_shapes import draw_sample, number_of_samples
 
 ND = "SpaceToBatchND", "BatchToSpaceND"
 INT32 = "int32"
@@ -82,8 +82,8 @@ def test_draws(name: str) -> None:
     facts = NODES[name]
     call = read(facts)
     seen = []
-    for number in range(turns(call)):
-        found = draw(facts, np.random.default_rng(number), number)
+    for number in range(number_of_samples(call)):
+        found = draw_sample(facts, np.random.default_rng(number), number)
         assert found is not None
         arrays = [f.value if f is not None else None for f in facts.inputs]
         for index, value in found.parameters.items():
@@ -112,11 +112,17 @@ def test_draws(name: str) -> None:
 
 def test_windows_meet_every_remainder() -> None:
     facts = NODES["windows, padded"]
-    draws = [draw(facts, np.random.default_rng(0), n) for n in range(turns(read(facts)))]
+    draws = [
+        draw_sample(facts, np.random.default_rng(0), n)
+        for n in range(number_of_samples(read(facts)))
+    ]
     for axis in (1, 2):
         assert {d.shape[axis] % 4 for d in draws if d is not None} == {0, 1, 2, 3}
 
 
 def test_nothing_is_legal() -> None:
-    assert draw(nd("BatchToSpaceND", (3, 4, 4), [2], [[0, 0]]), np.random.default_rng(0), 0) is None
-    assert draw(nd("SpaceToBatchND", (1, 4, 4), [3], (1, 2)), np.random.default_rng(0), 0)
+    assert (
+        draw_sample(nd("BatchToSpaceND", (3, 4, 4), [2], [[0, 0]]), np.random.default_rng(0), 0)
+        is None
+    )
+    assert draw_sample(nd("SpaceToBatchND", (1, 4, 4), [3], (1, 2)), np.random.default_rng(0), 0)

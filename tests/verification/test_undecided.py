@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from onnx_spatial.verification.checks.end_to_end import EndToEnd
-from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.checks.isolated import OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
 from onnx_spatial.verification.compare.rounding import Verdict
 from onnx_spatial.verification.report import Check, SiteResult
@@ -48,7 +48,9 @@ def test_small_numbers_decide(
 def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
     check = importlib.import_module("onnx_spatial.verification.pipeline")
     result = SiteResult("site", "main graph", "SpaceToBatchND", "", end_to_end=True)
-    site = Site(SimpleNamespace(known_domain=True, index=0), result, undecided="it may be rounding")
+    site = OperatorCheck(
+        SimpleNamespace(known_domain=True, index=0), result, undecided="it may be rounding"
+    )
     whole = EndToEnd(executed={0}, outputs=[SimpleNamespace(name="y")])
     found = check._conclude([site], whole)
     assert found.status == "unverified"

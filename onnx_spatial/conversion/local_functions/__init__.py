@@ -1,28 +1,32 @@
-"""The function form of a model: spatial nodes stay, and local functions say what they mean.
+"""Convert to the function form: spatial nodes stay, and local functions define them.
 
     y = SpaceToBatchND(x, block_shape, paddings)        the node, as it was
     SpaceToBatchND (x, block_shape, paddings) => (y)    { Pad, Reshape, Transpose, Reshape }
 
-`add` makes the functions, `unwrap` takes them off again and `inlined` puts their bodies in the
-place of their calls. Which functions are ours is told by a metadata key on the FunctionProto; a
-function of the user's own is never touched, whatever its name.
+`add_functions` adds the functions, `remove_functions` removes them again and `inlined` replaces the
+calls by the bodies. A metadata key on the FunctionProto marks the added functions; a function of the
+user's own is never touched, whatever its name.
 """
 
-from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, Attached, add
+from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, AddedFunction, add_functions
 from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
 from onnx_spatial.conversion.local_functions.metadata import MARK, Spelled, spelled
-from onnx_spatial.conversion.local_functions.remove import Unwrapped, undone, unwrap
+from onnx_spatial.conversion.local_functions.remove import (
+    WithoutForm,
+    remove_functions,
+    without_earlier_form,
+)
 
 __all__ = [
     "MARK",
     "MIN_IR_VERSION",
     "STRATEGY",
-    "Attached",
+    "AddedFunction",
     "Spelled",
-    "Unwrapped",
-    "add",
+    "WithoutForm",
+    "add_functions",
     "inlined",
     "spelled",
-    "undone",
-    "unwrap",
+    "without_earlier_form",
+    "remove_functions",
 ]

@@ -38,7 +38,7 @@ _RENAMED = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
 
 
 @dataclass(frozen=True)
-class Attached:
+class AddedFunction:
     """What stands for one site.
 
     Attributes:
@@ -52,23 +52,23 @@ class Attached:
     nodes: int
 
 
-def add(
+def add_functions(
     model: onnx.ModelProto,
-    findings: Sequence[analysis.Finding],
+    infos: Sequence[analysis.OperatorInfo],
     *,
     opset: int,
     strategy: str | None = None,
     max_rank: int | None = None,
     raise_ir_version: bool = False,
     checked: bool = False,
-) -> dict[int, Attached]:
-    """Add the functions and let the nodes of `findings` call them; `model` is changed in place.
+) -> dict[int, AddedFunction]:
+    """Add the functions and let the nodes of `infos` call them; `model` is changed in place.
 
     A finding that cannot be converted gets its `error` set and its node stays as it is.
 
     Args:
         model: a copy of the model that the findings are of.
-        findings: its spatial operators.
+        infos: its spatial operators.
         opset: version of the default domain where it is not imported.
         strategy: lower with this strategy wherever it applies.
         max_rank: largest rank of any tensor in the bodies.
@@ -80,18 +80,16 @@ def add(
     """
     sites = []
     build = partial(body.build, strategy=strategy, max_rank=max_rank, checked=checked)
-    for finding in findings:
-        if finding.call is None:
+    for info in infos:
+        if info.call is None:
             continue
         try:
             if not raise_ir_version:
                 _check_ir_version(model)
-            wanted = Wanted(
-                finding.call, finding.facts, finding.element_types, finding.opset or opset
-            )
-            sites.append((finding, wanted, build(wanted)))
+            wanted = Wanted(info.call, info.facts, info.element_types, info.opset or opset)
+            sites.append((info, wanted, build(wanted)))
         except ConversionError as error:
-            finding.error = str(error)
+            info.error = str(error)
     own = [_Site(f, w, b) for f, w, b in sites]
     _share(own, build)
     if own and model.ir_version < MIN_IR_VERSION:
@@ -125,24 +123,24 @@ def _check_ir_version(model: onnx.ModelProto) -> None:
 class _Site:
     """A site and the body that it gets."""
 
-    finding: analysis.Finding
+    info: analysis.OperatorInfo
     wanted: Wanted
     body: Body
 
     @property
     def spelled(self) -> Spelled:
-        return Spelled(self.finding.node.domain, self.finding.node.op_type)
+        return Spelled(self.info.node.domain, self.info.node.op_type)
 
     @property
     def is_static(self) -> bool:
         """Whether the shape of its output is known."""
-        shape = self.finding.output_shape
+        shape = self.info.output_shape
         return shape is not None and all(isinstance(d, int) for d in shape)
 
     @property
     def family(self) -> tuple[object, ...] | None:
         """Sites that one body could serve have the same; None for sites that share none."""
-        call, node = self.wanted.call, self.finding.node
+        call, node = self.wanted.call, self.info.node
         if self.is_static:
             return None
         data = self.wanted.facts.inputs[0]
@@ -192,8 +190,8 @@ def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Bod
         return None
 
 
-def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, Attached]:
-    wrapped = {site.finding.index for site in sites}
+def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, AddedFunction]:
+    wrapped = {site.info.index for site in sites}
     nodes = list(traversal.nodes(model))
     taken = {(f.domain, f.name) for f in model.functions}
     taken |= {(n.domain, n.op_type) for i, (_, _, n) in enumerate(nodes) if i not in wrapped}
@@ -207,13 +205,13 @@ def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, Attached]:
         function = functions.get(key)
         if function is None:
             function = functions[key] = _named(site, taken)
-        place, _, node = nodes[site.finding.index]
+        place, _, node = nodes[site.info.index]
         node.domain, node.op_type = function.domain, function.name
         for imports in (model.opset_import, holders.get(traversal.Place(place.function))):
             if imports is not None:
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
-        attached[site.finding.index] = Attached(name, site.body.strategy, len(function.node))
+        attached[site.info.index] = AddedFunction(name, site.body.strategy, len(function.node))
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
     theirs = list(model.functions)

@@ -13,7 +13,7 @@ from onnx_spatial.model.graph import node_groups, patch_proto
 
 
 @dataclass(frozen=True)
-class Unwrapped:
+class WithoutForm:
     """A model without functions of ours.
 
     Attributes:
@@ -30,21 +30,21 @@ class Unwrapped:
     domains: frozenset[str] = frozenset()
 
 
-def undone(model: onnx.ModelProto, *, groups_too: bool = True) -> Unwrapped:
+def without_earlier_form(model: onnx.ModelProto, *, groups_too: bool = True) -> WithoutForm:
     """The model as it was before it was given local functions or prepared for Python operators.
 
     Args:
         model: the model; it stays as it is.
         groups_too: whether prepared operators become single nodes again.
     """
-    return unwrap(node_groups.merge(model) if groups_too else model)
+    return remove_functions(node_groups.merge(model) if groups_too else model)
 
 
-def unwrap(model: onnx.ModelProto) -> Unwrapped:
+def remove_functions(model: onnx.ModelProto) -> WithoutForm:
     """`model`, which stays as it is, without our functions."""
     ours = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
     if not ours:
-        return Unwrapped(model)
+        return WithoutForm(model)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     kept = [f for f in copy.functions if spelled(f) is None]
@@ -64,4 +64,4 @@ def unwrap(model: onnx.ModelProto) -> Unwrapped:
         copy, changed + [(traversal.Place(), domain) for domain, _ in ours], None
     )
     removed = tuple(f"{domain}:{name}" for domain, name in ours)
-    return Unwrapped(copy, called, removed, frozenset(s.domain for _, s in ours.values()))
+    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in ours.values()))

@@ -22,7 +22,7 @@ from onnx_spatial import analysis
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.conversion.same_padding import find
-from onnx_spatial.conversion.same_padding.find import Kind
+from onnx_spatial.conversion.same_padding.find import ConvKind
 from onnx_spatial.errors import OperatorError, SpatialError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
@@ -40,7 +40,7 @@ _PAD_OPSET = 11
 
 
 @dataclass
-class Legalised:
+class PadsAdded:
     """What was done.
 
     Attributes:
@@ -58,7 +58,7 @@ class Legalised:
     initializers: list[str] = field(default_factory=list)
 
 
-def legalise(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> Legalised:
+def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> PadsAdded:
     """Give convolutions that onnxruntime refuses the pads that they ask for; `model` stays as it is.
 
     Args:
@@ -66,7 +66,7 @@ def legalise(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> 
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
     """
-    result = Legalised()
+    result = PadsAdded()
     refused = find.find(model, folder)
     if not refused:
         return result
@@ -150,7 +150,7 @@ def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
     return emit.elements(emit.shape_of(value), [2 + axis])[0]
 
 
-def _zero(node: onnx.NodeProto, kind: Kind) -> ir.Value | None:
+def _zero(node: onnx.NodeProto, kind: ConvKind) -> ir.Value | None:
     """What quantised data is padded with."""
     name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
     return ir.Value(name=name) if name else None

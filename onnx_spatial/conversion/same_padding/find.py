@@ -32,7 +32,7 @@ _SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
 
 
 @dataclass(frozen=True)
-class Kind:
+class ConvKind:
     """Where an operator has its weight, and the value that stands for zero in its data."""
 
     weight: int
@@ -40,15 +40,15 @@ class Kind:
 
 
 _KINDS = {
-    ("", "Conv"): Kind(1),
-    ("", "ConvInteger"): Kind(1, 2),
-    ("", "QLinearConv"): Kind(3, 2),
-    ("com.microsoft", "FusedConv"): Kind(1),
+    ("", "Conv"): ConvKind(1),
+    ("", "ConvInteger"): ConvKind(1, 2),
+    ("", "QLinearConv"): ConvKind(3, 2),
+    ("com.microsoft", "FusedConv"): ConvKind(1),
 }
 
 
 @dataclass(frozen=True)
-class Same:
+class SamePadding:
     """A convolution with auto_pad SAME, as far as it is known before it runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class Same:
         return (rest, half) if self.lower else (half, rest)
 
 
-def kind_of(node: onnx.NodeProto) -> Kind | None:
+def kind_of(node: onnx.NodeProto) -> ConvKind | None:
     """Of the operators that pad like this; None for all others."""
     return _KINDS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
 
@@ -168,7 +168,7 @@ def _is_refused(known: NodeFacts) -> bool:
     return dilated and known.attributes.get("auto_pad") in _SAME
 
 
-def read(node: onnx.NodeProto, known: NodeFacts) -> Same:
+def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:
     """What the convolution asks for.
 
     Raises:
@@ -189,7 +189,7 @@ def read(node: onnx.NodeProto, known: NodeFacts) -> Same:
         kernel = known.integers("kernel_shape", axes)
     if any(isinstance(size, int) and size < 1 for size in kernel):
         raise OperatorError(f"its kernel {show(kernel)} is empty")
-    return Same(padding == "SAME_LOWER", dilations, strides, kernel, data[2:])
+    return SamePadding(padding == "SAME_LOWER", dilations, strides, kernel, data[2:])
 
 
 def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:

@@ -19,8 +19,8 @@ residual sums need no rules of their own; an operator that cannot be had on u en
 """
 
 from onnx_spatial.fusion.dilated_conv.demand import find
-from onnx_spatial.fusion.dilated_conv.graph_view import View
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.region import Regions
 from onnx_spatial.fusion.dilated_conv.write import UnwritableError, Written, write
 
-__all__ = ["Regions", "UnwritableError", "View", "Written", "find", "write"]
+__all__ = ["Regions", "UnwritableError", "GraphView", "Written", "find", "write"]

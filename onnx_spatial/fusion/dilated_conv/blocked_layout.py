@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Blocked:
+class BlockedLayout:
     """A value t of the original that is SpaceToBatch of a value u, with blocks and without pads.
 
     Attributes:
@@ -39,16 +39,16 @@ class Blocked:
         """Whether an axis, maybe counted from the end, is neither batch nor blocked."""
         return axis % self.rank not in self.taken
 
-    def aligned_with(self, other: Blocked) -> bool:
+    def aligned_with(self, other: BlockedLayout) -> bool:
         """Whether the axes of two values are blocked alike."""
         mine, others = (replace(s, element_types=frozenset()) for s in (self, other))
         return mine == others
 
-    def with_types(self, element_types: frozenset[int]) -> Blocked:
+    def with_types(self, element_types: frozenset[int]) -> BlockedLayout:
         """The same for other element types."""
         return replace(self, element_types=element_types)
 
-    def moved(self, places: Sequence[int], rank: int) -> Blocked:
+    def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
         """The axes at other places.
 
         Args:

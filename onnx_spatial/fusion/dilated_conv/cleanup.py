@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, View
-from onnx_spatial.fusion.matcher import Neighbourhood
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
+from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model.graph.replace_nodes import Draft
 
 #: Nodes between two Transposes, at most.
@@ -63,7 +63,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Tidied:
+class CleanedChain:
     """How a chain is written without its Transposes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Tidied:
     gone: list[ir.Node]
 
 
-class Leftovers:
+class Cleanup:
     """The chains of one graph.
 
     Args:
@@ -84,12 +84,12 @@ class Leftovers:
         new: nodes that regions have written.
     """
 
-    def __init__(self, view: View, around: Neighbourhood, new: Collection[ir.Node]) -> None:
+    def __init__(self, view: GraphView, around: Matcher, new: Collection[ir.Node]) -> None:
         self._view = view
         self._around = around
         self._new = set(new)
 
-    def tidy(self, last: ir.Node) -> Tidied | None:
+    def tidy(self, last: ir.Node) -> CleanedChain | None:
         """A chain that ends with this Transpose, without its Transposes; None if there is none."""
         chain = self._chain(last)
         if chain is None:
@@ -177,7 +177,7 @@ class Leftovers:
             return _Link(node, index, (1 - index, np.ascontiguousarray(trimmed)))
         return None
 
-    def _write(self, chain: Chain) -> Tidied:
+    def _write(self, chain: Chain) -> CleanedChain:
         drafts: list[Draft] = []
         source = chain.first.inputs[0]
         assert source is not None
@@ -207,7 +207,7 @@ class Leftovers:
                 drafts.append(Draft(node, redirected={output: value}))
             else:
                 drafts.append(Draft(node, results={output: value}))
-        return Tidied(drafts, [chain.first] if goes else [])
+        return CleanedChain(drafts, [chain.first] if goes else [])
 
     def _with_bias(self, source: ir.Value, link: _Link, chain: Chain) -> Draft | None:
         """The convolution in front of a chain, with what is added to its channels as its bias."""

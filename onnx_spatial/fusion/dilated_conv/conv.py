@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, Amount, Pair, Window
-from onnx_spatial.fusion.dilated_conv.rule import Outside
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadAmount, PadPair, PadPairs
+from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 
 #: Convolutions, with the input that holds the kernel.
 KERNELS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
@@ -37,7 +37,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Convolution:
+class BlockedConv:
     """A convolution of a value in blocks.
 
     Attributes:
@@ -47,12 +47,12 @@ class Convolution:
         pad_value: what it pads with; None if that is not known.
     """
 
-    state: Blocked
+    state: BlockedLayout
     axes: tuple[Axis, ...]
     place: tuple[int, ...]
-    pad_value: Outside
+    pad_value: BorderValue
 
-    def net_pads(self, given: Window, wanted: Window) -> Window:
+    def net_pads(self, given: PadPairs, wanted: PadPairs) -> PadPairs:
         """What to pad the input with, per axis of the state, own pads included.
 
         Args:
@@ -61,13 +61,13 @@ class Convolution:
         """
         return tuple(
             (
-                lack[0] + Amount.known(axis.pads[0]) - crop[0].times(axis.stride),
-                lack[1] + Amount.known(axis.pads[1]) - crop[1].times(axis.stride),
+                lack[0] + PadAmount.known(axis.pads[0]) - crop[0].times(axis.stride),
+                lack[1] + PadAmount.known(axis.pads[1]) - crop[1].times(axis.stride),
             )
             for axis, lack, crop in zip(self._own(), given, wanted, strict=True)
         )
 
-    def needed(self, wanted: Window, lengths: Sequence[int | None]) -> Window:
+    def needed(self, wanted: PadPairs, lengths: Sequence[int | None]) -> PadPairs:
         """What the input need not hold of u at its ends, where the output need not hold `wanted`.
 
         Nothing of an axis of which maybe nothing would be left: all that is wanted may lie in the
@@ -90,8 +90,8 @@ class Convolution:
         return self.state.blocks[index] * (1 if length is None else length)
 
     def sheltered(
-        self, wanted: Window, given: Window | None, lengths: Sequence[int | None]
-    ) -> Window:
+        self, wanted: PadPairs, given: PadPairs | None, lengths: Sequence[int | None]
+    ) -> PadPairs:
         """`wanted`, but nothing of an axis of which maybe nothing would be left.
 
         BatchToSpace may take away all that there is; convolutions that give nothing do not run.
@@ -112,7 +112,7 @@ class Convolution:
             kept.append(crop if safe and self._can_pad(i, crop) else (NOTHING, NOTHING))
         return tuple(kept)
 
-    def _can_pad(self, index: int, crop: Pair) -> bool:
+    def _can_pad(self, index: int, crop: PadPair) -> bool:
         """Whether pads less crops can be padded in front, should they turn out not to be known."""
         known = all(amount.constant is not None for amount in crop)
         return known or self.pad_value is not None or self._own()[index].pads == (0, 0)
@@ -120,7 +120,7 @@ class Convolution:
     def _own(self) -> list[Axis]:
         return [self.axes[place] for place in self.place]
 
-    def with_pads(self, net: Sequence[Pair | None]) -> list[tuple[int, int]]:
+    def with_pads(self, net: Sequence[PadPair | None]) -> list[tuple[int, int]]:
         """Pads of all spatial axes, where `net` says those of the state's; they are known numbers."""
         pads = [axis.pads for axis in self.axes]
         for place, pair in zip(self.place, net, strict=True):
@@ -130,14 +130,14 @@ class Convolution:
         return pads
 
 
-def _rest(crop: Amount, axis: Axis, side: int) -> Amount:
-    rest = crop.times(axis.stride) - Amount.known(axis.pads[side])
+def _rest(crop: PadAmount, axis: Axis, side: int) -> PadAmount:
+    rest = crop.times(axis.stride) - PadAmount.known(axis.pads[side])
     if not axis.pads[side]:  # a crop is never negative
         return rest
     return rest if rest.is_at_least(NOTHING) else NOTHING
 
 
-def passage(node: Node, states: Sequence[Blocked | None]) -> Convolution | str:
+def passage(node: NodeView, states: Sequence[BlockedLayout | None]) -> BlockedConv | str:
     """A convolution on u, or why there is none."""
     state = states[0]
     if state is None or any(s is not None for s in states[1:]):
@@ -163,10 +163,10 @@ def passage(node: Node, states: Sequence[Blocked | None]) -> Convolution | str:
     types = node.view.element_types(node.message.output[0])
     if node.op_type == "Conv":
         types = state.element_types
-    return Convolution(state.with_types(types), tuple(axes), place, _pad_value(node))
+    return BlockedConv(state.with_types(types), tuple(axes), place, _pad_value(node))
 
 
-def _spatial(node: Node, spatial: int) -> list[Axis] | str:
+def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
     """The spatial axes of a convolution on t, its own auto_pad resolved."""
     ones = (1,) * spatial
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
@@ -197,7 +197,7 @@ def _spatial(node: Node, spatial: int) -> list[Axis] | str:
     ]
 
 
-def _kernel_sizes(node: Node, spatial: int) -> tuple[int, ...] | None:
+def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
     given = node.integers("kernel_shape", ())
     if given:
         return given if len(given) == spatial else None
@@ -209,7 +209,7 @@ def _kernel_sizes(node: Node, spatial: int) -> tuple[int, ...] | None:
 
 
 def _same_pads(
-    node: Node,
+    node: NodeView,
     kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
@@ -230,7 +230,7 @@ def _same_pads(
     return (*begins, *ends)
 
 
-def _pad_value(node: Node) -> Outside:
+def _pad_value(node: NodeView) -> BorderValue:
     """What a convolution takes to stand beyond the borders: the zero point of quantised data."""
     if node.op_type == "Conv":
         return 0

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.conv import Convolution
-from onnx_spatial.fusion.dilated_conv.graph_view import View
-from onnx_spatial.fusion.dilated_conv.pad_amounts import Amount, Window, common, whole
-from onnx_spatial.fusion.dilated_conv.propagate import SHAPES, Followed, follow
-from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step
-from onnx_spatial.fusion.dilated_conv.rule import Pointwise
-from onnx_spatial.fusion.matcher import Neighbourhood
+from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs, common, whole
+from onnx_spatial.fusion.dilated_conv.propagate import SHAPES, Propagated, follow
+from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult
+from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model import traversal
 
 #: Nodes that are followed behind a Shape to see whether its value is of use to others.
@@ -25,8 +25,8 @@ _FAR = 200
 
 def find(
     graph: traversal.GraphLike,
-    view: View,
-    around: Neighbourhood,
+    view: GraphView,
+    around: Matcher,
     *,
     doom: bool = True,
     without: Collection[str] = (),
@@ -48,9 +48,9 @@ class _Search:
     def __init__(
         self,
         graph: traversal.GraphLike,
-        view: View,
-        around: Neighbourhood,
-        followed: Followed,
+        view: GraphView,
+        around: Matcher,
+        followed: Propagated,
         doom: bool,
     ) -> None:
         self._graph = graph
@@ -84,7 +84,7 @@ class _Search:
     def _keep_live(self) -> None:
         """Keep the steps that lead to an exit, and the entries that lead to them."""
         live = {end.name for end in self._found.exits}
-        steps: dict[ir.Node, Step] = {}
+        steps: dict[ir.Node, RegionNode] = {}
         for name, step in reversed(self._followed.steps.items()):
             if name in live:
                 steps[step.node] = step
@@ -152,12 +152,12 @@ class _Search:
         if self._around.subject(node) is not None:
             return name in self._found.entries or node in self._ends
         step = self._followed.steps.get(name)
-        rewritten = step is not None and isinstance(step.passage, Pointwise) and step.passage.forms
+        rewritten = step is not None and isinstance(step.passage, RuleResult) and step.passage.forms
         return bool(rewritten) and node in self._inside
 
     def _look_back(self) -> None:
         """What each value need not hold, from what is taken of it."""
-        wanted: dict[str, list[Window]] = {}
+        wanted: dict[str, list[PadPairs]] = {}
         for end in self._found.exits:
             wanted.setdefault(end.name, []).append(self._crops(end))
         for name in self._found.outside:
@@ -166,7 +166,7 @@ class _Search:
         for step in reversed(self._found.steps):
             outputs = [n for n in step.read.message.output if n in wanted]
             out = common([window for name in outputs for window in wanted[name]])
-            if isinstance(step.passage, Convolution):
+            if isinstance(step.passage, BlockedConv):
                 out = self._sheltered(step, step.passage, out)
                 (name,) = step.names()
                 needed = step.passage.needed(out, self._view.lengths(name, step.passage.state.axes))
@@ -176,14 +176,14 @@ class _Search:
             for name in step.names():
                 wanted.setdefault(name, []).append(needed)
 
-    def _sheltered(self, step: Step, passage: Convolution, wanted: Window) -> Window:
+    def _sheltered(self, step: RegionNode, passage: BlockedConv, wanted: PadPairs) -> PadPairs:
         (name,) = step.names()
         border = self._followed.borders.get(name)
         given = border[0] if border is not None and border[1] == passage.pad_value else None
         lengths = self._view.lengths(step.read.message.output[0], passage.state.axes)
         return passage.sheltered(wanted, given, lengths)
 
-    def _crops(self, end: End) -> Window:
+    def _crops(self, end: RegionEnd) -> PadPairs:
         """The crops of an exit, in terms of the pads in front where they are as good as known.
 
         Those that are computed from a value of the region cannot be known before it: there nothing is
@@ -202,7 +202,7 @@ class _Search:
             return whole(len(end.window))
         return related
 
-    def _depend_on_region(self, names: set[str], entries: Sequence[End]) -> bool:
+    def _depend_on_region(self, names: set[str], entries: Sequence[RegionEnd]) -> bool:
         if not names:
             return False
         start = min(self._followed.places[e.name] for e in entries)
@@ -222,11 +222,11 @@ class _Search:
         return False
 
 
-def _in_terms_of(amount: Amount, pads: Sequence[Amount]) -> Amount:
+def _in_terms_of(amount: PadAmount, pads: Sequence[PadAmount]) -> PadAmount:
     if amount.constant is not None:
         return amount
     for pad in pads:
         difference = (amount - pad).constant
         if difference is not None:
-            return pad + Amount.known(difference)
+            return pad + PadAmount.known(difference)
     return amount

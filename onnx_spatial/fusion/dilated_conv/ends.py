@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import View
-from onnx_spatial.fusion.dilated_conv.pad_amounts import Amount, Window
-from onnx_spatial.fusion.matcher import Subject
-from onnx_spatial.model.symbolic.symbolic_values import Expression
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
+from onnx_spatial.fusion.matcher import MatchedOp
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace
 from onnx_spatial.operators.spellings import BlockCall, Vector
 
 
-def blocks(subject: Subject) -> tuple[int, ...] | None:
+def blocks(subject: MatchedOp) -> tuple[int, ...] | None:
     """The block of each axis that an operator names; None if only the run knows."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
 
 
-def refusal(subject: Subject, state: Blocked) -> str | None:
+def refusal(subject: MatchedOp, state: BlockedLayout) -> str | None:
     """Why an operator cannot take the blocks out of a value; None if it can, or does no such thing."""
     call, known = subject.request.call, blocks(subject)
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
@@ -38,8 +38,8 @@ def refusal(subject: Subject, state: Blocked) -> str | None:
 
 
 def window(
-    subject: Subject, message: onnx.NodeProto, view: View
-) -> tuple[Window, Mapping[str, ir.Value]]:
+    subject: MatchedOp, message: onnx.NodeProto, view: GraphView
+) -> tuple[PadPairs, Mapping[str, ir.Value]]:
     """Pads or crops of all axes that an operator names, and the values that they are read from."""
     call = subject.request.call
     assert isinstance(call, BlockCall)
@@ -52,13 +52,13 @@ def window(
 
 def _amounts(
     vector: Vector,
-    subject: Subject,
+    subject: MatchedOp,
     message: onnx.NodeProto,
-    view: View,
+    view: GraphView,
     sources: dict[str, ir.Value],
-) -> list[Amount]:
+) -> list[PadAmount]:
     if vector.values is not None:
-        return [Amount.known(value) for value in vector.values]
+        return [PadAmount.known(value) for value in vector.values]
     assert vector.input is not None
     name = message.input[vector.input]
     value = subject.node.inputs[vector.input]
@@ -67,6 +67,6 @@ def _amounts(
     entries = view.sizes.entries(name)
     places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
     if entries is None or len(entries) <= places[-1]:
-        unknown = (Expression.atom(("parameter", name, place)) for place in places)
-        return [Amount.read((name, p), e) for p, e in zip(places, unknown, strict=True)]
-    return [Amount.read((name, place), entries[place]) for place in places]
+        unknown = (Polynomial.atom(("parameter", name, place)) for place in places)
+        return [PadAmount.read((name, p), e) for p, e in zip(places, unknown, strict=True)]
+    return [PadAmount.read((name, place), entries[place]) for place in places]

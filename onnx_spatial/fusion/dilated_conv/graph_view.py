@@ -11,14 +11,14 @@ import onnx
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.model.inference import constant_folding, shape_inference
-from onnx_spatial.model.symbolic.symbolic_values import Expression, Sizes
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial, SymbolicValues
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 Array = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True)
-class View:
+class GraphView:
     """Types, sizes and known values of one graph, by name.
 
     Attributes:
@@ -27,15 +27,15 @@ class View:
         opset: version of the default domain.
     """
 
-    scope: constant_folding.Scope
-    sizes: Sizes
+    scope: constant_folding.ConstantScope
+    sizes: SymbolicValues
     opset: int
 
     def value(self, name: str) -> Array | None:
         """A small tensor that is known before the model runs."""
         return self.scope.value(name)
 
-    def dims(self, name: str) -> tuple[Expression, ...] | None:
+    def dims(self, name: str) -> tuple[Polynomial, ...] | None:
         """The dims of a value; None if not even the rank is known."""
         return self.sizes.dims(name)
 
@@ -51,7 +51,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeView:
     """A node of the original, read off its message.
 
     Attributes:
@@ -62,10 +62,10 @@ class Node:
 
     message: onnx.NodeProto
     attributes: Mapping[str, AttributeValue]
-    view: View
+    view: GraphView
 
     @classmethod
-    def of(cls, message: onnx.NodeProto, view: View) -> Node:
+    def of(cls, message: onnx.NodeProto, view: GraphView) -> NodeView:
         """A node with its attributes read."""
         return cls(message, attributes(message), view)
 

@@ -1,6 +1,6 @@
 """Pads and crops of a region: known, or computed at run time by a value of the model.
 
-An `Amount` is an integer combination of elements of run-time parameters, plus a number. Each element
+An `PadAmount` is an integer combination of elements of run-time parameters, plus a number. Each element
 is also known as an expression (`model.symbolic.symbolic_values`): where the expression is a number,
 the amount is a number as well and needs no parameter.
 """
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from onnx_spatial.model.symbolic.symbolic_values import Expression
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 #: An element of a run-time parameter: name of the value, and the element's place in it.
 Element = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Amount:
+class PadAmount:
     """What is padded or cropped on one side of an axis.
 
     Attributes:
@@ -29,30 +29,30 @@ class Amount:
         is_known: whether it is a number.
     """
 
-    expression: Expression
+    expression: Polynomial
     elements: tuple[tuple[Element, int], ...] = ()
     plus: int = 0
     signs: tuple[bool, bool] = (False, False)
     is_known: bool = False
 
     @classmethod
-    def known(cls, number: int) -> Amount:
+    def known(cls, number: int) -> PadAmount:
         """A number."""
         return _known(number)
 
     @classmethod
-    def read(cls, element: Element, expression: Expression) -> Amount:
+    def read(cls, element: Element, expression: Polynomial) -> PadAmount:
         """An element of a parameter: pads and crops are never negative."""
         return cls._of(expression, ((element, 1),), 0, (True, False))
 
     @classmethod
     def _of(
         cls,
-        expression: Expression,
+        expression: Polynomial,
         elements: Sequence[tuple[Element, int]],
         plus: int,
         signs: tuple[bool, bool],
-    ) -> Amount:
+    ) -> PadAmount:
         if expression.constant is not None:
             return cls.known(expression.constant)
         return cls(expression, tuple(elements), plus, signs)
@@ -62,20 +62,20 @@ class Amount:
         """The number, if it is known."""
         return self.plus if self.is_known else None
 
-    def is_at_least(self, other: Amount) -> bool:
+    def is_at_least(self, other: PadAmount) -> bool:
         """Whether it is provably not less than another."""
         if self.is_known and other.is_known:
             return self.plus >= other.plus
         difference = self - other
         return difference.signs[0] or difference.expression.nonnegative
 
-    def equals(self, other: Amount) -> bool:
+    def equals(self, other: PadAmount) -> bool:
         """Whether the two are provably the same."""
         if self.is_known and other.is_known:
             return self.plus == other.plus
         return (self.expression - other.expression).constant == 0
 
-    def __add__(self, other: Amount) -> Amount:
+    def __add__(self, other: PadAmount) -> PadAmount:
         if self.is_known and other.is_known:
             return _known(self.plus + other.plus)
         elements = dict(self.elements)
@@ -85,10 +85,10 @@ class Amount:
         signs = (self.signs[0] and other.signs[0], self.signs[1] and other.signs[1])
         return self._of(self.expression + other.expression, left, self.plus + other.plus, signs)
 
-    def __sub__(self, other: Amount) -> Amount:
+    def __sub__(self, other: PadAmount) -> PadAmount:
         return self + other.times(-1)
 
-    def times(self, factor: int) -> Amount:
+    def times(self, factor: int) -> PadAmount:
         """The amount, `factor` times."""
         if self.is_known:
             return _known(self.plus * factor)
@@ -98,32 +98,32 @@ class Amount:
 
 
 @cache
-def _known(number: int) -> Amount:
-    return Amount(Expression.of(number), (), number, (number >= 0, number <= 0), is_known=True)
+def _known(number: int) -> PadAmount:
+    return PadAmount(Polynomial.of(number), (), number, (number >= 0, number <= 0), is_known=True)
 
 
 #: (begin, end) of one axis.
-Pair = tuple[Amount, Amount]
+PadPair = tuple[PadAmount, PadAmount]
 
 #: What is cut off, or put on, at the two ends of each blocked axis.
-Window = tuple[Pair, ...]
+PadPairs = tuple[PadPair, ...]
 
-NOTHING = Amount.known(0)
+NOTHING = PadAmount.known(0)
 
 
-def whole(axes: int) -> Window:
+def whole(axes: int) -> PadPairs:
     """Nothing is cut off."""
     return ((NOTHING, NOTHING),) * axes
 
 
-def same(a: Window, b: Window) -> bool:
+def same(a: PadPairs, b: PadPairs) -> bool:
     """Whether two windows are provably the same."""
     return all(
         x.equals(y) for one, two in zip(a, b, strict=True) for x, y in zip(one, two, strict=True)
     )
 
 
-def common(windows: Sequence[Window]) -> Window:
+def common(windows: Sequence[PadPairs]) -> PadPairs:
     """The largest crop that leaves everything that each of `windows` leaves, as far as can be told."""
     first, *others = windows
     result = first
@@ -134,7 +134,7 @@ def common(windows: Sequence[Window]) -> Window:
     return result
 
 
-def _smaller(a: Amount, b: Amount) -> Amount:
+def _smaller(a: PadAmount, b: PadAmount) -> PadAmount:
     if b.is_at_least(a):
         return a
     return b if a.is_at_least(b) else NOTHING

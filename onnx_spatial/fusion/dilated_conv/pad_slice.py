@@ -10,10 +10,10 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import View
-from onnx_spatial.fusion.dilated_conv.pad_amounts import Amount, Window
-from onnx_spatial.fusion.dilated_conv.rule import Outside
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
+from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
 from onnx_spatial.lowering.core.builder import INT64_MAX, Size, Tensor
@@ -21,7 +21,7 @@ from onnx_spatial.model.graph.replace_nodes import Draft
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedPart:
     """A value u as far as it is computed.
 
     Attributes:
@@ -32,12 +32,12 @@ class Computed:
     """
 
     value: ir.Value
-    crop: Window
-    outside: Outside
-    state: Blocked
+    crop: PadPairs
+    outside: BorderValue
+    state: BlockedLayout
 
 
-class Fitting:
+class PadSliceWriter:
     """Writes the Pads and Slices of one graph.
 
     Attributes:
@@ -50,14 +50,14 @@ class Fitting:
         sources: the values that run-time parameters are read from, by name.
     """
 
-    def __init__(self, view: View, sources: Mapping[str, ir.Value]) -> None:
+    def __init__(self, view: GraphView, sources: Mapping[str, ir.Value]) -> None:
         self._view = view
         self._sources = sources
-        self._adjusted: dict[tuple[int, Window, bool], ir.Value] = {}
+        self._adjusted: dict[tuple[int, PadPairs, bool], ir.Value] = {}
         self.elements: set[str] = set()
         self.at_exits = False
 
-    def at(self, computed: Computed, wanted: Window, draft: Draft) -> ir.Value:
+    def at(self, computed: ComputedPart, wanted: PadPairs, draft: Draft) -> ir.Value:
         """The value cut off as wanted, padded where it is not computed that far."""
         amounts = tuple(
             (have[0] - want[0], have[1] - want[1])
@@ -69,7 +69,7 @@ class Fitting:
         return self._adjusted[key]
 
     def padded(
-        self, computed: Computed, amounts: Window, number: Outside, draft: Draft
+        self, computed: ComputedPart, amounts: PadPairs, number: BorderValue, draft: Draft
     ) -> ir.Value:
         """The value padded by these amounts, negative ones crop."""
         if all(amount.constant == 0 for pair in amounts for amount in pair):
@@ -101,8 +101,8 @@ class Fitting:
         emit: Emitter,
         x: Tensor,
         pads: Sequence[tuple[Size, Size]],
-        computed: Computed,
-        number: Outside,
+        computed: ComputedPart,
+        number: BorderValue,
     ) -> Tensor:
         types = computed.state.element_types
         if number is None:
@@ -116,7 +116,7 @@ class Fitting:
         assert dtype is not None
         return padding.pad(emit, x, pads, types, np.array(number, dtype))
 
-    def _size(self, emit: Emitter, amount: Amount) -> Size:
+    def _size(self, emit: Emitter, amount: PadAmount) -> Size:
         """An amount that is not less than 0, as the emitter counts: 0 stands for all that are."""
         if amount.constant is not None:
             return max(amount.constant, 0)

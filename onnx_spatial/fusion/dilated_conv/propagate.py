@@ -14,16 +14,16 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv import conv, ends, rules, rules_axes
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node, View
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, Window, same
-from onnx_spatial.fusion.dilated_conv.region import End, Step
-from onnx_spatial.fusion.dilated_conv.rule import Pointwise
-from onnx_spatial.fusion.matcher import Neighbourhood, Subject
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, same
+from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import traversal
 from onnx_spatial.model.symbolic.polynomial import quotient
-from onnx_spatial.model.symbolic.symbolic_values import Expression
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Conflict
 
@@ -37,7 +37,7 @@ _AHEAD = 32
 
 
 @dataclass
-class Followed:
+class Propagated:
     """What a walk through one graph found.
 
     Attributes:
@@ -52,19 +52,19 @@ class Followed:
         declined: why not, by the node of a spatial operator.
     """
 
-    entries: dict[str, End] = field(default_factory=dict)
-    exits: list[End] = field(default_factory=list)
-    states: dict[str, Blocked] = field(default_factory=dict)
+    entries: dict[str, RegionEnd] = field(default_factory=dict)
+    exits: list[RegionEnd] = field(default_factory=list)
+    states: dict[str, BlockedLayout] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
-    steps: dict[str, Step] = field(default_factory=dict)
-    borders: dict[str, tuple[Window, int]] = field(default_factory=dict)
+    steps: dict[str, RegionNode] = field(default_factory=dict)
+    borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     declined: dict[ir.Node, list[str]] = field(default_factory=dict)
 
 
 def follow(
-    graph: traversal.GraphLike, view: View, around: Neighbourhood, without: Collection[str] = ()
-) -> Followed:
+    graph: traversal.GraphLike, view: GraphView, around: Matcher, without: Collection[str] = ()
+) -> Propagated:
     """Walk through one graph.
 
     Args:
@@ -84,8 +84,8 @@ class _Walk:
     def __init__(
         self,
         graph: traversal.GraphLike,
-        view: View,
-        around: Neighbourhood,
+        view: GraphView,
+        around: Matcher,
         without: Collection[str],
     ) -> None:
         self._graph = graph
@@ -93,7 +93,7 @@ class _Walk:
         self._view = view
         self._around = around
         self._lost: dict[str, str] = {}  # why a value is not in blocks any more
-        self.found = Followed()
+        self.found = Propagated()
 
     def visit(self, message: onnx.NodeProto) -> None:
         node = self._around.node(self._graph, message)
@@ -125,17 +125,17 @@ class _Walk:
             self._decline(origins, reason)
             self._lost.update((name, reason) for name in message.output if name)
             return
-        if isinstance(passage.passage, Pointwise) and passage.passage.others:
+        if isinstance(passage.passage, RuleResult) and passage.passage.others:
             passage = self._settled(passage, passage.passage)
         for name, state in zip(message.output, passage.after, strict=False):
             if name:
                 self.found.states[name], self.found.origins[name] = state, origins
                 self.found.steps[name] = passage
-                if isinstance(passage.passage, Pointwise):
+                if isinstance(passage.passage, RuleResult):
                     self._note_sizes(passage, name, state)
                     self._note_border(passage, passage.passage, name)
 
-    def _settled(self, step: Step, passage: Pointwise) -> Step:
+    def _settled(self, step: RegionNode, passage: RuleResult) -> RegionNode:
         """A step that may be taken for several, as the one that the fewest of those behind refuse."""
         name = step.read.message.output[0]
         # Before anything behind it is asked for its size; sizes are the same for all.
@@ -143,7 +143,7 @@ class _Walk:
         ways = [replace(step, passage=way) for way in (passage, *passage.others)]
         return min(ways, key=self._refusals)
 
-    def _refusals(self, step: Step) -> int:
+    def _refusals(self, step: RegionNode) -> int:
         """How many operators behind a step could not be had on the values themselves.
 
         As far as convolutions, ends, and operators of which it cannot be said yet.
@@ -171,12 +171,12 @@ class _Walk:
                 found = self._passage(reader, message, given)
                 if isinstance(found, str):
                     refusals += 1
-                elif isinstance(found.passage, Pointwise):
+                elif isinstance(found.passage, RuleResult):
                     states.update(zip(message.output, found.after, strict=False))
                     todo.append(reader)
         return refusals
 
-    def _is_told(self, message: onnx.NodeProto, states: Sequence[Blocked | None]) -> bool:
+    def _is_told(self, message: onnx.NodeProto, states: Sequence[BlockedLayout | None]) -> bool:
         """Whether it is known of every input of a node whether, and how, it is in blocks."""
         return all(
             state is not None
@@ -185,7 +185,7 @@ class _Walk:
             for name, state in zip(message.input, states, strict=True)
         )
 
-    def _note_border(self, step: Step, passage: Pointwise, name: str) -> None:
+    def _note_border(self, step: RegionNode, passage: RuleResult, name: str) -> None:
         """Take down that a value still has the border that SpaceToBatch gave it."""
         borders = [self.found.borders.get(given) for given in step.names()]
         first = borders[0]
@@ -195,14 +195,14 @@ class _Walk:
         if outside is not None:
             self.found.borders[name] = (first[0], outside)
 
-    def _note_sizes(self, step: Step, name: str, state: Blocked) -> None:
+    def _note_sizes(self, step: RegionNode, name: str, state: BlockedLayout) -> None:
         """Take down that what treats all places alike keeps the sizes of batch and blocked axes."""
         index, before = next((i, s) for i, s in enumerate(step.states) if s is not None)
         sizes = self._view.sizes
         given, found = sizes.dims(step.read.message.input[index]), sizes.dims(name)
         if given is None:
             return
-        dims = [Expression.atom((name, axis), nonnegative=True) for axis in range(state.rank)]
+        dims = [Polynomial.atom((name, axis), nonnegative=True) for axis in range(state.rank)]
         if found is not None and len(found) == state.rank:
             dims = list(found)
         for old, new in zip(before.taken, state.taken, strict=True):
@@ -215,20 +215,20 @@ class _Walk:
             self._lost.update((name, reason) for name in message.output if name)
 
     def _passage(
-        self, node: ir.Node, message: onnx.NodeProto, states: tuple[Blocked | None, ...]
-    ) -> Step | str:
+        self, node: ir.Node, message: onnx.NodeProto, states: tuple[BlockedLayout | None, ...]
+    ) -> RegionNode | str:
         if message.domain not in ("", "ai.onnx") or self._around.is_local(message):
             return f"{message.domain}:{message.op_type} is not known to treat all places alike"
         if any(traversal.subgraphs(message)):
             return "it has graphs of its own"
-        read = Node.of(message, self._view)
+        read = NodeView.of(message, self._view)
         if any(isinstance(value, Conflict) for value in read.attributes.values()):
             return "its attributes are left to the callers of the function that holds it"
         rule = conv if message.op_type in conv.KERNELS else rules
         passage = rule.passage(read, states)
-        return passage if isinstance(passage, str) else Step(node, read, states, passage)
+        return passage if isinstance(passage, str) else RegionNode(node, read, states, passage)
 
-    def _enter(self, subject: Subject, message: onnx.NodeProto) -> None:
+    def _enter(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.output[0]
         if name in self._without:
             what = f"{message.op_type} {traversal.label(message)!r}"
@@ -254,20 +254,22 @@ class _Walk:
             for i, (block, pair) in enumerate(zip(blocks, window, strict=True))
             if block > 1 or any(amount.constant != 0 for amount in pair)
         ]
-        state = Blocked(
+        state = BlockedLayout(
             tuple(blocks[i] for i in kept),
             tuple(i + 1 for i in kept),
             0,
             len(shape),
-            subject.finding.element_types,
+            subject.info.element_types,
         )
-        end = End(subject, name, state, tuple(window[i] for i in kept), sources)
+        end = RegionEnd(subject, name, state, tuple(window[i] for i in kept), sources)
         self._note_blocks(message, blocks, window)
         self.found.entries[name] = end
         self.found.states[name], self.found.origins[name] = state, frozenset({name})
         self.found.borders[name] = (end.window, 0)
 
-    def _note_blocks(self, message: onnx.NodeProto, blocks: Sequence[int], window: Window) -> None:
+    def _note_blocks(
+        self, message: onnx.NodeProto, blocks: Sequence[int], window: PadPairs
+    ) -> None:
         """Take down what SpaceToBatch makes of the sizes: shapes may be computed from those in front."""
         sizes = self._view.sizes
         given = sizes.dims(message.input[0])
@@ -276,10 +278,10 @@ class _Walk:
         dims = [given[0] * math.prod(blocks), *given[1:]]
         for axis, (block, pair) in enumerate(zip(blocks, window, strict=True), 1):
             padded = given[axis] + pair[0].expression + pair[1].expression
-            dims[axis] = quotient(padded, Expression.of(block))
+            dims[axis] = quotient(padded, Polynomial.of(block))
         sizes.note(message.output[0], dims)
 
-    def _leave(self, subject: Subject, message: onnx.NodeProto) -> None:
+    def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.input[0]
         state = self.found.states.get(name)
         if state is None:
@@ -294,7 +296,9 @@ class _Walk:
             return
         self.found.exits.append(found)
 
-    def _exit(self, subject: Subject, message: onnx.NodeProto, state: Blocked) -> End | str:
+    def _exit(
+        self, subject: MatchedOp, message: onnx.NodeProto, state: BlockedLayout
+    ) -> RegionEnd | str:
         if subject.request.checked and are_open(subject.request, of_batch=False):
             return _UNCHECKED
         if reason := ends.refusal(subject, state):
@@ -305,13 +309,13 @@ class _Walk:
             if axis not in state.axes and any(amount.constant != 0 for amount in pair):
                 return f"it crops axis {axis}, which is not blocked"
         crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in state.axes)
-        return End(subject, message.input[0], state, crops, sources)
+        return RegionEnd(subject, message.input[0], state, crops, sources)
 
     def _decline(self, origins: frozenset[str], reason: str) -> None:
         for name in sorted(origins):
             self._decline_at(self.found.entries[name].subject, reason)
 
-    def _decline_at(self, subject: Subject, reason: str) -> None:
+    def _decline_at(self, subject: MatchedOp, reason: str) -> None:
         reasons = self.found.declined.setdefault(subject.node, [])
         if reason not in reasons:
             reasons.append(reason)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.conv import Convolution
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
-from onnx_spatial.fusion.dilated_conv.pad_amounts import Window
-from onnx_spatial.fusion.dilated_conv.rule import Pointwise
-from onnx_spatial.fusion.matcher import Subject
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadPairs
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult
+from onnx_spatial.fusion.matcher import MatchedOp
 
 
 @dataclass(frozen=True)
-class Step:
+class RegionNode:
     """A node inside a region.
 
     Attributes:
@@ -27,14 +27,14 @@ class Step:
     """
 
     node: ir.Node
-    read: Node
-    states: tuple[Blocked | None, ...]
-    passage: Pointwise | Convolution
+    read: NodeView
+    states: tuple[BlockedLayout | None, ...]
+    passage: RuleResult | BlockedConv
 
     @property
-    def after(self) -> tuple[Blocked, ...]:
+    def after(self) -> tuple[BlockedLayout, ...]:
         """State of each output."""
-        if isinstance(self.passage, Convolution):
+        if isinstance(self.passage, BlockedConv):
             return (self.passage.state,)
         return self.passage.states
 
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class End:
+class RegionEnd:
     """A SpaceToBatch that a region begins with, or a BatchToSpace that it ends with.
 
     Attributes:
@@ -56,10 +56,10 @@ class End:
         sources: values of the model that these are read from, by name.
     """
 
-    subject: Subject
+    subject: MatchedOp
     name: str
-    state: Blocked
-    window: Window
+    state: BlockedLayout
+    window: PadPairs
     sources: Mapping[str, ir.Value]
 
 
@@ -78,10 +78,10 @@ class Regions:
         origins: names of the entries that each value in blocks comes from.
     """
 
-    entries: dict[str, End] = field(default_factory=dict)
-    exits: list[End] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    demand: dict[str, Window] = field(default_factory=dict)
+    entries: dict[str, RegionEnd] = field(default_factory=dict)
+    exits: list[RegionEnd] = field(default_factory=list)
+    steps: list[RegionNode] = field(default_factory=list)
+    demand: dict[str, PadPairs] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
     doomed: set[ir.Node] = field(default_factory=set)
     declined: dict[ir.Node, list[str]] = field(default_factory=dict)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_spatial.fusion.dilated_conv import rules_axes, rules_channels, rules_elementwise
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
-from onnx_spatial.fusion.dilated_conv.rule import Pointwise
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 
 #: Operators that are known to look further than one place.
 _ACROSS = frozenset(
@@ -26,7 +26,7 @@ _ACROSS = frozenset(
 _RULES = {**rules_elementwise.RULES, **rules_channels.RULES, **rules_axes.RULES}
 
 
-def passage(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def passage(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     """What an operator makes of values in blocks, or why it cannot be had on the values themselves."""
     rule = _RULES.get(node.op_type)
     if rule is None:

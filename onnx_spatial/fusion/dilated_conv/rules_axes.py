@@ -10,17 +10,17 @@ from operator import mul
 
 import numpy as np
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
-    Form,
-    Pointwise,
+    RewrittenNode,
     Rule,
+    RuleResult,
     data_state,
     only_data,
     same_border,
 )
-from onnx_spatial.model.symbolic.symbolic_values import Expression
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 #: Operators that only tell from the sizes of a value what becomes of its axes.
 SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
@@ -28,16 +28,16 @@ SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
 _MOST_PLACEMENTS = 1000
 
 
-def _transpose(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _transpose(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = data_state(states)
     perm = node.integers("perm", tuple(reversed(range(state.rank))))
     if perm is None or sorted(perm) != list(range(state.rank)):
         return "the permutation of Transpose is unknown"
     places = [perm.index(axis) for axis in range(state.rank)]
-    return Pointwise((state.moved(places, state.rank),), same_border)
+    return RuleResult((state.moved(places, state.rank),), same_border)
 
 
-def _unsqueeze(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _unsqueeze(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axes = data_state(states), node.axes(1)
@@ -46,10 +46,10 @@ def _unsqueeze(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
     rank = state.rank + len(axes)
     new = {a % rank for a in axes}
     places = [a for a in range(rank) if a not in new]
-    return Pointwise((state.moved(places, rank),), same_border)
+    return RuleResult((state.moved(places, rank),), same_border)
 
 
-def _squeeze(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _squeeze(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axes = data_state(states), node.axes(1)
@@ -60,10 +60,10 @@ def _squeeze(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
         return "Squeeze takes a blocked axis away"
     kept = [a for a in range(state.rank) if a not in gone]
     places = [kept.index(a) if a in kept else -1 for a in range(state.rank)]
-    return Pointwise((state.moved(places, len(kept)),), same_border)
+    return RuleResult((state.moved(places, len(kept)),), same_border)
 
 
-def _reshape(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _reshape(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     """A Reshape that only adds, drops or moves axes of size 1."""
     if reason := only_data(node, states):
         return reason
@@ -78,29 +78,29 @@ def _reshape(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
     return _reshaped(node, data_state(states), dims, wanted)
 
 
-def _flatten(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _flatten(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     """A Flatten that only adds or drops axes of size 1."""
     dims, axis = node.view.dims(node.input(0)), node.integer("axis", 1)
     if dims is None or axis is None:
         return "the shape that Flatten gives is unknown"
     at = axis if axis >= 0 else axis + len(dims)
-    wanted = [reduce(mul, part, Expression.of(1)) for part in (dims[:at], dims[at:])]
+    wanted = [reduce(mul, part, Polynomial.of(1)) for part in (dims[:at], dims[at:])]
     return _reshaped(node, data_state(states), dims, wanted)
 
 
 def _reshaped(
-    node: Node, state: Blocked, dims: Sequence[Expression], wanted: Sequence[Expression]
-) -> Pointwise | str:
+    node: NodeView, state: BlockedLayout, dims: Sequence[Polynomial], wanted: Sequence[Polynomial]
+) -> RuleResult | str:
     """What takes axes of size 1 to other places, adds or drops some, to get from one shape to another.
 
     Such axes cannot be told apart: each way to pair them gives the same. Only one of them may suit what
     follows, so all are given that block other axes.
     """
-    ways: dict[Blocked, Pointwise] = {}
+    ways: dict[BlockedLayout, RuleResult] = {}
     for places in islice(_placements(dims, wanted, state), _MOST_PLACEMENTS):
         after = state.moved(places, len(wanted))
         forms = _forms(places, len(wanted), node)
-        way = Pointwise((after,), same_border, forms)
+        way = RuleResult((after,), same_border, forms)
         if after not in ways or _effort(way) < _effort(ways[after]):
             ways[after] = way
     if not ways:
@@ -110,7 +110,7 @@ def _reshaped(
 
 
 def _placements(
-    dims: Sequence[Expression], wanted: Sequence[Expression], state: Blocked
+    dims: Sequence[Polynomial], wanted: Sequence[Polynomial], state: BlockedLayout
 ) -> Iterator[list[int]]:
     """Places of the axes in a shape that differs only in axes of size 1, -1 for one that is dropped.
 
@@ -137,7 +137,7 @@ def _placements(
             yield places
 
 
-def _forms(places: Sequence[int], rank: int, node: Node) -> tuple[Form, ...]:
+def _forms(places: Sequence[int], rank: int, node: NodeView) -> tuple[RewrittenNode, ...]:
     """The nodes that bring axes to these places."""
     gone = [axis for axis, place in enumerate(places) if place == -1]
     kept = [place for place in places if place != -1]
@@ -147,13 +147,13 @@ def _forms(places: Sequence[int], rank: int, node: Node) -> tuple[Form, ...]:
     if gone:
         forms.append(_with_axes("Squeeze", gone, node))
     if perm != sorted(perm):
-        forms.append(Form("Transpose", {"perm": tuple(perm)}, ()))
+        forms.append(RewrittenNode("Transpose", {"perm": tuple(perm)}, ()))
     if added:
         forms.append(_with_axes("Unsqueeze", added, node))
-    return tuple(forms) or (Form("Identity", {}, ()),)
+    return tuple(forms) or (RewrittenNode("Identity", {}, ()),)
 
 
-def _effort(way: Pointwise) -> tuple[object, ...]:
+def _effort(way: RuleResult) -> tuple[object, ...]:
     """Least where nothing is moved, then where the channels go first or last: that cancels best."""
     perms = [form.attributes["perm"] for form in way.forms if "perm" in form.attributes]
     to_an_end = all(
@@ -164,13 +164,13 @@ def _effort(way: Pointwise) -> tuple[object, ...]:
     return (len(perms), not to_an_end, perms, way.states[0].axes)
 
 
-def _with_axes(op_type: str, axes: Sequence[int], node: Node) -> Form:
+def _with_axes(op_type: str, axes: Sequence[int], node: NodeView) -> RewrittenNode:
     if node.view.opset < 13:
-        return Form(op_type, {"axes": tuple(axes)}, ())
-    return Form(op_type, {}, (np.array(axes, np.int64),))
+        return RewrittenNode(op_type, {"axes": tuple(axes)}, ())
+    return RewrittenNode(op_type, {}, (np.array(axes, np.int64),))
 
 
-def _expand(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _expand(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     """An Expand that repeats along free axes only."""
     if reason := only_data(node, states):
         return reason
@@ -194,8 +194,8 @@ def _expand(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
         else:
             wanted.append(size.constant)
     here = state.moved([a + rank - state.rank for a in range(state.rank)], rank)
-    form = Form("Expand", {}, (np.array(wanted, np.int64),))
-    return Pointwise((here,), same_border, (form,))
+    form = RewrittenNode("Expand", {}, (np.array(wanted, np.int64),))
+    return RuleResult((here,), same_border, (form,))
 
 
 #: The rule for each operator.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
-    Outside,
-    Pointwise,
+    BorderValue,
     Rule,
+    RuleResult,
     data_state,
     no_border,
     only_data,
@@ -28,7 +28,9 @@ _REDUCTIONS = frozenset(
 _ALONG = {"Hardmax": -1, "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1}
 
 
-def _batch_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _batch_normalization(
+    node: NodeView, states: Sequence[BlockedLayout | None]
+) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state = data_state(states)
@@ -36,10 +38,10 @@ def _batch_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointw
         return "BatchNormalization is in training mode"
     if not state.is_free(1):
         return "the channels of BatchNormalization are a blocked axis"
-    return Pointwise((state,), no_border)
+    return RuleResult((state,), no_border)
 
 
-def _quantize(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _quantize(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state = data_state(states)
@@ -60,31 +62,33 @@ def _quantize(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
     known = node.known(1)
     sane = known is not None and bool((np.isfinite(known) & (known != 0)).all())
 
-    def border(outsides: Sequence[Outside]) -> Outside:
+    def border(outsides: Sequence[BorderValue]) -> BorderValue:
         given, result = (0, point) if node.op_type == "QuantizeLinear" else (point, 0)
         return result if sane and given is not None and outsides[0] == given else None
 
-    return Pointwise((state.with_types(types),), border)
+    return RuleResult((state.with_types(types),), border)
 
 
-def _along_axis(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _along_axis(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = data_state(states)
     if node.op_type != "LpNormalization" and node.view.opset < 13:
         return f"{node.op_type} flattens its input before opset 13"
     axis = node.integer("axis", _ALONG[node.op_type])
     if axis is None or not state.is_free(axis):
         return f"{node.op_type} runs along a blocked axis"
-    return Pointwise((state,), no_border)
+    return RuleResult((state,), no_border)
 
 
-def _local_response(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _local_response(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = data_state(states)
     if not state.is_free(1):
         return "the channels of LRN are a blocked axis"
-    return Pointwise((state,), no_border)
+    return RuleResult((state,), no_border)
 
 
-def _layer_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _layer_normalization(
+    node: NodeView, states: Sequence[BlockedLayout | None]
+) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axis = data_state(states), node.integer("axis", -1)
@@ -99,51 +103,51 @@ def _layer_normalization(node: Node, states: Sequence[Blocked | None]) -> Pointw
             for axis in state.taken
         ):
             return f"{name!r} may differ from place to place, or from image to image"
-    return Pointwise((state,), no_border)
+    return RuleResult((state,), no_border)
 
 
-def _reduction(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _reduction(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axes = data_state(states), node.axes(1)
     if not axes or any(not state.is_free(a) for a in axes):
         return f"{node.op_type} runs along a blocked axis"
     if node.integer("keepdims", 1):
-        return Pointwise((state,), no_border)
+        return RuleResult((state,), no_border)
     gone = {a % state.rank for a in axes}
     kept = [a for a in range(state.rank) if a not in gone]
     places = [kept.index(a) if a in kept else -1 for a in range(state.rank)]
-    return Pointwise((state.moved(places, len(kept)),), no_border)
+    return RuleResult((state.moved(places, len(kept)),), no_border)
 
 
-def _concat(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _concat(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     first, axis = data_state(states), node.integer("axis", 1)
     if axis is None or not first.is_free(axis):
         return "Concat joins along a blocked axis"
     if any(s is None or not s.aligned_with(first) for s in states):
         return "Concat joins a value in blocks with others"
-    return Pointwise((first,), same_border)
+    return RuleResult((first,), same_border)
 
 
-def _split(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _split(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axis = data_state(states), node.integer("axis", 0)
     if axis is None or not state.is_free(axis):
         return "Split cuts a blocked axis"
-    return Pointwise((state,) * len(node.message.output), same_border)
+    return RuleResult((state,) * len(node.message.output), same_border)
 
 
-def _slice(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _slice(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     axes = node.axes(3)
     if axes is None or any(not data_state(states).is_free(a) for a in axes):
         return "Slice cuts a blocked axis"
-    return Pointwise((data_state(states),), same_border)
+    return RuleResult((data_state(states),), same_border)
 
 
-def _gather(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _gather(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     state, axis = data_state(states), node.integer("axis", 0)
@@ -153,10 +157,10 @@ def _gather(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
     axis %= state.rank
     shift = len(indices) - 1
     places = [a if a < axis else a + shift for a in range(state.rank)]
-    return Pointwise((state.moved(places, state.rank + shift),), same_border)
+    return RuleResult((state.moved(places, state.rank + shift),), same_border)
 
 
-def _matmul(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _matmul(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = states[0]
     if state is None or states[1] is not None:
         return "MatMul multiplies by a value in blocks"
@@ -165,7 +169,7 @@ def _matmul(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
         return "MatMul mixes along a blocked axis"
     known = node.known(1)
     finite = known is not None and bool(np.isfinite(known).all())
-    return Pointwise((state,), zero_stays if finite else no_border)
+    return RuleResult((state,), zero_stays if finite else no_border)
 
 
 #: The rule for each operator.

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.graph_view import Node
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
-    Outside,
-    Pointwise,
+    BorderValue,
     Rule,
+    RuleResult,
     data_state,
     no_border,
     only_data,
@@ -44,24 +44,24 @@ _TRUTHS = frozenset(
 )
 
 
-def _unary(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _unary(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = data_state(states)
     if node.op_type in _TRUTHS:
         state = state.with_types(frozenset({TensorProto.BOOL}))
-    return Pointwise((state,), zero_stays if node.op_type in _ZERO_TO_ZERO else no_border)
+    return RuleResult((state,), zero_stays if node.op_type in _ZERO_TO_ZERO else no_border)
 
 
-def _cast(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _cast(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     to = node.integer("to", 0)
     types = frozenset({to}) if to else node.view.element_types(node.message.output[0])
     numeric = TensorProto.STRING not in (types | data_state(states).element_types)
     border = zero_stays if types and numeric else no_border
-    return Pointwise((data_state(states).with_types(types),), border)
+    return RuleResult((data_state(states).with_types(types),), border)
 
 
-def _clip(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _clip(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     ends: list[float | None] = []
@@ -76,10 +76,10 @@ def _clip(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
             ends.append(float(value) if isinstance(value, int | float) else None)
     least, most = ends
     around_zero = least is not None and most is not None and least <= 0 <= most
-    return Pointwise((data_state(states),), zero_stays if around_zero else no_border)
+    return RuleResult((data_state(states),), zero_stays if around_zero else no_border)
 
 
-def _dropout(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _dropout(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if reason := only_data(node, states):
         return reason
     training = node.known(2)
@@ -87,10 +87,10 @@ def _dropout(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
         return "Dropout may be in training mode"
     if len(node.message.output) > 1:
         return "Dropout gives a mask as well"
-    return Pointwise((data_state(states),), same_border)
+    return RuleResult((data_state(states),), same_border)
 
 
-def _broadcasting(node: Node, states: Sequence[Blocked | None]) -> Pointwise | str:
+def _broadcasting(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     if node.view.opset < 7 or "axis" in node.attributes:
         return f"{node.op_type} broadcasts in the way of opset 6"
     if node.op_type == "PRelu" and states[0] is None:
@@ -103,7 +103,7 @@ def _broadcasting(node: Node, states: Sequence[Blocked | None]) -> Pointwise | s
     if None in ranks:
         return f"the rank of {node.input(ranks.index(None))!r} is unknown"
     rank = max(r for r in ranks if r is not None)
-    result: Blocked | None = None
+    result: BlockedLayout | None = None
     for state, dims, own in zip(states, known, ranks, strict=True):
         assert own is not None
         if state is None:
@@ -125,11 +125,11 @@ def _broadcasting(node: Node, states: Sequence[Blocked | None]) -> Pointwise | s
             if place >= 0 and dims[place].constant != 1:
                 return f"{name!r} may differ from place to place, or from image to image"
     types = frozenset({TensorProto.BOOL}) if node.op_type in _TRUTHS else _joint_types(node, states)
-    return Pointwise((result.with_types(types),), _border_of(node, states))
+    return RuleResult((result.with_types(types),), _border_of(node, states))
 
 
 def _equal_sizes(
-    state: Blocked, a: Sequence[object] | None, b: Sequence[object] | None, rank: int
+    state: BlockedLayout, a: Sequence[object] | None, b: Sequence[object] | None, rank: int
 ) -> bool:
     """Whether two values are of provably equal size along the blocked axes.
 
@@ -141,15 +141,15 @@ def _equal_sizes(
     return all(a[axis - (rank - len(a))] == b[axis - (rank - len(b))] for axis in axes)
 
 
-def _joint_types(node: Node, states: Sequence[Blocked | None]) -> frozenset[int]:
+def _joint_types(node: NodeView, states: Sequence[BlockedLayout | None]) -> frozenset[int]:
     index = 1 if node.op_type == "Where" else 0
     state = states[index]
     return state.element_types if state is not None else node.view.element_types(node.input(index))
 
 
 def _border_of(
-    node: Node, states: Sequence[Blocked | None]
-) -> Callable[[Sequence[Outside]], Outside]:
+    node: NodeView, states: Sequence[BlockedLayout | None]
+) -> Callable[[Sequence[BorderValue]], BorderValue]:
     others = [i for i, state in enumerate(states) if state is None]
     if node.op_type in _SUMS:
         return no_border if others else zero_stays

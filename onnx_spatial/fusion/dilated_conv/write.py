@@ -1,8 +1,8 @@
-"""Write a region on the values themselves: no blocks, and no pads or crops that others can take over.
+"""Emit the nodes of a region without blocks, with as few Pads and Slices as possible.
 
-Every value u is computed as far as it is needed (`Computed`): cut off at its ends by a window, beyond
-which it holds a known number, or nothing is known. Convolutions take the difference between what they
-are given and what is wanted of them into their own pads; what is left is a Pad or a Slice.
+Every value u is computed as far as it is needed (`ComputedPart`): a window cuts off its ends, and beyond
+the window u holds a known number, or nothing is known. Convolutions take the difference between the
+window of their input and that of their output into their own pads; the rest is a Pad or a Slice.
 
 The nodes are drafts, in no graph, until `conversion.replace` carries them out.
 """
@@ -17,21 +17,21 @@ from functools import partial
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.dilated_conv.blocked_layout import Blocked
-from onnx_spatial.fusion.dilated_conv.conv import Convolution
-from onnx_spatial.fusion.dilated_conv.graph_view import View
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
-    Amount,
-    Pair,
-    Window,
+    PadAmount,
+    PadPair,
+    PadPairs,
     same,
     whole,
 )
-from onnx_spatial.fusion.dilated_conv.pad_slice import Computed, Fitting
-from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step
-from onnx_spatial.fusion.dilated_conv.rule import Form, Outside, Pointwise
-from onnx_spatial.fusion.matcher import Subject
+from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
+from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
+from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
+from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.operators import Dim, SpaceToBatch
@@ -54,10 +54,10 @@ class Written:
 
 
 #: Lowers a SpaceToBatch: for values in blocks that others read too.
-Lower = Callable[[Request, Subject], Lowered]
+Lower = Callable[[Request, MatchedOp], Lowered]
 
 
-def write(regions: Regions, view: View, lower: Lower) -> Written:
+def write(regions: Regions, view: GraphView, lower: Lower) -> Written:
     """Write what was found in one graph.
 
     Raises:
@@ -79,14 +79,14 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: View, lower: Lower) -> None:
+    def __init__(self, regions: Regions, view: GraphView, lower: Lower) -> None:
         self._regions = regions
         self._view = view
         self._lower = lower
-        self._computed: dict[str, Computed] = {}
+        self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
         sources = {name: value for end in ends for name, value in end.sources.items()}
-        self._fitting = Fitting(view, sources)
+        self._fitting = PadSliceWriter(view, sources)
         self._written = Written()
 
     def run(self) -> Written:
@@ -94,7 +94,7 @@ class _Writer:
         for end in regions.entries.values():
             x = end.subject.node.inputs[0]
             assert x is not None
-            self._computed[end.name] = Computed(x, end.window, 0, end.state)
+            self._computed[end.name] = ComputedPart(x, end.window, 0, end.state)
         for step in regions.steps:
             self._try(step.names(), partial(self._step, step))
         self._fitting.at_exits = True
@@ -110,9 +110,9 @@ class _Writer:
             entries = frozenset[str]().union(*(self._regions.origins[name] for name in names))
             raise UnwritableError(str(error), entries) from None
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: RegionNode) -> None:
         draft = Draft(step.node)
-        if isinstance(step.passage, Convolution):
+        if isinstance(step.passage, BlockedConv):
             self._convolution(step, step.passage, draft)
         else:
             self._pointwise(step, step.passage, draft)
@@ -121,7 +121,7 @@ class _Writer:
             if name in self._regions.outside and name in self._computed:
                 self._into_blocks(step, name, draft)
 
-    def _sizes(self, name: str, state: Blocked) -> tuple[Dim, ...]:
+    def _sizes(self, name: str, state: BlockedLayout) -> tuple[Dim, ...]:
         """The shape of u, by that of the value in blocks, as far as it is known."""
         dims = self._view.dims(name)
         sizes: list[Dim] = [None] * state.rank if dims is None else [d.constant for d in dims]
@@ -136,7 +136,7 @@ class _Writer:
 
     # Steps
 
-    def _pointwise(self, step: Step, passage: Pointwise, draft: Draft) -> None:
+    def _pointwise(self, step: RegionNode, passage: RuleResult, draft: Draft) -> None:
         given = {name: self._computed[name] for name in step.names()}
         wanted = self._wanted(step)
         crop, outside = self._meeting(list(given.values()), passage, wanted)
@@ -145,13 +145,13 @@ class _Writer:
         for output, state in zip(node.outputs, passage.states, strict=False):
             name = step.read.message.output[output.index() or 0]
             if name:
-                self._computed[name] = Computed(output, crop, outside, state)
+                self._computed[name] = ComputedPart(output, crop, outside, state)
                 if self._written.convolved.intersection(given):
                     self._written.convolved.add(name)
 
     def _meeting(
-        self, given: Sequence[Computed], passage: Pointwise, wanted: Window
-    ) -> tuple[Window, Outside]:
+        self, given: Sequence[ComputedPart], passage: RuleResult, wanted: PadPairs
+    ) -> tuple[PadPairs, BorderValue]:
         """As far as what an operator's inputs are taken, and what lies beyond its output then."""
         first = given[0].crop
         if all(same(c.crop, first) for c in given):
@@ -165,7 +165,7 @@ class _Writer:
                 return first, outside
         return wanted, None
 
-    def _convolution(self, step: Step, passage: Convolution, draft: Draft) -> None:
+    def _convolution(self, step: RegionNode, passage: BlockedConv, draft: Draft) -> None:
         (name,) = step.names()
         given, wanted = self._computed[name], self._wanted(step)
         net = passage.net_pads(given.crop, wanted)
@@ -180,21 +180,25 @@ class _Writer:
         node = self._copy(step, {name: value}, (), draft)
         _set_axes(node, passage, pads)
         output = step.read.message.output[0]
-        self._computed[output] = Computed(node.outputs[0], wanted, None, passage.state)
+        self._computed[output] = ComputedPart(node.outputs[0], wanted, None, passage.state)
         self._written.convolved.add(output)
 
-    def _lengths(self, computed: Computed) -> list[int | None]:
+    def _lengths(self, computed: ComputedPart) -> list[int | None]:
         """Lengths of a value's blocked axes; they are known of values of the original only."""
         name, axes = computed.value.name, computed.state.axes
         return [None] * len(axes) if name is None else self._view.lengths(name, axes)
 
-    def _wanted(self, step: Step) -> Window:
+    def _wanted(self, step: RegionNode) -> PadPairs:
         return next(
             self._regions.demand[n] for n in step.read.message.output if n in self._regions.demand
         )
 
     def _copy(
-        self, step: Step, values: Mapping[str, ir.Value], forms: Sequence[Form], draft: Draft
+        self,
+        step: RegionNode,
+        values: Mapping[str, ir.Value],
+        forms: Sequence[RewrittenNode],
+        draft: Draft,
     ) -> ir.Node:
         """The step's node on other values; graph and metadata are the edit's business."""
         message = step.read.message
@@ -231,14 +235,14 @@ class _Writer:
 
     # Ends
 
-    def _exit(self, end: End) -> None:
+    def _exit(self, end: RegionEnd) -> None:
         computed = self._computed[end.name]
         draft = Draft(end.subject.node)
         value = self._fitting.at(computed, end.window, draft)
         draft.results[end.subject.node.outputs[0]] = value
         self._written.drafts.append(draft)
 
-    def _into_blocks(self, step: Step, name: str, draft: Draft) -> None:
+    def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
         """A value in blocks for others than the region."""
         computed = self._computed[name]
         state = computed.state
@@ -269,7 +273,7 @@ class _Writer:
         draft.results[output] = lowered.output
 
 
-def _fits(given: Computed, net: Window, pad_value: Outside) -> bool:
+def _fits(given: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
     """Whether a convolution may pad what it is given: with the number that u holds there."""
     if given.outside is not None and given.outside == pad_value:
         return True
@@ -280,7 +284,7 @@ def _fits(given: Computed, net: Window, pad_value: Outside) -> bool:
     )
 
 
-def _shared_out(net: Window, lengths: Sequence[int | None]) -> tuple[Window, Window]:
+def _shared_out(net: PadPairs, lengths: Sequence[int | None]) -> tuple[PadPairs, PadPairs]:
     """What is padded or cropped in front of a convolution, and its own pads: known, none negative."""
     own = tuple(map(_own_pads, net, lengths))
     before = tuple(
@@ -289,7 +293,7 @@ def _shared_out(net: Window, lengths: Sequence[int | None]) -> tuple[Window, Win
     return before, own
 
 
-def _own_pads(net: Pair, length: int | None) -> Pair:
+def _own_pads(net: PadPair, length: int | None) -> PadPair:
     """What of the pads of an axis a convolution can take: nothing of it if there may be more to crop
     than there is before the other end is padded.
     """
@@ -300,11 +304,11 @@ def _own_pads(net: Pair, length: int | None) -> Pair:
         cut = [amount.constant for amount in crops]
         if length is None or any(n is None or length < -n for n in cut):
             return (NOTHING, NOTHING)
-    begin, end = (Amount.known(max(n or 0, 0)) for n in known)
+    begin, end = (PadAmount.known(max(n or 0, 0)) for n in known)
     return begin, end
 
 
-def _set_axes(node: ir.Node, passage: Convolution, pads: Sequence[tuple[int, int]]) -> None:
+def _set_axes(node: ir.Node, passage: BlockedConv, pads: Sequence[tuple[int, int]]) -> None:
     """Give a convolution its dilations and pads."""
     node.attributes.pop("auto_pad", None)
     node.attributes["dilations"] = ir.AttrInt64s("dilations", [a.dilation for a in passage.axes])

@@ -13,7 +13,7 @@ from onnx_spatial.model.graph.naming import Names
 ORIGIN = "onnx_spatial.origin"
 
 
-def splice(
+def replace_node(
     node: ir.Node,
     new_nodes: Sequence[ir.Node],
     output: ir.Value,
@@ -44,7 +44,7 @@ def splice(
     """
     draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
     draft.results = dict.fromkeys(gives or node.outputs[:1], output)
-    return replace([draft], absorbed, names, initializers=initializers)[node]
+    return replace_by_draft([draft], absorbed, names, initializers=initializers)[node]
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Draft:
     documented: ir.Node | None = None
 
 
-def replace(
+def replace_by_draft(
     drafts: Sequence[Draft], gone: Sequence[ir.Node], names: Names, *, initializers: bool
 ) -> dict[ir.Node, list[ir.Node]]:
     """Put drafts in the place of nodes of one graph, and take other nodes away.
@@ -81,7 +81,7 @@ def replace(
         drafts: each reads only what is computed in front of its node.
         gone: nodes to take away as well; what they give must be of no use to others.
         names: names in use in the model.
-        initializers: see `splice`.
+        initializers: see `replace_node`.
 
     Returns:
         The nodes that stand in the place of each draft's node now.

@@ -1,7 +1,7 @@
-"""Values that are known before a model runs: initializers, Constant nodes and what follows from them.
+"""Find values that are known before a model runs: initializers, Constant nodes, and nodes on these.
 
-`Scope.value` evaluates chains of small operators (Identity, Cast, Concat, Slice, arithmetic, Shape of
-a value with a static shape, ...) by running each node through onnx's reference evaluator.
+`ConstantScope.value` evaluates chains of small operators (Identity, Cast, Concat, Slice, arithmetic,
+Shape of a value with a static shape, ...) by running each node through onnx's reference evaluator.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NUMBERS = {
 }
 
 
-class Scope:
+class ConstantScope:
     """The values that can be seen inside one graph, its outer graphs included."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Scope:
         graph: traversal.GraphLike,
         opsets: dict[str, int],
         *,
-        parent: Scope | None = None,
+        parent: ConstantScope | None = None,
         overridable: bool = False,
     ) -> None:
         self._parent = parent
@@ -135,16 +135,16 @@ class Scope:
                 stack.extend((o, s) for o, s in sources if (id(o), s) not in in_work)
         return owner._known[name]
 
-    def owner(self, name: str) -> Scope | None:
+    def owner(self, name: str) -> ConstantScope | None:
         """The scope of the graph that a value seen here belongs to: this one or an outer one."""
-        scope: Scope | None = self
+        scope: ConstantScope | None = self
         while scope is not None:
             if name in scope._producers or name in scope._declared:
                 return scope
             scope = scope._parent
         return None
 
-    def _unknown_sources(self, name: str) -> list[tuple[Scope, str]]:
+    def _unknown_sources(self, name: str) -> list[tuple[ConstantScope, str]]:
         node = self._producers.get(name)
         if name in self._known or name in self._tensors or node is None or not _foldable(node):
             return []
@@ -240,21 +240,21 @@ def _run(
     return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
 
 
-def scopes(model: onnx.ModelProto) -> Iterator[tuple[Scope, traversal.GraphLike]]:
+def scopes(model: onnx.ModelProto) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
     """A scope for every graph of a model, functions last and each on its own."""
     opsets = {o.domain: o.version for o in model.opset_import}
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
-    main = Scope(model.graph, opsets, overridable=model.ir_version >= 4)
+    main = ConstantScope(model.graph, opsets, overridable=model.ir_version >= 4)
     yield from _inner(main, model.graph, opsets)
     for function in model.functions:
         own = {o.domain: o.version for o in function.opset_import}
-        yield from _inner(Scope(function, own), function, own)
+        yield from _inner(ConstantScope(function, own), function, own)
 
 
 def _inner(
-    scope: Scope, graph: traversal.GraphLike, opsets: dict[str, int]
-) -> Iterator[tuple[Scope, traversal.GraphLike]]:
+    scope: ConstantScope, graph: traversal.GraphLike, opsets: dict[str, int]
+) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
     yield scope, graph
     for node in graph.node:
         for _, inner in traversal.subgraphs(node):
-            yield from _inner(Scope(inner, opsets, parent=scope), inner, opsets)
+            yield from _inner(ConstantScope(inner, opsets, parent=scope), inner, opsets)

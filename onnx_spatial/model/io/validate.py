@@ -43,11 +43,11 @@ def check(model: onnx.ModelProto, name: str) -> None:
             identity = _identity(function)
             _Names(traversal.Place(identity)).check(function)
         _Names(traversal.Place()).check(model.graph)
-    except _Unsound as error:
+    except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}") from None
 
 
-class _Unsound(Exception):
+class _InvalidError(Exception):
     """What is wrong, and where."""
 
 
@@ -57,7 +57,9 @@ def _check_depth(model: onnx.ModelProto) -> None:
     while waiting:
         graph, depth = waiting.pop()
         if depth > MAX_DEPTH:
-            raise _Unsound(f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold")
+            raise _InvalidError(
+                f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold"
+            )
         waiting += ((g, depth + 1) for node in graph.node for _, g in traversal.subgraphs(node))
 
 
@@ -74,7 +76,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
     bodies: dict[Identity, onnx.FunctionProto] = {}
     for function in model.functions:
         if bodies.setdefault(_identity(function), function) is not function:
-            raise _Unsound(f"function {_words(_identity(function))} is defined twice")
+            raise _InvalidError(f"function {_words(_identity(function))} is defined twice")
     if not bodies:
         return
     calls = {identity: list(_calls(body, bodies)) for identity, body in bodies.items()}
@@ -94,10 +96,10 @@ def _check_functions(model: onnx.ModelProto) -> None:
             if not open_calls[caller]:
                 ready.append(caller)
     if ring := sorted(_words(identity) for identity in bodies if identity not in sizes):
-        raise _Unsound(f"functions call each other in a ring: {_listed(ring)}")
+        raise _InvalidError(f"functions call each other in a ring: {_listed(ring)}")
     total = sum(sizes[callee] for callee in _calls(model.graph, bodies))
     if total > MAX_INLINED:
-        raise _Unsound(
+        raise _InvalidError(
             f"the calls of its functions stand for {total} nodes, more than {MAX_INLINED}"
             if total < 10**15
             else f"the calls of its functions stand for more than {MAX_INLINED} nodes"
@@ -140,13 +142,13 @@ class _Names:
             wanted = {name for name in node.input if name}
             for name in wanted:
                 if not self._visible(name):
-                    raise _Unsound(
+                    raise _InvalidError(
                         f"{node.op_type} {traversal.label(node)!r} in {self._place} reads {name!r}, "
                         "which nothing gives"
                     )
             inside = list(traversal.subgraphs(node))
             if len({step for step, _ in inside}) < len(inside):
-                raise _Unsound(
+                raise _InvalidError(
                     f"{node.op_type} {traversal.label(node)!r} in {self._place} "
                     "has two graphs of one name"
                 )
@@ -159,7 +161,7 @@ class _Names:
             captured |= wanted
         for name in results:
             if not self._visible(name):
-                raise _Unsound(f"{self._place} returns {name!r}, which nothing gives")
+                raise _InvalidError(f"{self._place} returns {name!r}, which nothing gives")
         captured.update(results)
         self._check_order(graph, reads)
         return captured - self._outer.pop()
@@ -171,7 +173,9 @@ class _Names:
             for name in filter(None, node.output):
                 if name in makers:
                     first = makers[name]
-                    raise _Unsound(f"{name!r} in {self._place} is given twice: {first} and {maker}")
+                    raise _InvalidError(
+                        f"{name!r} in {self._place} is given twice: {first} and {maker}"
+                    )
                 makers[name] = maker
         return set(makers) - given
 
@@ -207,7 +211,7 @@ class _Names:
                         ready.append(reader)
         if left:
             circle = _circle([waiting[index] for index in sorted(left)])
-            raise _Unsound(
+            raise _InvalidError(
                 f"{circle[0].op_type} {traversal.label(circle[0])!r} in {self._place} waits for itself: "
                 f"{_listed([traversal.label(node) for node in circle])} read each other's results"
             )
@@ -236,13 +240,13 @@ def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[s
     given = set(inputs)
     if len(given) < len(inputs):
         twice = next(name for name in inputs if inputs.count(name) > 1)
-        raise _Unsound(f"{place} has two inputs of the name {twice!r}")
+        raise _InvalidError(f"{place} has two inputs of the name {twice!r}")
     if is_function:
         return given, list(graph.output)
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if isinstance(dim.dim_param, bytes):  # what protobuf makes of it
-                raise _Unsound(
+                raise _InvalidError(
                     f"is damaged: a dim of {value.name!r} in {place} has a name that is not UTF-8 text"
                 )
     given.update(t.name for t in graph.initializer)

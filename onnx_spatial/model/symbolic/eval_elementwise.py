@@ -17,12 +17,12 @@ import onnx
 from onnx import TensorProto
 
 from onnx_spatial.model.symbolic import polynomial
-from onnx_spatial.model.symbolic.polynomial import Computed, Expression
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import (
     INTEGERS,
     MAX_ENTRIES,
     Attributes,
-    Entries,
+    SymbolicTensor,
     literal,
     table,
 )
@@ -38,12 +38,12 @@ OPERATORS = _COMPARING | frozenset(
     "Abs Add Cast CastLike Ceil Div Floor Max Min Mod Mul Neg Round Sign Sub Sum Where".split()
 )
 
-_Row = Sequence[Expression]
+_Row = Sequence[Polynomial]
 
 
 def compute(
-    operator: str, attributes: Attributes, inputs: Sequence[Entries | None]
-) -> Entries | None:
+    operator: str, attributes: Attributes, inputs: Sequence[SymbolicTensor | None]
+) -> SymbolicTensor | None:
     """The output of one of `OPERATORS`; None where the node is not understood.
 
     Args:
@@ -70,40 +70,42 @@ def compute(
         to = attributes["to"]
         if not isinstance(to, int):  # a name, in opset 1
             return None
-        return Entries(to, table([_cast(e, types[0], to, attributes) for (e,) in rows], shape))
+        return SymbolicTensor(
+            to, table([_cast(e, types[0], to, attributes) for (e,) in rows], shape)
+        )
     if operator == "Where":
-        return Entries(types[1], table([_where(*row) for row in rows], shape))
+        return SymbolicTensor(types[1], table([_where(*row) for row in rows], shape))
     if len(set(types)) > 1:
         return None
     results = [_apply(operator, attributes, types[0], row) for row in rows]
     if any(r is None for r in results):
         return None
     of = TensorProto.BOOL if operator in _COMPARING else types[0]
-    return Entries(of, table([r for r in results if r is not None], shape))
+    return SymbolicTensor(of, table([r for r in results if r is not None], shape))
 
 
 def _apply(
     operator: str, attributes: Attributes, element_type: int, row: _Row
-) -> Expression | None:
+) -> Polynomial | None:
     if element_type in _RING:
         if operator in _WHOLE:
             return _wrap(_WHOLE[operator](attributes, row), element_type)
         if operator in _COMPARED:
             difference = (row[0] - row[1]).constant
             if difference is not None:
-                return Expression.of(_COMPARED[operator](difference))
+                return Polynomial.of(_COMPARED[operator](difference))
     elif element_type not in _FLOATS and element_type != TensorProto.BOOL:
         return None
     details = (element_type, *sorted(attributes.items()))
     return polynomial.computed(operator, row, details)
 
 
-def _sum(_: Attributes, row: _Row) -> Expression:
-    return sum(row, Expression.of(0))
+def _sum(_: Attributes, row: _Row) -> Polynomial:
+    return sum(row, Polynomial.of(0))
 
 
 #: (attributes, operands) -> result, by operator, in whole numbers.
-_WHOLE: dict[str, Callable[[Attributes, _Row], Expression]] = {
+_WHOLE: dict[str, Callable[[Attributes, _Row], Polynomial]] = {
     "Add": _sum,
     "Sum": _sum,
     "Sub": lambda _, row: row[0] - row[1],
@@ -128,7 +130,7 @@ _COMPARED: dict[str, Callable[[int], bool]] = {
 }
 
 
-def _wrap(result: Expression, element_type: int) -> Expression:
+def _wrap(result: Polynomial, element_type: int) -> Polynomial:
     """`result` in a type of 32 or 64 bits.
 
     Sizes never leave it. Factors that do stand for numbers that may, which become atoms.
@@ -138,7 +140,7 @@ def _wrap(result: Expression, element_type: int) -> Expression:
     if all(-half <= factor < half for factor in result.terms.values()):
         return result
     if result.constant is not None:
-        return Expression.of((result.constant + half) % (2 * half) - half)
+        return Polynomial.of((result.constant + half) % (2 * half) - half)
     return polynomial.computed("Wrap", (result,), (bits,))
 
 
@@ -146,7 +148,7 @@ def _wrap(result: Expression, element_type: int) -> Expression:
 _FROM_WHOLE = "whole"
 
 
-def _cast(value: Expression, source: int, to: int, attributes: Attributes) -> Expression:
+def _cast(value: Polynomial, source: int, to: int, attributes: Attributes) -> Polynomial:
     if source == to:
         return value
     constant, more = value.constant, sorted(attributes.items())
@@ -156,7 +158,7 @@ def _cast(value: Expression, source: int, to: int, attributes: Attributes) -> Ex
         if source == TensorProto.INT64 and to == TensorProto.INT32:
             return _wrap(value, to)
         if constant is not None and to == TensorProto.BOOL:
-            return Expression.of(constant != 0)
+            return Polynomial.of(constant != 0)
         if constant is not None and to in _FLOATS and abs(constant) < 1 << 24:
             return literal(to, onnx.helper.tensor_dtype_to_np_dtype(to).type(constant))
         return polynomial.computed("Cast", (value,), (_FROM_WHOLE, to, *more))
@@ -165,7 +167,7 @@ def _cast(value: Expression, source: int, to: int, attributes: Attributes) -> Ex
     return polynomial.computed("Cast", (value,), (source, to, *more))
 
 
-def _whole_number(value: Expression, source: int) -> Expression | None:
+def _whole_number(value: Polynomial, source: int) -> Polynomial | None:
     """The number that `value`, of floating point type `source`, was cast from without loss.
 
     A double holds each int32, and each int64 that is a size (below 2^53). A float holds whole
@@ -173,7 +175,7 @@ def _whole_number(value: Expression, source: int) -> Expression | None:
     is for, but products of dims may be larger: those are not given back.
     """
     atom = value.lone_atom
-    if atom is None or not isinstance(atom.key, Computed) or atom.key.operator != "Cast":
+    if atom is None or not isinstance(atom.key, OperationKey) or atom.key.operator != "Cast":
         return None
     if atom.key.details[:2] != (_FROM_WHOLE, source):
         return None
@@ -195,7 +197,7 @@ def _holds(source: int, to: int) -> bool:
     return bool(wide.min <= narrow.min and narrow.max <= wide.max)
 
 
-def _where(condition: Expression, then: Expression, other: Expression) -> Expression:
+def _where(condition: Polynomial, then: Polynomial, other: Polynomial) -> Polynomial:
     if condition.constant is not None:
         return then if condition.constant else other
     return then if then == other else polynomial.computed("Where", (condition, then, other))

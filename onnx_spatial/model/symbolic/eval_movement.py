@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.model.symbolic.polynomial import Expression
+from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import (
     INTEGERS,
     MAX_ENTRIES,
     Attributes,
-    Entries,
+    SymbolicTensor,
     Table,
     of_array,
     table,
 )
 
-_Inputs = Sequence[Entries | None]
+_Inputs = Sequence[SymbolicTensor | None]
 
 
 class _UnknownError(ValueError):
@@ -33,7 +33,7 @@ class _UnknownError(ValueError):
 
 def move(
     operator: str, attributes: Attributes, outputs: int, index: int, inputs: _Inputs
-) -> Entries | None:
+) -> SymbolicTensor | None:
     """An output of one of `OPERATORS`; None where the node is not understood.
 
     Args:
@@ -71,14 +71,14 @@ def parameter(
     return _constants(given) if given is not None else None
 
 
-def _constants(given: Entries) -> list[int]:
+def _constants(given: SymbolicTensor) -> list[int]:
     known = given.constants
     if known is None:
         raise _UnknownError
     return known
 
 
-def _input(inputs: _Inputs, position: int) -> Entries:
+def _input(inputs: _Inputs, position: int) -> SymbolicTensor:
     given = inputs[position]
     if given is None:
         raise _UnknownError
@@ -92,30 +92,30 @@ def _required(attributes: Attributes, name: str, inputs: _Inputs, position: int)
     return given
 
 
-def _like(data: Entries, moved: Table) -> Entries:
+def _like(data: SymbolicTensor, moved: Table) -> SymbolicTensor:
     if moved.size > MAX_ENTRIES:
         raise _UnknownError
-    return Entries(data.element_type, moved)
+    return SymbolicTensor(data.element_type, moved)
 
 
-def _identity(_: Attributes, inputs: _Inputs) -> Entries:
+def _identity(_: Attributes, inputs: _Inputs) -> SymbolicTensor:
     return _input(inputs, 0)
 
 
-def _concat(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _concat(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     parts = [_input(inputs, i) for i in range(len(inputs))]
     if len({p.element_type for p in parts}) > 1:
         raise _UnknownError
     return _like(parts[0], np.concatenate([p.table for p in parts], attributes["axis"]))
 
 
-def _gather(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _gather(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data, indices = _input(inputs, 0), _input(inputs, 1)
     positions = np.array(_constants(indices), np.int64).reshape(indices.table.shape)
     return _like(data, np.asarray(data.table.take(positions, attributes.get("axis", 0)), object))
 
 
-def _slice(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _slice(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     starts = _required(attributes, "starts", inputs, 1)
     ends = _required(attributes, "ends", inputs, 2)
@@ -146,7 +146,7 @@ def _positions(length: int, start: int, end: int, step: int) -> list[int]:
     return list(range(min(max(start, 0), length - 1), min(max(end, -1), length - 1), step))
 
 
-def _reshape(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _reshape(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     shape = _required(attributes, "shape", inputs, 1)
     if not attributes.get("allowzero", 0):
@@ -154,14 +154,14 @@ def _reshape(attributes: Attributes, inputs: _Inputs) -> Entries:
     return _like(data, data.table.reshape(shape))
 
 
-def _flatten(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _flatten(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     axis = attributes.get("axis", 1)
     rows = math.prod(data.table.shape[:axis])
     return _like(data, data.table.reshape(rows, math.prod(data.table.shape[axis:])))
 
 
-def _squeeze(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _squeeze(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     axes = parameter(attributes, "axes", inputs, 1)
     if axes == []:  # runtimes differ on whether this means none or all
@@ -169,18 +169,18 @@ def _squeeze(attributes: Attributes, inputs: _Inputs) -> Entries:
     return _like(data, data.table.squeeze(tuple(axes) if axes is not None else None))
 
 
-def _unsqueeze(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _unsqueeze(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     axes = _required(attributes, "axes", inputs, 1)
     return _like(data, np.expand_dims(data.table, tuple(axes)))
 
 
-def _transpose(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _transpose(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     return _like(data, data.table.transpose(attributes.get("perm")))
 
 
-def _expand(_: Attributes, inputs: _Inputs) -> Entries:
+def _expand(_: Attributes, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     shape = np.broadcast_shapes(data.table.shape, tuple(_constants(_input(inputs, 1))))
     if math.prod(shape) > MAX_ENTRIES:
@@ -188,7 +188,7 @@ def _expand(_: Attributes, inputs: _Inputs) -> Entries:
     return _like(data, np.broadcast_to(data.table, shape))
 
 
-def _constant_of_shape(attributes: Attributes, inputs: _Inputs) -> Entries:
+def _constant_of_shape(attributes: Attributes, inputs: _Inputs) -> SymbolicTensor:
     shape = _constants(_input(inputs, 0))
     if math.prod(shape) > MAX_ENTRIES or min(shape, default=0) < 0:
         raise _UnknownError
@@ -201,17 +201,17 @@ def _constant_of_shape(attributes: Attributes, inputs: _Inputs) -> Entries:
     return filled
 
 
-def _range(_: Attributes, inputs: _Inputs) -> Entries:
+def _range(_: Attributes, inputs: _Inputs) -> SymbolicTensor:
     bounds = [_input(inputs, i) for i in range(3)]
     if bounds[0].element_type not in INTEGERS - {TensorProto.UINT64}:
         raise _UnknownError
     numbers = range(*(number for b in bounds for number in _constants(b)))
     if len(numbers) > MAX_ENTRIES:
         raise _UnknownError
-    return _like(bounds[0], table([Expression.of(n) for n in numbers], [len(numbers)]))
+    return _like(bounds[0], table([Polynomial.of(n) for n in numbers], [len(numbers)]))
 
 
-def _split(attributes: Attributes, outputs: int, index: int, inputs: _Inputs) -> Entries:
+def _split(attributes: Attributes, outputs: int, index: int, inputs: _Inputs) -> SymbolicTensor:
     data = _input(inputs, 0)
     axis = attributes.get("axis", 0)
     sizes = parameter(attributes, "split", inputs, 1)
@@ -225,7 +225,7 @@ def _split(attributes: Attributes, outputs: int, index: int, inputs: _Inputs) ->
     return _like(data, np.split(data.table, np.cumsum(sizes)[:-1], axis)[index])
 
 
-_RULES: dict[str, Callable[[Attributes, _Inputs], Entries]] = {
+_RULES: dict[str, Callable[[Attributes, _Inputs], SymbolicTensor]] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,

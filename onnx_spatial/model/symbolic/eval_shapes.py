@@ -15,18 +15,18 @@ from operator import mul
 from onnx import TensorProto
 
 from onnx_spatial.model.symbolic.eval_movement import parameter
-from onnx_spatial.model.symbolic.polynomial import Expression, quotient
+from onnx_spatial.model.symbolic.polynomial import Polynomial, quotient
 from onnx_spatial.model.symbolic.symbolic_tensor import (
     MAX_ENTRIES,
     Attributes,
-    Entries,
+    SymbolicTensor,
     table,
 )
 
-Dims = tuple[Expression, ...]
+Dims = tuple[Polynomial, ...]
 #: Dims of which some may be unknown.
-Partial = tuple[Expression | None, ...]
-_Inputs = Sequence[Entries | None]
+Partial = tuple[Polynomial | None, ...]
+_Inputs = Sequence[SymbolicTensor | None]
 
 #: Operators whose first output has the dims of their first input.
 SAME = frozenset(
@@ -60,15 +60,15 @@ MEASURING = frozenset({"Shape", "Size"})
 PARAMETERS = {"Pad": (1, 3), "Squeeze": (1,), "Unsqueeze": (1,)}
 
 
-def measure(operator: str, attributes: Attributes, dims: Dims) -> Entries | None:
+def measure(operator: str, attributes: Attributes, dims: Dims) -> SymbolicTensor | None:
     """What Shape or Size, whichever `operator` is, gives for a tensor of these dims."""
     if operator == "Size":
-        count = reduce(mul, dims, Expression.of(1))
-        return Entries(TensorProto.INT64, table([count], ()))
+        count = reduce(mul, dims, Polynomial.of(1))
+        return SymbolicTensor(TensorProto.INT64, table([count], ()))
     sizes = dims[attributes.get("start", 0) : attributes.get("end", len(dims))]
     if len(sizes) > MAX_ENTRIES:
         return None
-    return Entries(TensorProto.INT64, table(sizes, [len(sizes)]))
+    return SymbolicTensor(TensorProto.INT64, table(sizes, [len(sizes)]))
 
 
 def follow(
@@ -116,7 +116,7 @@ def _broadcast(dims: Sequence[Dims | None]) -> Partial | None:
     )
 
 
-def _aligned(sizes: Sequence[Expression]) -> Expression | None:
+def _aligned(sizes: Sequence[Polynomial]) -> Polynomial | None:
     """What sizes that stand over each other are broadcast to, if that does not depend on the run."""
     distinct = {size for size in sizes if size.constant != 1}
     for size in distinct:
@@ -124,7 +124,7 @@ def _aligned(sizes: Sequence[Expression]) -> Expression | None:
             return size
     if len(distinct) > 1:
         return None
-    return next(iter(distinct), Expression.of(1))
+    return next(iter(distinct), Polynomial.of(1))
 
 
 def _concatenated(axis: int, dims: Sequence[Dims | None]) -> Partial | None:
@@ -133,10 +133,10 @@ def _concatenated(axis: int, dims: Sequence[Dims | None]) -> Partial | None:
         return None
     axis %= len(known[0])
     # Along the other axes all inputs have the same size: the one that says most is taken.
-    sizes: list[Expression | None] = [
+    sizes: list[Polynomial | None] = [
         min(column, key=lambda size: size.constant is None) for column in zip(*known, strict=True)
     ]
-    total = sum((d[axis] for d in known), Expression.of(0))
+    total = sum((d[axis] for d in known), Polynomial.of(0))
     sizes[axis] = total if len(known) == len(dims) else None
     return tuple(sizes)
 
@@ -155,7 +155,7 @@ def _unsqueezed(attributes: Attributes, first: Dims, entries: _Inputs) -> Partia
     rank = len(first) + len(axes)
     new = {_axis(axis, rank) for axis in axes}
     old = iter(first)
-    return tuple(Expression.of(1) if i in new else next(old) for i in range(rank))
+    return tuple(Polynomial.of(1) if i in new else next(old) for i in range(rank))
 
 
 def _squeezed(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
@@ -171,7 +171,7 @@ def _padded(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial | 
     at = [_axis(a, len(first)) for a in axes] if axes is not None else list(range(len(first)))
     held = attributes.get("pads", attributes.get("paddings"))
     if held is not None:
-        pads = [Expression.of(p) for p in held]
+        pads = [Polynomial.of(p) for p in held]
     else:
         given = entries[1]
         pads = list(given.elements) if given is not None else []
@@ -186,7 +186,7 @@ def _padded(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial | 
 def _convolved(attributes: Attributes, first: Dims, weight: Dims | None) -> Partial:
     spatial = len(first) - 2
     if "kernel_shape" in attributes:
-        kernel: Partial = tuple(map(Expression.of, attributes["kernel_shape"]))
+        kernel: Partial = tuple(map(Polynomial.of, attributes["kernel_shape"]))
     else:
         kernel = weight[2:] if weight is not None else (None,) * spatial
     channels = weight[0] if weight is not None else None
@@ -194,7 +194,7 @@ def _convolved(attributes: Attributes, first: Dims, weight: Dims | None) -> Part
 
 
 def _pooled(attributes: Attributes, first: Dims) -> Partial:
-    kernel = tuple(map(Expression.of, attributes["kernel_shape"]))
+    kernel = tuple(map(Polynomial.of, attributes["kernel_shape"]))
     if attributes.get("ceil_mode", 0):  # runtimes differ on windows that start in the padding
         return (*first[:2], *[None] * len(kernel))
     return (*first[:2], *_windows(attributes, first[2:], kernel))
@@ -208,20 +208,20 @@ def _windows(attributes: Attributes, sizes: Dims, kernel: Partial) -> Partial:
     auto_pad = attributes.get("auto_pad", b"NOTSET")
     if auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
         return tuple(
-            quotient(size + stride - 1, Expression.of(stride))
+            quotient(size + stride - 1, Polynomial.of(stride))
             for size, stride in zip(sizes, strides, strict=True)
         )
     if auto_pad not in (b"NOTSET", b"VALID"):
         raise ValueError("unknown auto_pad")
     if auto_pad == b"VALID":
         pads = [0] * (2 * len(sizes))
-    result: list[Expression | None] = []
+    result: list[Polynomial | None] = []
     for axis, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
         if width is None:
             result.append(None)
             continue
         room = size + pads[axis] + pads[axis + len(sizes)] - dilations[axis] * (width - 1) - 1
-        result.append(quotient(room, Expression.of(strides[axis])) + 1)
+        result.append(quotient(room, Polynomial.of(strides[axis])) + 1)
     return tuple(result)
 
 

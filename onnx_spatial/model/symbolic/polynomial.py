@@ -2,7 +2,7 @@
 
     Sub(Add(Mul(Div(h, 2), 2), 3), Mul(2, Div(h, 2)))      is      3
 
-An `Expression` is an integer combination of products of atoms. Atoms are the quantities that the
+An `Polynomial` is an integer combination of products of atoms. Atoms are the quantities that the
 ring rules end at: a dim, an element of some tensor, a quotient. What an atom computes is part of
 its key, so that the same computation, written down twice, is the same atom; the normal form then
 sees that a difference is a constant, wherever the two computations stand in the model.
@@ -28,7 +28,7 @@ _MAX_DEGREE = 8
 
 
 class Atom:
-    """A whole number of which nothing is known but its key; use `Expression.atom` to make one.
+    """A whole number of which nothing is known but its key; use `Polynomial.atom` to make one.
 
     There is one atom for a key: atoms are equal if they are the same object, and expressions over
     long chains of atoms compare without looking into the chain.
@@ -42,12 +42,12 @@ class Atom:
         self.serial = serial
 
     def __repr__(self) -> str:
-        name = self.key.operator if isinstance(self.key, Computed) else "atom"
+        name = self.key.operator if isinstance(self.key, OperationKey) else "atom"
         return f"{name}#{self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class OperationKey:
     """Key of an atom that an operator computes.
 
     Attributes:
@@ -58,7 +58,7 @@ class Computed:
 
     operator: str
     details: tuple[Hashable, ...]
-    operands: tuple[Expression, ...] | frozenset[Expression]
+    operands: tuple[Polynomial, ...] | frozenset[Polynomial]
 
 
 _Product = tuple[Atom, ...]
@@ -76,7 +76,7 @@ def _atom(key: Hashable, nonnegative: bool) -> Atom:
         return found
 
 
-class Expression:
+class Polynomial:
     """A whole number: an integer combination of products of atoms, plus a constant."""
 
     __slots__ = ("_hash", "_terms")
@@ -86,12 +86,12 @@ class Expression:
         self._hash = hash(frozenset(self._terms.items()))
 
     @classmethod
-    def of(cls, value: int) -> Expression:
+    def of(cls, value: int) -> Polynomial:
         """A known number."""
         return cls({(): int(value)})
 
     @classmethod
-    def atom(cls, key: Hashable, *, nonnegative: bool = False) -> Expression:
+    def atom(cls, key: Hashable, *, nonnegative: bool = False) -> Polynomial:
         """A number of which only `key` is known: the same key (and claim) is the same number.
 
         Args:
@@ -130,7 +130,7 @@ class Expression:
             return self.constant < bound
         for product, factor in self._terms.items():
             key = product[0].key if len(product) == 1 else None
-            if not isinstance(key, Computed) or not isinstance(key.operands, tuple):
+            if not isinstance(key, OperationKey) or not isinstance(key.operands, tuple):
                 continue
             if key.operator not in ("Div", "Mod"):
                 continue
@@ -138,10 +138,10 @@ class Expression:
             if divisor.constant is None or not 0 < divisor.constant <= bound:
                 continue
             if key.operator == "Mod":
-                rest = self - Expression({product: factor})
+                rest = self - Polynomial({product: factor})
                 if factor == 1 and (rest + (divisor.constant - 1)).is_below(bound):
                     return True
-            elif factor == -divisor.constant and self - Expression({product: factor}) == dividend:
+            elif factor == -divisor.constant and self - Polynomial({product: factor}) == dividend:
                 return True
         return False
 
@@ -157,36 +157,36 @@ class Expression:
         """Whether every factor and the constant are multiples of `divisor`, which is not 0."""
         return all(factor % divisor == 0 for factor in self._terms.values())
 
-    def _scaled(self, factor: int) -> Expression:
-        return Expression({product: f * factor for product, f in self._terms.items()})
+    def _scaled(self, factor: int) -> Polynomial:
+        return Polynomial({product: f * factor for product, f in self._terms.items()})
 
-    def _over(self, divisor: int) -> Expression:
-        return Expression({product: f // divisor for product, f in self._terms.items()})
+    def _over(self, divisor: int) -> Polynomial:
+        return Polynomial({product: f // divisor for product, f in self._terms.items()})
 
-    def __add__(self, other: Expression | int) -> Expression:
-        if not isinstance(other, Expression):
-            other = Expression.of(other)
+    def __add__(self, other: Polynomial | int) -> Polynomial:
+        if not isinstance(other, Polynomial):
+            other = Polynomial.of(other)
         terms = dict(self._terms)
         for product, factor in other._terms.items():
             terms[product] = terms.get(product, 0) + factor
-        result = Expression(terms)
+        result = Polynomial(terms)
         if len(result._terms) > MAX_TERMS:
             return _commutative("Add", self, other)
         return result
 
     __radd__ = __add__
 
-    def __neg__(self) -> Expression:
+    def __neg__(self) -> Polynomial:
         return self._scaled(-1)
 
-    def __sub__(self, other: Expression | int) -> Expression:
+    def __sub__(self, other: Polynomial | int) -> Polynomial:
         return self + (-other)
 
-    def __rsub__(self, other: int) -> Expression:
+    def __rsub__(self, other: int) -> Polynomial:
         return -self + other
 
-    def __mul__(self, other: Expression | int) -> Expression:
-        if not isinstance(other, Expression):
+    def __mul__(self, other: Polynomial | int) -> Polynomial:
+        if not isinstance(other, Polynomial):
             return self._scaled(int(other))
         for one, factor in ((self, other.constant), (other, self.constant)):
             if factor is not None:
@@ -198,13 +198,13 @@ class Expression:
         for (a, f), (b, g) in itertools.product(self._terms.items(), other._terms.items()):
             product = tuple(sorted((*a, *b), key=lambda atom: atom.serial))
             terms[product] = terms.get(product, 0) + f * g
-        result = Expression(terms)
+        result = Polynomial(terms)
         return result if len(result._terms) <= MAX_TERMS else _commutative("Mul", self, other)
 
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Expression):
+        if not isinstance(other, Polynomial):
             return NotImplemented
         return self is other or (self._hash == other._hash and self._terms == other._terms)
 
@@ -221,71 +221,73 @@ class Expression:
 
 def computed(
     operator: str,
-    operands: Iterable[Expression],
+    operands: Iterable[Polynomial],
     details: tuple[Hashable, ...] = (),
     *,
     nonnegative: bool = False,
-) -> Expression:
+) -> Polynomial:
     """The result of an operator that the ring rules say nothing of, as an atom."""
-    return Expression.atom(Computed(operator, details, tuple(operands)), nonnegative=nonnegative)
-
-
-def _commutative(operator: str, a: Expression, b: Expression) -> Expression:
-    # As a set {a, a} would be {a}, which stands for another number.
-    operands = frozenset((a, b)) if a != b else (a, b)
-    return Expression.atom(
-        Computed(operator, (), operands), nonnegative=a.nonnegative and b.nonnegative
+    return Polynomial.atom(
+        OperationKey(operator, details, tuple(operands)), nonnegative=nonnegative
     )
 
 
-def quotient(a: Expression, b: Expression) -> Expression:
+def _commutative(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
+    # As a set {a, a} would be {a}, which stands for another number.
+    operands = frozenset((a, b)) if a != b else (a, b)
+    return Polynomial.atom(
+        OperationKey(operator, (), operands), nonnegative=a.nonnegative and b.nonnegative
+    )
+
+
+def quotient(a: Polynomial, b: Polynomial) -> Polynomial:
     """`a / b` rounded toward zero, as ONNX's Div does with whole numbers."""
     if b.constant and a.divisible(b.constant):
         return a._over(b.constant)
     if a.constant is not None and b.constant:
         sign = -1 if (a.constant < 0) != (b.constant < 0) else 1
-        return Expression.of(sign * (abs(a.constant) // abs(b.constant)))
+        return Polynomial.of(sign * (abs(a.constant) // abs(b.constant)))
     return computed("Div", (a, b), nonnegative=a.nonnegative and b.nonnegative)
 
 
-def remainder(a: Expression, b: Expression, *, truncated: bool = False) -> Expression:
+def remainder(a: Polynomial, b: Polynomial, *, truncated: bool = False) -> Polynomial:
     """`a mod b` with the sign of `b`, as ONNX's Mod is; `truncated` (fmod): with that of `a`."""
     if b.constant and a.divisible(b.constant):
-        return Expression.of(0)
+        return Polynomial.of(0)
     if a.constant is not None and b.constant:
-        return a - b * quotient(a, b) if truncated else Expression.of(a.constant % b.constant)
+        return a - b * quotient(a, b) if truncated else Polynomial.of(a.constant % b.constant)
     signed = a if truncated else b
     return computed("Mod", (a, b), (truncated,), nonnegative=signed.nonnegative)
 
 
-def absolute(a: Expression) -> Expression:
+def absolute(a: Polynomial) -> Polynomial:
     """`a` without its sign."""
     if a.nonnegative:
         return a
     return -a if (-a).nonnegative else computed("Abs", (a,), nonnegative=True)
 
 
-def maximum(operands: Iterable[Expression]) -> Expression:
+def maximum(operands: Iterable[Polynomial]) -> Polynomial:
     """The largest of one or more numbers."""
     kept = _extremes(operands, lambda a, b: (a - b).nonnegative)
     if len(kept) == 1:
         return kept[0]
-    key = Computed("Max", (), frozenset(kept))
-    return Expression.atom(key, nonnegative=any(e.nonnegative for e in kept))
+    key = OperationKey("Max", (), frozenset(kept))
+    return Polynomial.atom(key, nonnegative=any(e.nonnegative for e in kept))
 
 
-def minimum(operands: Iterable[Expression]) -> Expression:
+def minimum(operands: Iterable[Polynomial]) -> Polynomial:
     """The smallest of one or more numbers."""
     kept = _extremes(operands, lambda a, b: (b - a).nonnegative)
     if len(kept) == 1:
         return kept[0]
-    key = Computed("Min", (), frozenset(kept))
-    return Expression.atom(key, nonnegative=all(e.nonnegative for e in kept))
+    key = OperationKey("Min", (), frozenset(kept))
+    return Polynomial.atom(key, nonnegative=all(e.nonnegative for e in kept))
 
 
 def _extremes(
-    operands: Iterable[Expression], beats: Callable[[Expression, Expression], bool]
-) -> list[Expression]:
+    operands: Iterable[Polynomial], beats: Callable[[Polynomial, Polynomial], bool]
+) -> list[Polynomial]:
     """The operands that no other provably beats, each once."""
     kept = list(dict.fromkeys(operands))
     if len(kept) > MAX_TERMS:

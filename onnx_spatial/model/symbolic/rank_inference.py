@@ -88,7 +88,10 @@ class _Settling:
     """
 
     def __init__(
-        self, scope: constant_folding.Scope, nodes: Sequence[onnx.NodeProto], inputs: set[str]
+        self,
+        scope: constant_folding.ConstantScope,
+        nodes: Sequence[onnx.NodeProto],
+        inputs: set[str],
     ) -> None:
         self._scope = scope
         self._own = inputs | {name for node in nodes for name in node.output if name}

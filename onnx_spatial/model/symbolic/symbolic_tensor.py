@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
-from onnx_spatial.model.symbolic.polynomial import Expression
+from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 #: Elements that a tensor may have to be followed.
 MAX_ENTRIES = 64
@@ -35,12 +35,12 @@ INTEGERS = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
+class SymbolicTensor:
     """A small tensor.
 
     Attributes:
         element_type: its ONNX element type.
-        table: an `Expression` for each element; true and false are 1 and 0, and what is neither
+        table: an `Polynomial` for each element; true and false are 1 and 0, and what is neither
             a whole number nor bool is an atom.
     """
 
@@ -48,7 +48,7 @@ class Entries:
     table: Table
 
     @property
-    def elements(self) -> tuple[Expression, ...]:
+    def elements(self) -> tuple[Polynomial, ...]:
         """The expressions in C order."""
         return tuple(self.table.reshape(-1).tolist())
 
@@ -63,7 +63,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LiteralKey:
     """Key of the atom that is a known number of another than an integer type.
 
     Attributes:
@@ -75,14 +75,14 @@ class Literal:
     data: bytes
 
 
-def table(elements: Sequence[Expression], shape: Sequence[int]) -> Table:
+def table(elements: Sequence[Polynomial], shape: Sequence[int]) -> Table:
     """Expressions in C order as an array."""
     result = np.empty(len(elements), object)
     result[:] = elements
     return result.reshape(tuple(shape))
 
 
-def of_array(value: npt.NDArray[np.generic]) -> Entries | None:
+def of_array(value: npt.NDArray[np.generic]) -> SymbolicTensor | None:
     """A tensor that is known, if it is small and of numbers."""
     if value.size > MAX_ENTRIES or value.dtype.kind in "OSU":
         return None
@@ -92,14 +92,14 @@ def of_array(value: npt.NDArray[np.generic]) -> Entries | None:
         return None
     whole = element_type in INTEGERS or element_type == TensorProto.BOOL
     elements = [
-        Expression.of(int(v)) if whole else literal(element_type, v) for v in value.reshape(-1)
+        Polynomial.of(int(v)) if whole else literal(element_type, v) for v in value.reshape(-1)
     ]
-    return Entries(element_type, table(elements, value.shape))
+    return SymbolicTensor(element_type, table(elements, value.shape))
 
 
-def literal(element_type: int, value: np.generic) -> Expression:
+def literal(element_type: int, value: np.generic) -> Polynomial:
     """A known number of another than an integer type."""
-    return Expression.atom(Literal(element_type, value.tobytes()))
+    return Polynomial.atom(LiteralKey(element_type, value.tobytes()))
 
 
 def attributes(node: onnx.NodeProto) -> Attributes | None:

@@ -1,9 +1,9 @@
-"""Sizes that are computed at run time, as expressions: enough to see that two differ by a constant.
+"""Follow sizes that are computed at run time, as polynomials, so that differences can be constant.
 
     s = Shape(x); e = 2 - (s[1] mod 2)          pads = [[0, e+2]]      crops = [[0, e]]
 
-`pads - crops` is [[0, 2]] whatever the size of x; `Sizes.entries` gives both as expressions whose
-difference is a constant. It follows values backward through shape arithmetic (`eval_elementwise`,
+`pads - crops` is [[0, 2]] whatever the size of x; `SymbolicValues.entries` gives both as polynomials
+whose difference is a constant. It follows values backward through shape arithmetic (`eval_elementwise`,
 `eval_movement`) and shapes through the operators in between (`eval_shapes`). Where it cannot follow, the
 value is an atom of its own: equal to itself, and to nothing else.
 
@@ -30,31 +30,31 @@ from onnx_spatial.model.symbolic import (
     symbols,
 )
 from onnx_spatial.model.symbolic.eval_shapes import Dims
-from onnx_spatial.model.symbolic.polynomial import Expression
-from onnx_spatial.model.symbolic.symbolic_tensor import Attributes, Entries
-from onnx_spatial.model.symbolic.symbols import Entry, Size, Symbol
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.model.symbolic.symbolic_tensor import Attributes, SymbolicTensor
+from onnx_spatial.model.symbolic.symbols import DimKey, ElementKey, NamedDimKey
 
-__all__ = ["Entry", "Expression", "Rule", "Size", "Sizes", "Symbol"]
+__all__ = ["ElementKey", "Polynomial", "Rule", "DimKey", "SymbolicValues", "NamedDimKey"]
 
 #: (node, dims of its first input, elements of its other inputs) -> dims of its first output.
 Rule = Callable[
-    [onnx.NodeProto, Dims | None, Sequence[tuple[Expression, ...] | None]],
-    Sequence[Expression] | None,
+    [onnx.NodeProto, Dims | None, Sequence[tuple[Polynomial, ...] | None]],
+    Sequence[Polynomial] | None,
 ]
 
 
 class _Question(NamedTuple):
     """What is asked of a value: its elements, or its dims."""
 
-    scope: constant_folding.Scope
+    scope: constant_folding.ConstantScope
     name: str
     elements: bool
 
 
-class Sizes:
+class SymbolicValues:
     """The sizes and the small integer tensors that can be seen in one graph, as expressions."""
 
-    def __init__(self, scope: constant_folding.Scope, rules: Rule | None = None) -> None:
+    def __init__(self, scope: constant_folding.ConstantScope, rules: Rule | None = None) -> None:
         """Look at the values of `scope`.
 
         Args:
@@ -63,10 +63,10 @@ class Sizes:
         """
         self._scope = scope
         self._rule = rules
-        self._entries: dict[_Question, Entries | None] = {}
+        self._entries: dict[_Question, SymbolicTensor | None] = {}
         self._dims: dict[_Question, Dims | None] = {}
 
-    def entries(self, name: str) -> tuple[Expression, ...] | None:
+    def entries(self, name: str) -> tuple[Polynomial, ...] | None:
         """The elements, in C order, of an integer tensor of at most 64 elements.
 
         Returns:
@@ -88,7 +88,7 @@ class Sizes:
         self._settle(question)
         return self._dims[question]
 
-    def note(self, name: str, dims: Sequence[Expression]) -> None:
+    def note(self, name: str, dims: Sequence[Polynomial]) -> None:
         """Take down the dims of a value that the caller knows better.
 
         To be called before anything that lies behind the value is asked for: what has been
@@ -98,7 +98,7 @@ class Sizes:
         if question is not None:
             self._dims[question] = symbols.named_dims(question.scope, name, dims)
 
-    def _tensor(self, name: str) -> Entries | None:
+    def _tensor(self, name: str) -> SymbolicTensor | None:
         question = self._question(self._scope, name, elements=True)
         if question is None:
             return None
@@ -109,7 +109,7 @@ class Sizes:
         )
 
     def _question(
-        self, scope: constant_folding.Scope, name: str, *, elements: bool
+        self, scope: constant_folding.ConstantScope, name: str, *, elements: bool
     ) -> _Question | None:
         owner = scope.owner(name) if name else None
         return _Question(owner, name, elements) if owner is not None else None
@@ -180,7 +180,7 @@ class Sizes:
         )
         return [q for q in asked if q is not None]
 
-    def _source_dims(self, scope: constant_folding.Scope, name: str) -> Dims | None:
+    def _source_dims(self, scope: constant_folding.ConstantScope, name: str) -> Dims | None:
         question = self._question(scope, name, elements=False)
         if question is None:
             return None
@@ -188,7 +188,9 @@ class Sizes:
             return self._dims[question]
         return symbols.named_dims(question.scope, name)
 
-    def _source_entries(self, scope: constant_folding.Scope, name: str) -> Entries | None:
+    def _source_entries(
+        self, scope: constant_folding.ConstantScope, name: str
+    ) -> SymbolicTensor | None:
         question = self._question(scope, name, elements=True)
         if question is None:
             return None
@@ -196,14 +198,14 @@ class Sizes:
             return self._entries[question]
         return symbols.opaque_entries(question.scope, name)
 
-    def _find_entries(self, question: _Question) -> Entries | None:
+    def _find_entries(self, question: _Question) -> SymbolicTensor | None:
         scope, name, _ = question
         value = scope.value(name)
         if value is not None:
             return symbolic_tensor.of_array(value)
         return self._follow_entries(question) or symbols.opaque_entries(scope, name)
 
-    def _follow_entries(self, question: _Question) -> Entries | None:
+    def _follow_entries(self, question: _Question) -> SymbolicTensor | None:
         node = self._followed(question)
         attributes = symbolic_tensor.attributes(node) if node is not None else None
         if node is None or attributes is None:
@@ -215,7 +217,7 @@ class Sizes:
 
     def _apply(
         self, question: _Question, node: onnx.NodeProto, attributes: Attributes
-    ) -> Entries | None:
+    ) -> SymbolicTensor | None:
         scope, name, _ = question
         if node.op_type in eval_shapes.MEASURING:
             dims = self._source_dims(scope, node.input[0])
@@ -232,7 +234,7 @@ class Sizes:
         scope, name, _ = question
         return symbols.named_dims(scope, name, self._follow_dims(question))
 
-    def _follow_dims(self, question: _Question) -> Sequence[Expression | None] | None:
+    def _follow_dims(self, question: _Question) -> Sequence[Polynomial | None] | None:
         node, scope = self._followed(question), question.scope
         attributes = symbolic_tensor.attributes(node) if node is not None else None
         if node is None or attributes is None:
@@ -250,8 +252,8 @@ class Sizes:
             return None
 
     def _ask_rule(
-        self, node: onnx.NodeProto, scope: constant_folding.Scope
-    ) -> Sequence[Expression] | None:
+        self, node: onnx.NodeProto, scope: constant_folding.ConstantScope
+    ) -> Sequence[Polynomial] | None:
         if self._rule is None:
             return None
         first, *others = node.input or [""]

@@ -9,33 +9,33 @@ from dataclasses import dataclass
 import onnx
 
 from onnx_spatial.model.inference import constant_folding, shape_inference
-from onnx_spatial.model.symbolic.polynomial import Expression
-from onnx_spatial.model.symbolic.symbolic_tensor import MAX_ENTRIES, Entries, table
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.model.symbolic.symbolic_tensor import MAX_ENTRIES, SymbolicTensor, table
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ElementKey:
     """Key of the atom that is one element of a tensor, as the run computes it."""
 
-    scope: constant_folding.Scope
+    scope: constant_folding.ConstantScope
     name: str
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DimKey:
     """Key of the atom that is one dim of a value."""
 
-    scope: constant_folding.Scope
+    scope: constant_folding.ConstantScope
     name: str
     axis: int
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class NamedDimKey:
     """Key of the atom that is every dim of the name among the inputs of the main graph."""
 
-    scope: constant_folding.Scope
+    scope: constant_folding.ConstantScope
     name: str
 
 
@@ -47,8 +47,10 @@ def static(known: onnx.TypeProto | None) -> tuple[int, ...] | None:
 
 
 def named_dims(
-    scope: constant_folding.Scope, name: str, found: Sequence[Expression | None] | None = None
-) -> tuple[Expression, ...] | None:
+    scope: constant_folding.ConstantScope,
+    name: str,
+    found: Sequence[Polynomial | None] | None = None,
+) -> tuple[Polynomial, ...] | None:
     """The dims of a value of `scope`, with an atom for each that is unknown.
 
     Args:
@@ -69,21 +71,21 @@ def named_dims(
     dims = []
     for axis, (stated, size) in enumerate(zip(declared, found, strict=True)):
         if isinstance(stated, int):
-            dims.append(Expression.of(stated))
+            dims.append(Polynomial.of(stated))
         elif size is not None:
             dims.append(size)
         elif stated is not None and scope.is_fed(name):  # elsewhere nobody vouches for names
-            dims.append(Expression.atom(Symbol(scope, stated), nonnegative=True))
+            dims.append(Polynomial.atom(NamedDimKey(scope, stated), nonnegative=True))
         else:
-            dims.append(Expression.atom(Size(scope, name, axis), nonnegative=True))
+            dims.append(Polynomial.atom(DimKey(scope, name, axis), nonnegative=True))
     return tuple(dims)
 
 
-def opaque_entries(scope: constant_folding.Scope, name: str) -> Entries | None:
+def opaque_entries(scope: constant_folding.ConstantScope, name: str) -> SymbolicTensor | None:
     """A small tensor of `scope` as an atom for each of its elements; None if its shape is unknown."""
     known = scope.type(name)
     shape, element_type = static(known), shape_inference.element_type(known)
     if shape is None or element_type is None or math.prod(shape) > MAX_ENTRIES:
         return None
-    atoms = [Expression.atom(Entry(scope, name, i)) for i in range(math.prod(shape))]
-    return Entries(element_type, table(atoms, shape))
+    atoms = [Polynomial.atom(ElementKey(scope, name, i)) for i in range(math.prod(shape))]
+    return SymbolicTensor(element_type, table(atoms, shape))

@@ -11,7 +11,7 @@ from onnx_spatial.api import Inspection, convert
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.validation.checks.subject import Form, Subject
+from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.result import Kind
 from onnx_spatial.verification import Verification, verify
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -20,7 +20,7 @@ from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 _SHOWN = 20
 
 
-def check(subject: Subject) -> None:
+def check(subject: ExaminedModel) -> None:
     """Every form that the options ask for, verified; models that stay as they are must run."""
     for mode in subject.options.modes:
         form = _converted(subject, mode)
@@ -33,7 +33,7 @@ def check(subject: Subject) -> None:
             subject.forms.append(form)
 
 
-def _converted(subject: Subject, mode: str) -> Form | None:
+def _converted(subject: ExaminedModel, mode: str) -> ModelForm | None:
     """The model in one mode; None where it cannot be converted."""
     options, source = subject.options, f"convert:{mode}"
     subject.stage(source, f"converting in mode {mode}")
@@ -56,14 +56,14 @@ def _converted(subject: Subject, mode: str) -> Form | None:
         subject.add("error", source, str(error), _kind_of(error))
         return None
     _inspected(subject, done.inspection)
-    return Form(mode, done.result if done.changed else subject.source, done.changed)
+    return ModelForm(mode, done.result if done.changed else subject.source, done.changed)
 
 
 def _kind_of(error: SpatialError) -> Kind:
     return "unreadable" if isinstance(error, ModelFileError) else "conversion"
 
 
-def _inspected(subject: Subject, found: Inspection) -> None:
+def _inspected(subject: ExaminedModel, found: Inspection) -> None:
     """Note what is in the model, once."""
     if subject.inspection is not None:
         return
@@ -74,7 +74,7 @@ def _inspected(subject: Subject, found: Inspection) -> None:
             subject.add("info", "inspect", message, nodes=(site.node,))
 
 
-def _say_refusals(subject: Subject, source: str, error: ConversionError) -> None:
+def _say_refusals(subject: ExaminedModel, source: str, error: ConversionError) -> None:
     sites = []
     if isinstance(error.inspection, Inspection):
         _inspected(subject, error.inspection)
@@ -87,7 +87,7 @@ def _say_refusals(subject: Subject, source: str, error: ConversionError) -> None
         subject.add("error", source, str(error), "conversion")
 
 
-def _verify(subject: Subject, form: Form) -> None:
+def _verify(subject: ExaminedModel, form: ModelForm) -> None:
     """Compare a form with the original on made-up data."""
     source = f"verify:{form.name}"
     if form.mode == "custom-op" and not available():
@@ -115,14 +115,14 @@ def _verify(subject: Subject, form: Form) -> None:
         say_differences(subject, source, form.verification)
 
 
-def _reproducer_folder(subject: Subject, form: Form) -> Path | None:
+def _reproducer_folder(subject: ExaminedModel, form: ModelForm) -> Path | None:
     """Each form has its own; the model that stays as it is has one beside itself only."""
     if subject.reproduce_to is None:
         return None
     return subject.reproduce_to / (form.mode or "original")
 
 
-def say_differences(subject: Subject, source: str, found: Verification) -> None:
+def say_differences(subject: ExaminedModel, source: str, found: Verification) -> None:
     """What is wrong, one entry for each problem; the first one names its node."""
     first = found.first_difference
     node = (first.name,) if first is not None and first.kind == "site" else ()
@@ -137,7 +137,7 @@ def say_differences(subject: Subject, source: str, found: Verification) -> None:
         subject.add("error", source, message, "difference")
 
 
-def _check_plain(subject: Subject, form: Form) -> None:
+def _check_plain(subject: ExaminedModel, form: ModelForm) -> None:
     """A model that no conversion changes has to load, and to give the same optimised or not."""
     subject.stage("run", "loading")
     try:
@@ -155,7 +155,7 @@ def _check_plain(subject: Subject, form: Form) -> None:
     _verify(subject, form)
 
 
-def _is_valid(subject: Subject) -> bool:
+def _is_valid(subject: ExaminedModel) -> bool:
     """Whether ONNX itself accepts a model: then what it needs is missing here.
 
     Operators newer than onnxruntime, a kernel that refuses an attribute, a locale of the system.

@@ -11,12 +11,12 @@ from onnx_spatial.errors import ModelFileError, SpatialError
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation.checks import conversions, record_data, recorded_data
-from onnx_spatial.validation.checks.subject import Form, Stage, Subject
+from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Stage
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
 
 #: In this order; each adds entries to the subject. A further proof of a model is a further line here.
-CHECKS: tuple[Callable[[Subject], None], ...] = (
+CHECKS: tuple[Callable[[ExaminedModel], None], ...] = (
     conversions.check,  # every mode: converted, and verified against the original
     recorded_data.check,  # every form: on recorded data
 )
@@ -57,7 +57,7 @@ def examine(
         return _result(subject)
 
 
-def _read(path: str, options: Options, stage: Stage) -> Subject:
+def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
     stage("load", "reading the model")
     source = reader.read(path)
     frozen, missing = patch_proto.freeze(source.proto, dict(options.static))
@@ -65,7 +65,7 @@ def _read(path: str, options: Options, stage: Stage) -> Subject:
     source = reader.resolved(source.holding(frozen) if static else source)
     names = {v.name for v in source.proto.graph.input}
     shapes = {n: s for n, s in options.shapes if n in names}
-    subject = Subject(Path(path), options, source, static, shapes, stage)
+    subject = ExaminedModel(Path(path), options, source, static, shapes, stage)
     for name in missing:
         subject.add("info", "load", f"it has no dim {name!r} to fix with --static")
     for name, _ in options.shapes:
@@ -74,14 +74,14 @@ def _read(path: str, options: Options, stage: Stage) -> Subject:
     return subject
 
 
-def _status(subject: Subject) -> Status:
+def _status(subject: ExaminedModel) -> Status:
     if subject.has_failed():
         return "failed"
     unproven = any(e.kind == "unverified" and e.level == "warning" for e in subject.entries)
     return "unverified" if unproven else "passed"
 
 
-def _result(subject: Subject) -> ModelResult:
+def _result(subject: ExaminedModel) -> ModelResult:
     status = _status(subject)
     problems = [e for e in subject.entries if e.level == "error"]
     if status == "unverified":
@@ -100,7 +100,7 @@ def _result(subject: Subject) -> ModelResult:
     )
 
 
-def _praise(subject: Subject) -> str:
+def _praise(subject: ExaminedModel) -> str:
     """What was proven, in one line."""
     parts = []
     for form in subject.forms:
@@ -117,7 +117,7 @@ def _praise(subject: Subject) -> str:
     return f"passed: {'; '.join(parts)}"
 
 
-def _mode(form: Form) -> dict[str, Any]:
+def _mode(form: ModelForm) -> dict[str, Any]:
     found = form.verification
     return {
         "mode": form.mode,

@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 
 from onnx_spatial import analysis
-from onnx_spatial.conversion.local_functions import undone
+from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.validation import data_sets
-from onnx_spatial.validation.checks.subject import Form, Subject
+from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
@@ -25,7 +25,7 @@ from onnx_spatial.verification.sizes.trial_runs import Trial
 _SOURCE = "record"
 
 
-def write(subject: Subject, folder: Path) -> None:
+def write(subject: ExaminedModel, folder: Path) -> None:
     """Write a model and a set to a folder, whose files of the same names are replaced.
 
     What keeps it from being recorded is an entry.
@@ -57,18 +57,18 @@ def write(subject: Subject, folder: Path) -> None:
         subject.add("error", _SOURCE, message, "recorded-data")
 
 
-def _replayable(subject: Subject) -> Form | None:
+def _replayable(subject: ExaminedModel) -> ModelForm | None:
     """The form that stock onnxruntime loads."""
     return next((form for form in subject.forms if form.mode != "custom-op"), None)
 
 
-def _trial(subject: Subject) -> Trial:
+def _trial(subject: ExaminedModel) -> Trial:
     """A run of the original on recorded inputs if there are some, else on made-up data.
 
     Raises:
         RunFailure: there is none.
     """
-    before = undone(subject.source.proto)
+    before = without_earlier_form(subject.source.proto)
     source = subject.source
     if before.model is not source.proto:
         source = source.holding(before.model)
@@ -77,7 +77,9 @@ def _trial(subject: Subject) -> Trial:
     found = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
     known = [f for f in found if f.known_domain]
     given = next((s.inputs for s in subject.sets if s.dense), None)
-    request = reference_runs.Request(given, subject.shapes, subject.options.seed, lambda text: None)
+    request = reference_runs.RunRequest(
+        given, subject.shapes, subject.options.seed, lambda text: None
+    )
     program = reference_runs.program_of(source, known, inputs)
     runs = reference_runs.find(program, source, inputs, known, request, only_first=True)
     program.close()

@@ -13,7 +13,7 @@ from onnx_spatial import analysis
 from onnx_spatial.errors import OperatorError, SpatialError, UsageError
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.checks.conversions import say_differences, serialized
-from onnx_spatial.validation.checks.subject import Form, Subject
+from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import RECORDED_RTOL
 from onnx_spatial.verification import OutputResult, verify
@@ -31,7 +31,7 @@ _RTOL_OTHER = 0.13
 _RANDOM = "random: not compared"
 
 
-def check(subject: Subject) -> None:
+def check(subject: ExaminedModel) -> None:
     """Read the recorded data, run the forms on it, and see what is proven by that."""
     for path in data_sets.find(subject.path):
         source = f"recorded:{path.name}"
@@ -91,7 +91,7 @@ class _Known:
         return replace(result, passed=True, reason=remark, accepted="rounding")
 
 
-def _known(subject: Subject) -> _Known:
+def _known(subject: ExaminedModel) -> _Known:
     source, inputs = subject.source, graph_inputs(subject.source.proto)
     try:
         named = named_dims(source.proto, inputs)
@@ -103,7 +103,7 @@ def _known(subject: Subject) -> _Known:
         return _Known({})
 
 
-def _replay(subject: Subject, form: Form, known: _Known) -> None:
+def _replay(subject: ExaminedModel, form: ModelForm, known: _Known) -> None:
     compared = False
     for optimised in (False, True):
         try:
@@ -130,7 +130,7 @@ def _replay(subject: Subject, form: Form, known: _Known) -> None:
 
 
 def _say_not_run(
-    subject: Subject, form: Form, source: str, message: str, failure: RunFailure
+    subject: ExaminedModel, form: ModelForm, source: str, message: str, failure: RunFailure
 ) -> None:
     """A failure, unless it is onnxruntime that lacks what the model needs."""
     ours = form.changed and form.verification is not None and form.verification.status == "passed"
@@ -142,7 +142,7 @@ def _say_not_run(
 
 
 def _compared(
-    subject: Subject,
+    subject: ExaminedModel,
     data: DataSet,
     session: Session,
     optimised: bool,
@@ -183,7 +183,7 @@ def _compared(
 
 
 def _weighed(
-    subject: Subject, data: DataSet, known: _Known, result: OutputResult, recorded: Any
+    subject: ExaminedModel, data: DataSet, known: _Known, result: OutputResult, recorded: Any
 ) -> OutputResult:
     mark = known.marks.get(result.name)
     if mark is None or not mark.arithmetic:
@@ -199,7 +199,7 @@ def _all_right(results: Sequence[OutputResult]) -> bool:
     return all(result.passed is not False for result in results)
 
 
-def _say_random(subject: Subject, source: str, name: str, why: str) -> None:
+def _say_random(subject: ExaminedModel, source: str, name: str, why: str) -> None:
     message = f"output {name!r} is random, so that nothing recorded proves it: {why}"
     if not any(entry.message == message for entry in subject.entries):
         subject.add("warning", source, message, "unverified")
@@ -233,7 +233,7 @@ def _judge(result: OutputResult, mark: Exactness, rtol: float | None) -> OutputR
     return replace(result, tolerance=allowed, passed=False, reason=reason)
 
 
-def _note(subject: Subject, form: Form, data: DataSet, result: OutputResult) -> None:
+def _note(subject: ExaminedModel, form: ModelForm, data: DataSet, result: OutputResult) -> None:
     figures = {k: v for k, v in vars(result).items() if k not in ("name", "run")}
     for key, value in figures.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -256,7 +256,7 @@ def _is_not(result: OutputResult) -> str:
     return f"is not what is recorded: {result.reason}"
 
 
-def _conclude(subject: Subject, form: Form) -> None:
+def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
     """Say what is left unproven: made-up data proved nothing, and recorded data has not, either."""
     found = form.verification
     if found is None or found.status != "unverified":
@@ -272,13 +272,13 @@ def _conclude(subject: Subject, form: Form) -> None:
         subject.add("warning", source, problem, "unverified")
 
 
-def _matches(form: Form) -> bool:
+def _matches(form: ModelForm) -> bool:
     """Whether what is recorded proves all there is: a model as it came, or one whose sites all are."""
     assert form.verification is not None
     return form.matched and (not form.changed or form.verification.sites_only)
 
 
-def _proven_on_recorded(subject: Subject, form: Form, source: str) -> bool:
+def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:
     """Whether original and form give the same on recorded inputs; what differs is said."""
     proven = False
     for data in subject.sets:

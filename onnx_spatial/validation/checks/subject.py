@@ -29,7 +29,7 @@ _RECORD_DATA = "record data that it runs on, as test_data_set_0/input_0.pb besid
 
 
 @dataclass
-class Form:
+class ModelForm:
     """The model in one form that is run.
 
     Attributes:
@@ -55,7 +55,7 @@ class Form:
 
 
 @dataclass
-class Subject:
+class ExaminedModel:
     """A model, and what the checks say of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Subject:
     reproduce_to: Path | None = None
     inspection: Inspection | None = None
     sets: list[DataSet] = field(default_factory=list)
-    forms: list[Form] = field(default_factory=list)
+    forms: list[ModelForm] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     recorded: list[dict[str, Any]] = field(default_factory=list)
 

@@ -15,26 +15,26 @@ from typing import Any
 
 from onnx_spatial.errors import UsageError
 from onnx_spatial.validation.workers.job import Job
-from onnx_spatial.validation.workers.process_pool import Closed, Lane
+from onnx_spatial.validation.workers.process_pool import Closed, ProcessSlot
 
 
-class Lanes:
+class ProcessSlots:
     """The lanes of this process; as many as are at work at the same time, each used again."""
 
     def __init__(self) -> None:
-        self._all: list[Lane] = []
-        self._idle: list[Lane] = []
+        self._all: list[ProcessSlot] = []
+        self._idle: list[ProcessSlot] = []
         self._guard = threading.Lock()
         self._closed = False
 
     @contextmanager
-    def one(self) -> Iterator[Lane]:
+    def one(self) -> Iterator[ProcessSlot]:
         """A lane for the block."""
         with self._guard:
             if self._closed:
                 raise Closed
             if not self._idle:
-                self._idle.append(Lane())
+                self._idle.append(ProcessSlot())
                 self._all.append(self._idle[-1])
             lane = self._idle.pop()
         try:
@@ -64,7 +64,7 @@ class Lanes:
             self._closed = False
 
 
-LANES = Lanes()
+LANES = ProcessSlots()
 
 
 @atexit.register
@@ -76,7 +76,7 @@ def _end() -> None:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Look at one model in a process of its own; `Job.to_dict` in, `ModelResult.to_dict` out."""
     with LANES.one() as lane:
-        return lane.look(Job.from_dict(job)).to_dict()
+        return lane.validate(Job.from_dict(job)).to_dict()
 
 
 @contextmanager

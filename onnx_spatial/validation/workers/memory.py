@@ -11,7 +11,7 @@ import onnx
 from onnx_spatial.errors import UsageError
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.workers.job import Job
-from onnx_spatial.validation.workers.process_pool import Lane
+from onnx_spatial.validation.workers.process_pool import ProcessSlot
 
 #: Looking at it takes hardly more than what is loaded for any model.
 _SMALLEST = """<ir_version: 8, opset_import: ["" : 13, "ai.onnx.converters.tensorflow" : 1]>
@@ -28,7 +28,7 @@ _MOST = 2**40
 _TIMES = 3
 
 
-def check(memory: int, options: Options, lane: Lane) -> None:
+def check(memory: int, options: Options, lane: ProcessSlot) -> None:
     """Refuse a bound within which not even the smallest model can be looked at.
 
     Args:
@@ -45,7 +45,7 @@ def check(memory: int, options: Options, lane: Lane) -> None:
         path.write_bytes(onnx.parser.parse_model(_SMALLEST).SerializeToString())
 
         def status(size: int | None) -> str:
-            return lane.look(Job(str(path), folder, plain, _SECONDS, size)).status
+            return lane.validate(Job(str(path), folder, plain, _SECONDS, size)).status
 
         found = status(memory)
         if found == "passed":

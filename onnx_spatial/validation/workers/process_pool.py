@@ -1,7 +1,7 @@
-"""A place where one model after the other is looked at, each in a process of its own.
+"""Validate one model after the other, each in a process of its own.
 
-Whatever happens in there, `Lane.look` comes back with a result: a process that crashed, was killed or
-took too long is what is wrong with its model.
+Whatever happens there, `ProcessSlot.validate` returns a result: a process that crashes, is killed or
+takes too long fails its model.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Closed(Exception):
     """The lane was closed while it was at work."""
 
 
-class Lane:
+class ProcessSlot:
     """Looks at models in processes that a zygote forks, or that are started each anew.
 
     Args:
@@ -61,7 +61,7 @@ class Lane:
         self._guard = threading.Lock()
         self._closed = False
 
-    def look(self, job: Job) -> ModelResult:
+    def validate(self, job: Job) -> ModelResult:
         """The result of one model.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import (
     Array,
@@ -34,7 +34,7 @@ from onnx_spatial.verification.runtime.same_padding import REFUSAL
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.model_inputs import GraphInput
-from onnx_spatial.verification.sizes.reference_runs import Found, Request
+from onnx_spatial.verification.sizes.reference_runs import ReferenceRuns, RunRequest
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 #: Bytes of values that one run of the converted model keeps to compare sites in place.
@@ -77,9 +77,9 @@ def run(
     original: reader.Source,
     converted: reader.Source,
     inputs: Sequence[GraphInput],
-    findings: Sequence[Finding],
+    infos: Sequence[OperatorInfo],
     in_place: InPlace,
-    request: Request,
+    request: RunRequest,
 ) -> EndToEnd:
     """Compare the outputs of two models that have the same inputs and outputs.
 
@@ -88,8 +88,8 @@ def run(
     """
     result = EndToEnd()
     try:
-        program = reference_runs.program_of(original, findings, inputs)
-        found = reference_runs.find(program, original, inputs, findings, request)
+        program = reference_runs.program_of(original, infos, inputs)
+        found = reference_runs.find(program, original, inputs, infos, request)
         result.gaps, result.forced = found.gaps, found.forced
         if not found.trials:
             return result
@@ -101,7 +101,7 @@ def run(
         return result
     program.close()  # every session maps the weights or holds copies: one at a time
     _describe(found.trials, converted, request, result)
-    loads = not findings and not program.pads and not program.substitutes
+    loads = not infos and not program.pads and not program.substitutes
     rounding = Rounding(program, original if loads else None)
     baseline = _Baseline(program, marks, Precise(program, marks, found.trials), rounding)
     first, *others = in_place.parts(lambda site: _size(program, site), MOST_WATCHED)
@@ -177,7 +177,7 @@ class _Baseline:
         return replace(found, passed=True, reason=reason, accepted="rounding")
 
 
-def _marks(program: Program, found: Found, result: EndToEnd) -> dict[str, Exactness]:
+def _marks(program: Program, found: ReferenceRuns, result: EndToEnd) -> dict[str, Exactness]:
     """How exactly outputs can be expected.
 
     The original runs a second time. Outputs of the first trial that are others then are `random`.
@@ -229,7 +229,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _describe(
-    trials: Sequence[Trial], converted: reader.Source, request: Request, result: EndToEnd
+    trials: Sequence[Trial], converted: reader.Source, request: RunRequest, result: EndToEnd
 ) -> None:
     defaults = {v.name for v in overridable(converted.proto)}
     for trial in trials:
@@ -243,7 +243,7 @@ def _compare(
     baseline: _Baseline,
     session: _Converted,
     trials: Sequence[Trial],
-    request: Request,
+    request: RunRequest,
     result: EndToEnd,
 ) -> bool:
     """Run the converted model and compare it with what the original gave; whether it loads."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.checks.isolated import OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
 from onnx_spatial.verification.compare.reference import Budget
-from onnx_spatial.verification.subgraphs.matching_region import Region, Regions
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, MatchingRegions
 
 
 class _Doubt(str):
@@ -34,7 +34,7 @@ class Outcome:
     doubtful: bool = False
 
 
-class Merged:
+class FusedSites:
     """The sites that were merged with what computes around them.
 
     Args:
@@ -50,7 +50,7 @@ class Merged:
 
     def __init__(
         self,
-        regions: Regions,
+        regions: MatchingRegions,
         before: reader.Source,
         after: reader.Source,
         domains: Iterable[str],
@@ -64,11 +64,11 @@ class Merged:
         self._budget = Budget()
         self._outcomes: dict[tuple[object, str], list[Compared] | str] = {}
         self._unconfirmed: set[object] = set()
-        self.left: list[tuple[Site, Proof]] = []
+        self.left: list[tuple[OperatorCheck, Proof]] = []
 
-    def check(self, site: Site) -> None:
+    def check(self, site: OperatorCheck) -> None:
         """Compare the regions that a site is part of; each of them is run once for all its sites."""
-        regions = self._regions.around(site.finding)
+        regions = self._regions.around(site.info)
         if isinstance(regions, str):
             site.withdraw(regions)
             return
@@ -115,7 +115,7 @@ class Merged:
         """Whether a value may be sizes or amounts by its type."""
         return self._regions.is_size(name, place)
 
-    def _outcome(self, region: Region) -> list[Compared] | str:
+    def _outcome(self, region: MatchingRegion) -> list[Compared] | str:
         key = (region.place, region.output)
         if key not in self._outcomes:
             found = self._compared(region)
@@ -125,7 +125,7 @@ class Merged:
             self._outcomes[key] = found
         return self._outcomes[key]
 
-    def _spread(self, region: Region, usual: list[Compared]) -> list[Compared] | str:
+    def _spread(self, region: MatchingRegion, usual: list[Compared]) -> list[Compared] | str:
         """All comparisons, with those on numbers that are seldom."""
         found = self._on_seldom(region)
         differed = (region.place, region.output) in self._unconfirmed  # by its values, maybe
@@ -133,35 +133,35 @@ class Merged:
             return [*usual, *found]
         wider = self._regions.widened(region)
         found = [] if isinstance(wider, str) else self._on_seldom(wider)
-        if isinstance(wider, Region) and (wider.fed if _differs(found) else differed):
+        if isinstance(wider, MatchingRegion) and (wider.fed if _differs(found) else differed):
             return [*usual, *found]
         return _Doubt("it differs, but on values that the model may never have there")
 
-    def _on_seldom(self, region: Region) -> list[Compared]:
+    def _on_seldom(self, region: MatchingRegion) -> list[Compared]:
         proof = self._proof(region)
         try:
             return proof.spread()
         finally:
             proof.close()
 
-    def _confirmed(self, region: Region) -> list[Compared] | str:
+    def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """A difference at sizes that the whole model may never have there: seen from its inputs."""
         wider = self._regions.widened(region)
         found = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(found, str):
             return _Doubt(f"it differs at sizes that the model may never have there, and {found}")
-        if _differs(found) and isinstance(wider, Region) and not wider.settled:
+        if _differs(found) and isinstance(wider, MatchingRegion) and not wider.settled:
             return _Doubt("it differs, but at sizes that the model may never have there")
         return found
 
-    def _compared(self, region: Region) -> list[Compared] | str:
+    def _compared(self, region: MatchingRegion) -> list[Compared] | str:
         proof = self._proof(region)
         try:
             return proof.isolated()
         finally:
             proof.close()
 
-    def _proof(self, region: Region) -> Proof:
+    def _proof(self, region: MatchingRegion) -> Proof:
         return Proof(region, self._before, self._after, self._domains, self._seed, self._budget)
 
 

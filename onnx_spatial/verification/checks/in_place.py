@@ -16,14 +16,14 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.arrays import dtype_name as array_dtype_name
-from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.checks.isolated import OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Proof
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.subgraphs.converted_part import Converted
-from onnx_spatial.verification.subgraphs.transpose_chain import Original, Stretch
+from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 
 
 class Recorder(Protocol):
@@ -38,7 +38,7 @@ class InPlace:
 
     def __init__(
         self,
-        sites: Sequence[Site],
+        sites: Sequence[OperatorCheck],
         original: Original,
         converted: Converted,
         merged: Sequence[tuple[Recorder, Proof]] = (),
@@ -48,8 +48,8 @@ class InPlace:
         self._stretches = [
             (site, next((s for s in stretches if converted.holds(s.source)), stretches[0]))
             for site in sites
-            if site.finding.call is not None and site.finding.place == traversal.Place()
-            for stretches in original.stretches(site.finding, converted.computes)
+            if site.info.call is not None and site.info.place == traversal.Place()
+            for stretches in original.stretches(site.info, converted.computes)
         ]
 
     def parts(self, size_of: Callable[[int], int], most: int) -> list[InPlace]:
@@ -135,7 +135,7 @@ class InPlace:
 
 
 def _compare_in_place(
-    site: Site, stretch: Stretch, arrays: Sequence[Array | None], actual: Array
+    site: OperatorCheck, stretch: TransposeChain, arrays: Sequence[Array | None], actual: Array
 ) -> None:
     x = arrays[0]
     assert x is not None

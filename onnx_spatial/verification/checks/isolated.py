@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis import Finding, dtype_name
+from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import is_countable, show
@@ -25,19 +25,19 @@ from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import corners
-from onnx_spatial.verification.subgraphs.converted_part import Converted, Slice
-from onnx_spatial.verification.subgraphs.transpose_chain import Original, Stretch
+from onnx_spatial.verification.subgraphs.converted_part import Converted, ConvertedPart
+from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25
 
 
 @dataclass
-class Site:
+class OperatorCheck:
     """A site under proof.
 
     Attributes:
-        finding: what is known of the node in the original.
+        info: what is known of the node in the original.
         result: what is proven so far.
         difference: the first comparison that failed, with its inputs.
         merged: what gives its output in the converted model stands for other nodes as well.
@@ -45,7 +45,7 @@ class Site:
         replaced: Transposes around it that were proven with it, by their position in `traversal.nodes`.
     """
 
-    finding: Finding
+    info: OperatorInfo
     result: SiteResult
     difference: Difference | None = None
     merged: bool = False
@@ -53,16 +53,16 @@ class Site:
     replaced: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, finding: Finding) -> Site:
+    def of(cls, info: OperatorInfo) -> OperatorCheck:
         """A site of which nothing is proven yet."""
-        node = finding.node
-        result = SiteResult(traversal.label(node), str(finding.place), node.op_type, node.domain)
-        return cls(finding, result)
+        node = info.node
+        result = SiteResult(traversal.label(node), str(info.place), node.op_type, node.domain)
+        return cls(info, result)
 
     @property
     def output(self) -> str:
         """Name of the value that the node gives."""
-        return str(self.finding.node.output[0])
+        return str(self.info.node.output[0])
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep a comparison of a value; the first that failed with its inputs."""
@@ -76,7 +76,7 @@ class Site:
             f"{show(check.shape)}, optimisations {mode}: {check.reason}"
         )
         result.reason = message
-        place = self.finding.place
+        place = self.info.place
         self.difference = Difference(
             "site",
             result.node,
@@ -97,24 +97,24 @@ class Site:
 
 
 def check_isolated(
-    site: Site, original: Original, converted: Converted, folder: Path | None, seed: int
+    site: OperatorCheck, original: Original, converted: Converted, folder: Path | None, seed: int
 ) -> None:
     """Compare what stands for a site, on its own, with the numpy kernel.
 
     Where the site's own values are gone from the converted model, what stands for it and for what
     was around it is compared with all of these (`transpose_chain`).
     """
-    finding = site.finding
-    if finding.call is None:
-        domain = finding.node.domain
+    info = site.info
+    if info.call is None:
+        domain = info.node.domain
         unknown = f"its domain is not known to hold this operator (--domain {domain} says so)"
-        site.result.reason = unknown if not finding.known_domain else finding.error
+        site.result.reason = unknown if not info.known_domain else info.error
         return
 
     def computes(name: str) -> bool:
-        return converted.computes(name, finding.place)
+        return converted.computes(name, info.place)
 
-    ways = original.stretches(finding, computes) or original.stretches(finding, lambda _: True)
+    ways = original.stretches(info, computes) or original.stretches(info, lambda _: True)
     parts = []
     for stretches in ways:
         found = _part(stretches, converted)
@@ -123,7 +123,7 @@ def check_isolated(
             site.result.reason = f"not compared on its own: {found}"
             return
         parts.append(found)
-    data = finding.facts.inputs[0]
+    data = info.facts.inputs[0]
     if data is not None and data.shape is not None and len(data.shape) > MAX_RANK:
         site.withdraw(f"numpy has no more than {MAX_RANK} dims")
         return
@@ -133,14 +133,16 @@ def check_isolated(
         site.replaced |= stretch.replaced(computes)
 
 
-def _part(stretches: Sequence[Stretch], converted: Converted) -> tuple[Stretch, Slice] | str:
+def _part(
+    stretches: Sequence[TransposeChain], converted: Converted
+) -> tuple[TransposeChain, ConvertedPart] | str:
     """What stands for the shortest stretch that can be cut out, or why none can."""
-    nearest: tuple[Stretch, Slice] | str | None = None
+    nearest: tuple[TransposeChain, ConvertedPart] | str | None = None
     for stretch in stretches:
         stops = {stretch.source, *stretch.parameters}
         known = {name for name, value in stretch.parameters.items() if value is not None}
         found = converted.slice(stretch.head.place, stretch.sink, stops, known)
-        if isinstance(found, Slice) and stretch.source in found.read:
+        if isinstance(found, ConvertedPart) and stretch.source in found.read:
             return stretch, found
         nearest = nearest or (found if isinstance(found, str) else (stretch, found))
     assert nearest is not None
@@ -148,12 +150,16 @@ def _part(stretches: Sequence[Stretch], converted: Converted) -> tuple[Stretch, 
 
 
 def _compare_isolated(
-    site: Site, stretch: Stretch, part: Slice, folder: Path | None, seed: int
+    site: OperatorCheck,
+    stretch: TransposeChain,
+    part: ConvertedPart,
+    folder: Path | None,
+    seed: int,
 ) -> bool:
     """Compare one stretch through a site at several sizes; whether it could be compared."""
-    finding = stretch.head
-    rng = np.random.default_rng([seed, site.finding.index])
-    types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
+    info = stretch.head
+    rng = np.random.default_rng([seed, site.info.index])
+    types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
     possible = (d for d in _draws(stretch, rng) if is_countable(d.shape))
     draws = [d for d in possible if d.elements <= MAX_ELEMENTS]
     if draws and max(len(d.shape) for d in draws) > MAX_RANK:
@@ -162,7 +168,7 @@ def _compare_isolated(
     if not draws:
         site.withdraw("no legal sizes were found, or only very large ones")
         return False
-    if ignored := _ignored_parameters(finding, draws, part):
+    if ignored := _ignored_parameters(info, draws, part):
         site.result.reason = (
             f"not compared on its own: nothing reads {', '.join(ignored)}, it was derived otherwise"
         )
@@ -176,7 +182,7 @@ def _compare_isolated(
             for number, draw in enumerate(draws):
                 if (draw.large and element_type != types[0]) or (draw.unusual and bench.never_ran):
                     continue
-                bench.compare(draw, np.random.default_rng([seed, site.finding.index, number]))
+                bench.compare(draw, np.random.default_rng([seed, site.info.index, number]))
         except OperatorError as error:
             site.withdraw(str(error))
             return False
@@ -188,7 +194,9 @@ def _compare_isolated(
     return True
 
 
-def _draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[operator_shapes.Draw]:
+def _draws(
+    stretch: TransposeChain, rng: np.random.Generator
+) -> Iterator[operator_shapes.ShapeSample]:
     seen = set()
     facts = stretch.head.facts
     for draw in _legal_draws(stretch, rng):
@@ -203,13 +211,15 @@ def _draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[operator_shap
             yield draw
 
 
-def _legal_draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[operator_shapes.Draw]:
+def _legal_draws(
+    stretch: TransposeChain, rng: np.random.Generator
+) -> Iterator[operator_shapes.ShapeSample]:
     """Draws for the head of a stretch, and then such of unusual sizes."""
     facts, call = stretch.head.facts, stretch.head.call
     assert call is not None
     first = None
-    for number in range(operator_shapes.turns(call)):
-        draw = operator_shapes.draw(facts, rng, number)
+    for number in range(operator_shapes.number_of_samples(call)):
+        draw = operator_shapes.draw_sample(facts, rng, number)
         if draw is None:
             break
         first = first or draw
@@ -219,10 +229,10 @@ def _legal_draws(stretch: Stretch, rng: np.random.Generator) -> Iterator[operato
 
 
 def _ignored_parameters(
-    finding: Finding, draws: Sequence[operator_shapes.Draw], part: Slice
+    info: OperatorInfo, draws: Sequence[operator_shapes.ShapeSample], part: ConvertedPart
 ) -> list[str]:
     """Run-time parameters that the slice does not read: any but the model's own may be wrong."""
-    names = {finding.node.input[i]: None for d in draws for i in d.parameters}
+    names = {info.node.input[i]: None for d in draws for i in d.parameters}
     return [repr(n) for n in names if n not in part.read]
 
 
@@ -234,7 +244,12 @@ class _Bench:
     """The slice of one site in two sessions, for one element type."""
 
     def __init__(
-        self, site: Site, stretch: Stretch, part: Slice, element_type: int, folder: Path | None
+        self,
+        site: OperatorCheck,
+        stretch: TransposeChain,
+        part: ConvertedPart,
+        element_type: int,
+        folder: Path | None,
     ) -> None:
         self._site = site
         self._stretch = stretch
@@ -244,7 +259,7 @@ class _Bench:
         self._sessions: dict[object, Session] = {}
         self.never_ran = True
 
-    def compare(self, draw: operator_shapes.Draw, rng: np.random.Generator) -> None:
+    def compare(self, draw: operator_shapes.ShapeSample, rng: np.random.Generator) -> None:
         stretch = self._stretch
         arrays: list[Array | None] = [
             f.value if f is not None else None for f in stretch.head.facts.inputs
@@ -259,7 +274,9 @@ class _Bench:
         if everywhere is not None and self._site.difference is None:
             self._compare(draw, arrays, everywhere)
 
-    def _compare(self, draw: operator_shapes.Draw, arrays: list[Array | None], x: Array) -> None:
+    def _compare(
+        self, draw: operator_shapes.ShapeSample, arrays: list[Array | None], x: Array
+    ) -> None:
         stretch, node = self._stretch, self._stretch.head.node
         arrays[0] = x
         inputs = {n: v for n, v in stretch.parameters.items() if v is not None}

@@ -20,7 +20,7 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.checks.fused import Merged
+from onnx_spatial.verification.checks.fused import FusedSites
 from onnx_spatial.verification.checks.region import Proof
 from onnx_spatial.verification.checks.unchanged import Comparison
 from onnx_spatial.verification.report import Check, Difference
@@ -94,7 +94,7 @@ def compare(
     before: reader.Source,
     after: reader.Source,
     converted: Converted,
-    merged: Merged,
+    merged: FusedSites,
     proven: Collection[int],
     elsewhere: Collection[int] = (),
 ) -> Found:

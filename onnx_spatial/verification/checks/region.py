@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.spellings import BlockCall
@@ -45,7 +45,7 @@ from onnx_spatial.verification.sizes.model_inputs import (
 )
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
-from onnx_spatial.verification.subgraphs.matching_region import Region
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
 #: Seconds that looking for sizes may take, each time.
 _SECONDS = 2.0
@@ -95,7 +95,7 @@ class Proof:
 
     def __init__(
         self,
-        region: Region,
+        region: MatchingRegion,
         before: reader.Source,
         after: reader.Source,
         domains: Iterable[str],
@@ -203,10 +203,10 @@ class Proof:
     @cached_property
     def _inputs(self) -> list[GraphInput]:
         inputs = graph_inputs(self._source.proto)
-        return [reference_runs.with_rank(i, self._findings) for i in inputs]
+        return [reference_runs.with_rank(i, self._infos) for i in inputs]
 
     @cached_property
-    def _findings(self) -> list[Finding]:
+    def _infos(self) -> list[OperatorInfo]:
         model = self._source.proto
         found = analysis.find(
             named_dims(model, graph_inputs(model)), self._domains, self._source.folder
@@ -215,7 +215,7 @@ class Proof:
 
     @cached_property
     def _program(self) -> Program:
-        return reference_runs.program_of(self._source, self._findings, self._inputs)
+        return reference_runs.program_of(self._source, self._infos, self._inputs)
 
     @cached_property
     def _reference(self) -> Reference:
@@ -233,9 +233,7 @@ class Proof:
         sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in self._inputs]
         if max(sizes, default=0) > _MOST_ELEMENTS:
             return "what goes into it is very large"
-        candidates = Candidates(
-            self._source.proto, self._inputs, self._findings, self._source.folder
-        )
+        candidates = Candidates(self._source.proto, self._inputs, self._infos, self._source.folder)
         search = Search(
             self._program,
             self._inputs,
@@ -256,9 +254,9 @@ class Proof:
     def _enough(self) -> int:
         """A size at which all taps of all windows meet data."""
         step = 1
-        for finding in self._findings:
-            if isinstance(finding.call, BlockCall) and finding.call.block.values is not None:
-                step = math.lcm(step, *finding.call.block.values)
+        for info in self._infos:
+            if isinstance(info.call, BlockCall) and info.call.block.values is not None:
+                step = math.lcm(step, *info.call.block.values)
         shapes_of = {t.name: t.dims for t in self.region.before.stored}
         reach = 2 + sum(_reach(node, shapes_of) for node in self.region.before.nodes)
         return min(_LARGEST, step * reach)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.io import reader
@@ -67,7 +67,7 @@ class Roles:
             return False
         return next(unchanged.differences(self.before, self.after, ()), None) is None
 
-    def _left(self, source: reader.Source) -> list[Finding]:
+    def _left(self, source: reader.Source) -> list[OperatorInfo]:
         """Operators that stock onnxruntime lacks, and that neither functions nor Python stand for."""
         named = named_dims(source.proto, graph_inputs(source.proto))
         found = analysis.find(named, self.domains, source.folder)
@@ -94,5 +94,5 @@ def _interface(model: onnx.ModelProto) -> tuple[set[str], set[str]]:
     return {v.name for v in model.graph.input}, {v.name for v in model.graph.output}
 
 
-def _operators(found: Collection[Finding]) -> str:
+def _operators(found: Collection[OperatorInfo]) -> str:
     return f"{len(found)} spatial operator{' is' if len(found) == 1 else 's are'}"

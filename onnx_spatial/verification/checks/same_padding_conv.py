@@ -15,14 +15,14 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts
 from onnx_spatial.verification.arrays import Array, dtype_name, plain
-from onnx_spatial.verification.checks.isolated import MAX_ELEMENTS, Site
+from onnx_spatial.verification.checks.isolated import MAX_ELEMENTS, OperatorCheck
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
@@ -38,12 +38,14 @@ _SIZES = ((4, 1), (6, 0), (3, 2), (0, 2))
 _MOST_WORK = 2**34
 
 
-def find(model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | None) -> list[Site]:
+def find(
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None
+) -> list[OperatorCheck]:
     """The refused convolutions of a model, of which nothing is proven yet.
 
     Args:
         model: the original.
-        findings: its spatial operators.
+        infos: its spatial operators.
         folder: where its external data lies.
     """
     local = {(f.domain, f.name) for f in model.functions}
@@ -54,13 +56,13 @@ def find(model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | Non
     }
     if not indices:
         return []
-    inputs = _inputs(model, findings, indices, folder)
+    inputs = _inputs(model, infos, indices, folder)
     found = []
     for index, (place, _, node) in enumerate(traversal.nodes(model)):
         if index in inputs:
             known = NodeFacts(node.op_type, node.domain, inputs[index], analysis.attributes(node))
             opset = analysis.opset_of(model, place)
-            site = Site.of(Finding(index, place, node, opset, True, known))
+            site = OperatorCheck.of(OperatorInfo(index, place, node, opset, True, known))
             site.result.refused = True
             found.append(site)
     return found
@@ -68,12 +70,12 @@ def find(model: onnx.ModelProto, findings: Sequence[Finding], folder: Path | Non
 
 def _inputs(
     model: onnx.ModelProto,
-    findings: Sequence[Finding],
+    infos: Sequence[OperatorInfo],
     indices: Collection[int],
     folder: Path | None,
 ) -> dict[int, tuple[InputFacts | None, ...]]:
     """What is known of the inputs of some nodes."""
-    known = analysis.inferred(model, findings, folder)
+    known = analysis.inferred(model, infos, folder)
     nodes = [node for _, _, node in traversal.nodes(known)]  # kept, and with them their ids
     positions = {id(node): index for index, node in enumerate(nodes)}
     return {
@@ -87,7 +89,7 @@ def _inputs(
 
 
 def check(
-    site: Site, original: Converted, converted: Converted, folder: Path | None, seed: int
+    site: OperatorCheck, original: Converted, converted: Converted, folder: Path | None, seed: int
 ) -> None:
     """Compare what stands for a refused convolution with what it means.
 
@@ -97,9 +99,9 @@ def check(
         folder: where their external data lies.
         seed: of the data.
     """
-    finding = site.finding
-    source, sink = str(finding.node.input[0]), str(finding.node.output[0])
-    before, after = (m.slice(finding.place, sink, {source}) for m in (original, converted))
+    info = site.info
+    source, sink = str(info.node.input[0]), str(info.node.output[0])
+    before, after = (m.slice(info.place, sink, {source}) for m in (original, converted))
     if isinstance(before, str) or isinstance(after, str):
         reason = before if isinstance(before, str) else after
         site.result.reason = f"not compared on its own: {reason}"
@@ -107,11 +109,11 @@ def check(
     if any(map(same_padding.is_refused, after.nodes)):
         site.result.reason = "onnxruntime refuses to run it: auto_pad SAME with dilations"
         return
-    dtype = finding.facts.inputs[0].dtype if finding.facts.inputs[0] is not None else None
+    dtype = info.facts.inputs[0].dtype if info.facts.inputs[0] is not None else None
     # Pads that are computed from the shape must fit every size; others may fit the model's only.
     computed = any(n.op_type == "Shape" for n in after.nodes)
-    weight = same_padding.weight_of(finding.node)
-    shapes = list(_shapes(finding.facts, weight, computed=computed))
+    weight = same_padding.weight_of(info.node)
+    shapes = list(_shapes(info.facts, weight, computed=computed))
     if dtype is None or not shapes:
         site.result.reason = "not compared on its own: what it is given is not known before it runs"
         return
@@ -131,7 +133,7 @@ def check(
         site.withdraw(str(failure))
         return
     if site.difference is None:
-        site.replaced.add(finding.index)
+        site.replaced.add(info.index)
 
 
 def _session(model: bytes, folder: Path | None, *, optimised: bool) -> Session | str:
@@ -153,8 +155,10 @@ def _run(session: Session | str, source: str, x: Array) -> Array | str:
     return np.asarray(result)
 
 
-def _compare(site: Site, x: Array, expected: Array, actual: Array | str, optimised: bool) -> None:
-    inputs = {str(site.finding.node.input[0]): x}
+def _compare(
+    site: OperatorCheck, x: Array, expected: Array, actual: Array | str, optimised: bool
+) -> None:
+    inputs = {str(site.info.node.input[0]): x}
     if isinstance(actual, str):
         size = expected.size
         check = Check("isolated", optimised, dtype_name(x), x.shape, size, size, actual)

@@ -19,7 +19,7 @@ NOT_NUMBERS = "OUSTb"
 
 
 @dataclass(frozen=True)
-class Figures:
+class ErrorMetrics:
     """Errors of an output, relative to its largest finite value where the name says so.
 
     Attributes:
@@ -68,20 +68,20 @@ def errors(expected: Array, actual: Array) -> tuple[Errors, float]:
     return found.reshape(expected.shape), largest
 
 
-def figures(expected: Array, actual: Array, found: Errors, largest: float) -> Figures:
+def measure_errors(expected: Array, actual: Array, found: Errors, largest: float) -> ErrorMetrics:
     """The figures of two arrays of one shape and type of numbers; `errors` gives the rest."""
-    steps = max_steps(expected, actual)
+    steps = ulp_distance(expected, actual)
     if not found.size:
-        return Figures(max_steps=steps)
+        return ErrorMetrics(max_steps=steps)
     with np.errstate(all="ignore"):
         # By rank, not by interpolation, which makes NaN of infinities.
         p50, p99 = np.quantile(found, (0.5, 0.99), method="higher")
         amounts = [float(v) for v in (found.max(), found.mean(), p50, p99)]
     worst, mean, half, most = (v / largest if largest else (np.inf if v else 0.0) for v in amounts)
-    return Figures(amounts[0], worst, mean, half, most, steps)
+    return ErrorMetrics(amounts[0], worst, mean, half, most, steps)
 
 
-def max_steps(expected: Array, actual: Array) -> float | None:
+def ulp_distance(expected: Array, actual: Array) -> float | None:
     """How many numbers of their type two elements are apart at most; None for no real types."""
     if not is_float(expected.dtype) or expected.dtype.itemsize > 8:
         return None

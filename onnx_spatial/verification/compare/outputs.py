@@ -17,9 +17,9 @@ from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, is_float
 from onnx_spatial.verification.compare.error_metrics import (
     NOT_NUMBERS,
-    Figures,
+    ErrorMetrics,
     errors,
-    figures,
+    measure_errors,
 )
 from onnx_spatial.verification.compare.exactness import Exactness
 
@@ -94,7 +94,7 @@ class OutputResult:
     own_relative_error: float | None = None
     accepted: Literal["optimised original", "rounding"] | None = None
 
-    def with_figures(self, found: Figures) -> OutputResult:
+    def with_figures(self, found: ErrorMetrics) -> OutputResult:
         """The same with the figures of all elements."""
         return replace(
             self,
@@ -166,13 +166,13 @@ def _compare_arrays(
     outcome = OutputResult(*what, not differing.any(), tolerance=tolerance)
     numbers = expected.dtype.kind not in NOT_NUMBERS
     if outcome.equal_bits:
-        nothing = Figures(max_steps=0.0 if is_float(expected.dtype) else None)
+        nothing = ErrorMetrics(max_steps=0.0 if is_float(expected.dtype) else None)
         return outcome.with_figures(nothing) if numbers else outcome
     count, mean = int(differing.sum()), math.inf
     if numbers:
         apart, largest = errors(expected, actual)
         count = int((apart > tolerance * largest).sum()) if tolerance else count
-        found = figures(expected, actual, apart, largest)
+        found = measure_errors(expected, actual, apart, largest)
         outcome, mean = outcome.with_figures(found), found.mean_relative
     outcome = replace(outcome, mismatches=count)
     if not count:

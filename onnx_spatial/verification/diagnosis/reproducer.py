@@ -37,7 +37,7 @@ from onnx_spatial.verification.diagnosis.bisect import Bisection, arrays
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Source
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _cut(
 ) -> _Pair | None:
     """What leads to a value from those known; constants stay what they are in each model."""
 
-    def stops(name: str, found: Source | None) -> bool:
+    def stops(name: str, found: Producer | None) -> bool:
         stored = found is not None and not (isinstance(found, onnx.NodeProto) and found.input)
         return name in known and not stored
 

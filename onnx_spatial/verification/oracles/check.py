@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError, UsageError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of, patterns
-from onnx_spatial.verification.checks.isolated import Site
+from onnx_spatial.verification.checks.isolated import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.oracles.silent import NAMES, Silent
 from onnx_spatial.verification.report import Check
@@ -56,17 +56,17 @@ def get(names: Iterable[str]) -> dict[str, Oracle]:
     return {n: importlib.import_module(f"onnx_spatial.verification.oracles.{n}").run for n in names}
 
 
-def check(site: Site, oracles: dict[str, Oracle], seed: int) -> None:
+def check(site: OperatorCheck, oracles: dict[str, Oracle], seed: int) -> None:
     """Compare the kernel of a site with each oracle; what is found is among its checks."""
-    if site.finding.call is None:
+    if site.info.call is None:
         return
     for name, oracle in oracles.items():
         told = False
         silent = None
-        for arrays, operator in _data(site.finding, seed):
+        for arrays, operator in _data(site.info, seed):
             x = arrays[0]
             assert x is not None
-            expected = run_facts(site.finding.facts, arrays)
+            expected = run_facts(site.info.facts, arrays)
             try:
                 given: Array | str = oracle(operator, x)
             except Silent as reason:
@@ -81,7 +81,7 @@ def check(site: Site, oracles: dict[str, Oracle], seed: int) -> None:
                 else bitwise("isolated", False, x, expected, given)
             )
             inputs = {
-                n: a for n, a in zip(site.finding.node.input, arrays, strict=False) if a is not None
+                n: a for n, a in zip(site.info.node.input, arrays, strict=False) if a is not None
             }
             site.record(replace(compared, how=name), inputs, site.output)  # type: ignore[arg-type]
         if not told and silent is not None:
@@ -93,20 +93,20 @@ def _skipped(name: str, x: Array, expected: Array, reason: str) -> Check:
     return Check(*what, skipped=reason)  # type: ignore[arg-type]
 
 
-def _data(finding: Finding, seed: int) -> Iterator[tuple[list[Array | None], Operator]]:
+def _data(info: OperatorInfo, seed: int) -> Iterator[tuple[list[Array | None], Operator]]:
     """Inputs of a node at legal sizes, of every type that it may see, and what it does with them."""
-    call = finding.call
+    call = info.call
     assert call is not None
-    rng = np.random.default_rng([seed, finding.index])
-    types = sorted(finding.element_types) or [onnx.TensorProto.FLOAT]
-    draws = (operator_shapes.draw(finding.facts, rng, n) for n in range(_MOST_DRAWS))
+    rng = np.random.default_rng([seed, info.index])
+    types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
+    draws = (operator_shapes.draw_sample(info.facts, rng, n) for n in range(_MOST_DRAWS))
     for draw in draws:
         if draw is None or not is_countable(draw.shape) or draw.elements > _MOST_ELEMENTS:
             continue
         if len(draw.shape) > MAX_RANK // 2:
             continue
         for element_type in types:
-            arrays = [f.value if f is not None else None for f in finding.facts.inputs]
+            arrays = [f.value if f is not None else None for f in info.facts.inputs]
             for index, value in draw.parameters.items():
                 arrays[index] = value
             if element_type != onnx.TensorProto.STRING and dtype_of(element_type).kind == "c":

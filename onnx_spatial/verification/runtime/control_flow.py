@@ -16,11 +16,11 @@ from onnx_spatial.verification.runtime import sessions
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
 if TYPE_CHECKING:
-    from onnx_spatial.verification.runtime.scope import Scope
+    from onnx_spatial.verification.runtime.scope import RunScope
     from onnx_spatial.verification.runtime.steps import GraphProgram
 
 
-def run(node: onnx.NodeProto, bodies: Mapping[str, GraphProgram], scope: Scope) -> list[Any]:
+def run(node: onnx.NodeProto, bodies: Mapping[str, GraphProgram], scope: RunScope) -> list[Any]:
     """The outputs of a control-flow node, in order.
 
     Raises:
@@ -37,7 +37,7 @@ def run(node: onnx.NodeProto, bodies: Mapping[str, GraphProgram], scope: Scope) 
     raise RunFailure(f"{node.op_type} nodes with spatial operators inside are not known", "load")
 
 
-def _loop(body: GraphProgram, inputs: Sequence[Any], scope: Scope) -> list[Any]:
+def _loop(body: GraphProgram, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
     names = [v.name for v in body.graph.input]
     trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
     condition = len(inputs) < 2 or inputs[1] is None or bool(np.asarray(inputs[1]).reshape(-1)[0])
@@ -62,7 +62,7 @@ def _loop(body: GraphProgram, inputs: Sequence[Any], scope: Scope) -> list[Any]:
 
 
 def _scan(
-    node: onnx.NodeProto, body: GraphProgram, inputs: Sequence[Any], scope: Scope
+    node: onnx.NodeProto, body: GraphProgram, inputs: Sequence[Any], scope: RunScope
 ) -> list[Any]:
     attributes = {a.name: a for a in node.attribute}
     if "num_scan_inputs" not in attributes or len(inputs) != len(body.graph.input):
@@ -106,7 +106,7 @@ def _scan(
     ]
 
 
-def _outputs(body: GraphProgram, feeds: Mapping[str, Any], scope: Scope) -> list[Any]:
+def _outputs(body: GraphProgram, feeds: Mapping[str, Any], scope: RunScope) -> list[Any]:
     results = body.run(feeds, scope)
     return [results[v.name] for v in body.graph.output]
 

@@ -25,7 +25,7 @@ MAX_ELEMENTS = 2**27
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvAttributes:
     """The attributes of a Conv whose kernel is known; one entry for each spatial axis.
 
     Attributes:
@@ -40,7 +40,7 @@ class Convolution:
     group: int
 
     @classmethod
-    def of(cls, node: onnx.NodeProto, data: Sequence[int], kernel: Sequence[int]) -> Convolution:
+    def of(cls, node: onnx.NodeProto, data: Sequence[int], kernel: Sequence[int]) -> ConvAttributes:
         """That of a node.
 
         Args:
@@ -156,7 +156,7 @@ def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     x, w, *rest = arrays
     if x is None or w is None or x.ndim < 3 or w.ndim != x.ndim:
         raise OperatorError("Conv: the data and weights have no common rank of 3 or more")
-    return Convolution.of(node, x.shape[2:], w.shape[2:])(x, w, rest[0] if rest else None)
+    return ConvAttributes.of(node, x.shape[2:], w.shape[2:])(x, w, rest[0] if rest else None)
 
 
 def same_pads(size: int, extent: int, stride: int, *, upper: bool) -> tuple[int, int]:

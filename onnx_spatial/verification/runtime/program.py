@@ -31,7 +31,7 @@ from onnx_spatial.verification.runtime.steps import GraphProgram
 
 
 @dataclass(frozen=True)
-class Met:
+class SiteInput:
     """What a site was given in a run: the data's shape and element type, and its parameters."""
 
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class Program:
         self.optimise = optimise
         self.deadline = math.inf
         self.executed: set[int] = set()
-        self.met: dict[int, Met] = {}
+        self.met: dict[int, SiteInput] = {}
         self._closing: list[Callable[[], None]] = []
         self.substitutes: list[str] = []
         self.explains = False
@@ -173,7 +173,7 @@ class Program:
         assert x is not None
         old = self.met.get(site)
         if old is None or x.size > math.prod(old.shape):
-            self.met[site] = Met(tuple(x.shape), element_type_of(x), tuple(arrays[1:]))
+            self.met[site] = SiteInput(tuple(x.shape), element_type_of(x), tuple(arrays[1:]))
 
     def on_close(self, action: Callable[[], None]) -> None:
         """Have something called by `close`."""

@@ -18,7 +18,7 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.runtime.scope import Scope
+from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.segment import Step
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_BYTES
@@ -70,7 +70,7 @@ def weight_of(node: onnx.NodeProto) -> int:
 
 
 def split(node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    """A refused node as two: its padding, which only `Padding` runs, and the rest of it."""
+    """A refused node as two: its padding, which only `PaddingStep` runs, and the rest of it."""
     operator = _operator(node)
     assert operator is not None
     names = [node.input[i] if i is not None and i < len(node.input) else "" for i in (0, *operator)]
@@ -89,7 +89,7 @@ def split(node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
 
 
 @dataclass
-class Padding(Step):
+class PaddingStep(Step):
     """The padding of a refused convolution, made by `split`.
 
     Attributes:
@@ -100,7 +100,7 @@ class Padding(Step):
     nodes: list[onnx.NodeProto]
     note: Callable[[], None]
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Put the padded data into the scope."""
         (node,) = self.nodes
         data, weight, zero = node.input
@@ -137,7 +137,7 @@ def _ints(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
     return next((tuple(a.ints) for a in node.attribute if a.name == name), ())
 
 
-def _dims(scope: Scope, name: str) -> tuple[int, ...]:
+def _dims(scope: RunScope, name: str) -> tuple[int, ...]:
     """The shape of a value; one that is stored stays where it is."""
     computed = scope.computed(name)
     stored = scope.stored(name) if computed is None else None

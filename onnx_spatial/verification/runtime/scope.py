@@ -18,7 +18,7 @@ Stored = onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto
 _DENSE_CONSTANTS = frozenset({"value", "value_int", "value_ints", "value_float", "value_floats"})
 
 
-class Scope:
+class RunScope:
     """The values of one run of a graph, and those of the graphs around it."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Scope:
         stored: Mapping[str, Stored],
         folder: Path | None,
         values: dict[str, Any],
-        outer: Scope | None,
+        outer: RunScope | None,
     ) -> None:
         self._stored = stored
         self._folder = folder
@@ -38,7 +38,7 @@ class Scope:
         holder = self._holder(name)
         return None if holder is None else holder.values[name]
 
-    def _holder(self, name: str) -> Scope | None:
+    def _holder(self, name: str) -> RunScope | None:
         if name in self.values:
             return self
         return None if self._outer is None else self._outer._holder(name)

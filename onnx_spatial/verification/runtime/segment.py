@@ -17,7 +17,7 @@ from onnx_spatial.model.io import external_data
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import element_type_of
 from onnx_spatial.verification.runtime.operand_mismatch import Operands
-from onnx_spatial.verification.runtime.scope import Scope
+from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import (
     THREADS,
     RunFailure,
@@ -49,7 +49,7 @@ class Step:
 
     nodes: list[onnx.NodeProto]
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Put what the nodes compute into the scope."""
         raise NotImplementedError
 
@@ -69,7 +69,7 @@ class Segment(Step):
         self.program.on_close(self._sessions.clear)
         self._inputs = sorted(set().union(*map(extract.needs, self.nodes)) - produced)
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""
         try:
             self._run(scope)
@@ -78,7 +78,7 @@ class Segment(Step):
                 failure.operands = self._operands(scope, failure.node)
             raise
 
-    def _run(self, scope: Scope) -> None:
+    def _run(self, scope: RunScope) -> None:
         if not self.outputs:
             return None
         fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
@@ -104,7 +104,7 @@ class Segment(Step):
             self._sessions[key] = substitute
         return None
 
-    def _operands(self, scope: Scope, name: str) -> Operands | None:
+    def _operands(self, scope: RunScope, name: str) -> Operands | None:
         """What a node was given, by a run of what stands in front of it; None if that is not known."""
         place = next(
             (i for i, node in enumerate(self.nodes) if traversal.label(node) == name), None
@@ -155,7 +155,7 @@ class Segment(Step):
 
     def _model(
         self,
-        scope: Scope,
+        scope: RunScope,
         types: dict[str, onnx.TypeProto],
         nodes: Sequence[onnx.NodeProto] | None = None,
         outputs: Sequence[str] | None = None,

@@ -16,8 +16,8 @@ from onnx_spatial.model import traversal
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.runtime import control_flow, same_padding
 from onnx_spatial.verification.runtime.numpy_ops import Kernel
-from onnx_spatial.verification.runtime.same_padding import Padding
-from onnx_spatial.verification.runtime.scope import Scope, Stored, is_dense_constant
+from onnx_spatial.verification.runtime.same_padding import PaddingStep
+from onnx_spatial.verification.runtime.scope import RunScope, Stored, is_dense_constant
 from onnx_spatial.verification.runtime.segment import Segment, Step
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import run_node
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Site(Step):
+class SpatialStep(Step):
     """One of our nodes, run by its numpy kernel."""
 
     program: Program
     nodes: list[onnx.NodeProto]
     index: int
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Apply the kernel to the node's inputs."""
         node = self.nodes[0]
         arrays = [scope.value(name) if name else None for name in node.input]
@@ -52,13 +52,13 @@ class Site(Step):
 
 
 @dataclass
-class InNumpy(Step):
+class NumpyStep(Step):
     """Another node that has a numpy kernel here."""
 
     kernel: Kernel
     nodes: list[onnx.NodeProto]
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Apply the kernel to the node's inputs."""
         node = self.nodes[0]
         try:
@@ -71,13 +71,13 @@ class InNumpy(Step):
 
 
 @dataclass
-class Control(Step):
+class ControlFlowStep(Step):
     """An If, Loop or Scan with our operators somewhere in its bodies."""
 
     nodes: list[onnx.NodeProto]
     bodies: dict[str, GraphProgram]
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: RunScope) -> None:
         """Run the bodies that the node chooses, as often as it says."""
         node = self.nodes[0]
         try:
@@ -106,14 +106,14 @@ class GraphProgram:
         self.stored: dict[str, Stored] = {}
         self.stored.update((t.name, t) for t in graph.initializer)
         self.stored.update((s.values.name, s) for s in graph.sparse_initializer)
-        self._paddings: dict[int, Padding] = {}
+        self._paddings: dict[int, PaddingStep] = {}
         nodes = []
         for node in graph.node:
             if is_dense_constant(node):
                 self.stored[node.output[0]] = node
             elif same_padding.is_refused(node) and program.kernel_of(node) is None:
                 padding, rest = same_padding.split(node)
-                self._paddings[id(padding)] = Padding([padding], program.noting(node))
+                self._paddings[id(padding)] = PaddingStep([padding], program.noting(node))
                 nodes += [padding, rest]
             else:
                 nodes.append(node)
@@ -122,13 +122,13 @@ class GraphProgram:
         program.parts += len(self._steps)
         self._choose_outputs()
 
-    def run(self, feeds: Mapping[str, Any], outer: Scope | None) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any], outer: RunScope | None) -> dict[str, Any]:
         """The outputs by name, in order.
 
         Raises:
             RunFailure: a node cannot be run, or not on this data.
         """
-        scope = Scope(self.stored, self._folder, dict(feeds), outer)
+        scope = RunScope(self.stored, self._folder, dict(feeds), outer)
         done = 0
         for step in self._steps:
             if time.monotonic() > self._program.deadline:
@@ -190,12 +190,12 @@ class GraphProgram:
     def _special(self, node: onnx.NodeProto) -> Step | None:
         index = self._program.site_of(node)
         if index is not None:
-            return Site(self._program, [node], index)
+            return SpatialStep(self._program, [node], index)
         if id(node) in self._paddings:
             return self._paddings[id(node)]
         kernel = self._program.kernel_of(node)
         if kernel is not None:
-            return InNumpy(kernel, [node])
+            return NumpyStep(kernel, [node])
         inner = list(traversal.subgraphs(node))
         if not any(
             self._program.site_of(n) is not None
@@ -206,7 +206,7 @@ class GraphProgram:
         ):
             return None
         bodies = {name: GraphProgram(graph, self._program, self) for name, graph in inner}
-        return Control([node], bodies)
+        return ControlFlowStep([node], bodies)
 
     def _choose_outputs(self) -> None:
         readers: dict[str, set[int]] = {v.name: {-1} for v in self.graph.output}

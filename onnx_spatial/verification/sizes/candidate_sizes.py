@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
@@ -54,7 +54,7 @@ class Candidates:
     Args:
         model: the original, for the numbers in it.
         inputs: its inputs.
-        findings: its sites, their shapes in the symbols of the inputs.
+        infos: its sites, their shapes in the symbols of the inputs.
         folder: where its external data lies.
     """
 
@@ -62,14 +62,14 @@ class Candidates:
         self,
         model: onnx.ModelProto,
         inputs: Sequence[GraphInput],
-        findings: Sequence[Finding],
+        infos: Sequence[OperatorInfo],
         folder: Path | None = None,
     ) -> None:
         self._folder = folder
         self._inputs = {i.name: i for i in inputs}
         self._model = model
-        self._all = findings
-        self._findings = [f for f in findings if f.call is not None]
+        self._all = infos
+        self._infos = [f for f in infos if f.call is not None]
         self._demands = list(self._find_demands())
         self._integers = _integers_in(model)
 
@@ -165,18 +165,18 @@ class Candidates:
             override: whether parameters that have a default get another value.
         """
         sizes, values = dict(fixed), dict[str, Array]()
-        for finding in self._findings:
-            if not self._fed_parameters(finding):
+        for info in self._infos:
+            if not self._fed_parameters(info):
                 continue
-            facts = self._facts(finding, sizes, values, override)
-            draw = operator_shapes.draw(facts, rng, number)
+            facts = self._facts(info, sizes, values, override)
+            draw = operator_shapes.draw_sample(facts, rng, number)
             if draw is None:
                 continue
             for index, value in draw.parameters.items():
-                name = finding.node.input[index]
+                name = info.node.input[index]
                 if name in self._inputs:
                     values[name] = value
-            for dim, size in zip(self._dims(finding) or (), draw.shape, strict=False):
+            for dim, size in zip(self._dims(info) or (), draw.shape, strict=False):
                 if isinstance(dim, str):
                     sizes.setdefault(dim, size)
         return sizes, values
@@ -192,69 +192,71 @@ class Candidates:
             values: those that were refused.
             seed: to draw with.
         """
-        for finding in (f for f in self._findings if f.index == site):
-            own = self._fed_parameters(finding)
+        for info in (f for f in self._infos if f.index == site):
+            own = self._fed_parameters(info)
             others = {name: value for name, value in values.items() if name not in own}
-            facts = self._facts(finding, {}, others, override=True)
+            facts = self._facts(info, {}, others, override=True)
             data = replace(facts.inputs[0] or InputFacts(), shape=tuple(shape))
             facts = replace(facts, inputs=(data, *facts.inputs[1:]))
             for number in range(_REDRAWN if own else 0):
-                draw = operator_shapes.draw(facts, np.random.default_rng([seed, number]), number)
+                draw = operator_shapes.draw_sample(
+                    facts, np.random.default_rng([seed, number]), number
+                )
                 if draw is not None:
-                    drawn = {finding.node.input[i]: v for i, v in draw.parameters.items()}
+                    drawn = {info.node.input[i]: v for i, v in draw.parameters.items()}
                     yield {**values, **{n: v for n, v in drawn.items() if n in own}}
 
     def parameter_names(self) -> set[str]:
         """Inputs of the model that are parameters of sites."""
-        return {name for f in self._findings for name in self._fed_parameters(f)}
+        return {name for f in self._infos for name in self._fed_parameters(f)}
 
-    def _fed_parameters(self, finding: Finding) -> list[str]:
-        if finding.place != traversal.Place():
+    def _fed_parameters(self, info: OperatorInfo) -> list[str]:
+        if info.place != traversal.Place():
             return []
-        return [n for n in finding.node.input[1:] if n in self._inputs]
+        return [n for n in info.node.input[1:] if n in self._inputs]
 
     def _facts(
         self,
-        finding: Finding,
+        info: OperatorInfo,
         sizes: Mapping[str, int],
         values: Mapping[str, Array],
         override: bool,
     ) -> NodeFacts:
-        inputs = list(finding.facts.inputs)
-        for index, name in enumerate(finding.node.input):
+        inputs = list(info.facts.inputs)
+        for index, name in enumerate(info.node.input):
             default = self._inputs[name].default if name in self._inputs else None
             if index and name in values:
                 inputs[index] = InputFacts.of(values[name])
             elif index and default is not None and not override:
                 inputs[index] = InputFacts.of(constant_value(default, self._folder))
-        dims = self._dims(finding)
+        dims = self._dims(info)
         if dims is not None:
             known = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
             inputs[0] = replace(inputs[0] or InputFacts(), shape=known)
-        return replace(finding.facts, inputs=tuple(inputs))
+        return replace(info.facts, inputs=tuple(inputs))
 
-    def _dims(self, finding: Finding) -> tuple[Dim, ...] | None:
-        data = finding.facts.inputs[0] if finding.facts.inputs else None
+    def _dims(self, info: OperatorInfo) -> tuple[Dim, ...] | None:
+        data = info.facts.inputs[0] if info.facts.inputs else None
         if data is not None and data.shape is not None:
             return data.shape
-        name = finding.node.input[0]
-        if finding.place == traversal.Place() and name in self._inputs:
+        name = info.node.input[0]
+        if info.place == traversal.Place() and name in self._inputs:
             return self._inputs[name].dims
         return None
 
     def _find_demands(self) -> Iterator[_Demand]:
-        for finding in self._findings:
-            operator = finding.call.operator if finding.call is not None else None
-            dims = self._dims(finding)
+        for info in self._infos:
+            operator = info.call.operator if info.call is not None else None
+            dims = self._dims(info)
             if operator is not None and dims is not None:
                 yield _Demand(operator, dims)
 
 
-def rank_from_sites(name: str, findings: Iterable[Finding]) -> int | None:
+def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
     """The rank of an input that a site takes directly, if the site's spelling fixes it or M does."""
-    for finding in findings:
-        if finding.place == traversal.Place() and finding.call and finding.node.input[0] == name:
-            call = finding.call
+    for info in infos:
+        if info.place == traversal.Place() and info.call and info.node.input[0] == name:
+            call = info.call
             return call.blocked + 2 if isinstance(call, BlockCall) and not call.rank else call.rank
     return None
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.spellings import NodeFacts, read
-from onnx_spatial.verification.sizes.operator_shapes import Draw, fits
+from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, fits
 
 #: A long axis: more than 16 bits count, and more than a float16 holds.
 LONG = 2**16 + 1
@@ -31,7 +31,7 @@ _ALLOWZERO = 14
 _WIDTH = 256
 
 
-def corners(facts: NodeFacts, usual: Draw, opset: int) -> Iterator[Draw]:
+def corners(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
     """Draws with the parameters of a usual one and other sizes; a long one is `large`."""
     known = [fact.value if fact is not None else None for fact in facts.inputs]
     arrays = [usual.parameters.get(i, value) for i, value in enumerate(known)]
@@ -101,7 +101,7 @@ def _elements(operator: Operator, shape: Sequence[int]) -> int:
     return max(math.prod(shape), math.prod(d for d in output if isinstance(d, int)))
 
 
-def _legal(usual: Draw, operator: Operator, shape: Sequence[int]) -> Iterator[Draw]:
+def _legal(usual: ShapeSample, operator: Operator, shape: Sequence[int]) -> Iterator[ShapeSample]:
     """The draw of that shape, if it is another one and legal."""
     try:
         elements = _elements(operator, shape)

@@ -27,9 +27,9 @@ from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
 from onnx_spatial.verification.sizes.trial_runs import (
     MAX_ELEMENTS,
     MAX_SECONDS,
-    Attempts,
-    Spent,
+    BudgetExhausted,
     Trial,
+    TrialRuns,
     most_elements,
 )
 
@@ -103,7 +103,7 @@ class FirstRun:
         self._order = list(dict.fromkeys(itertools.chain(*self._open)))
         #: Symbols whose size followed from that of others once.
         self._following: set[str] = set()
-        self._attempts = Attempts(
+        self._attempts = TrialRuns(
             program, inputs, seed, progress, seconds, least, most, explain=len(self._open) > 1
         )
         self._growth = Growth(candidates, self._attempts, self._run)
@@ -135,7 +135,7 @@ class FirstRun:
         ]
         for number, method in enumerate(methods):
             self._attempts.begin(anew=not number)
-            with suppress(Spent):
+            with suppress(BudgetExhausted):
                 if found := method():
                     return found
             if number and self._empty is not None:
@@ -245,7 +245,7 @@ class FirstRun:
             beyond = [away + s for s in self._sizes[place]]
             self._sizes[place] = [s for s in beyond if self._candidates.allows(unit, s)]
             lists.append(self._sizes[place])
-        with suppress(Spent):
+        with suppress(BudgetExhausted):
             for chosen in itertools.islice(zip(*lists, strict=False), _TRIES_EACH):
                 pairs = zip(units, chosen, strict=True)
                 sizes = {symbol: size for unit, size in pairs for symbol in unit}

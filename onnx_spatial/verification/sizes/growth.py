@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.model_inputs import Assignment
-from onnx_spatial.verification.sizes.trial_runs import Attempts, Spent, Trial
+from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial, TrialRuns
 
 #: Doublings of a size, and runs between the last that failed and the first that did not.
 _DOUBLINGS = 20
@@ -34,7 +34,7 @@ class Growth:
         run: see `Run`.
     """
 
-    def __init__(self, candidates: Candidates, attempts: Attempts, run: Run) -> None:
+    def __init__(self, candidates: Candidates, attempts: TrialRuns, run: Run) -> None:
         self._candidates = candidates
         self._attempts = attempts
         self._run = run
@@ -70,7 +70,7 @@ class Growth:
         symbol = units[0][0]
         bounds = self._candidates.bounds()
         self._attempts.begin(anew=False)
-        with suppress(Spent):
+        with suppress(BudgetExhausted):
             for _ in range(_BETWEEN):
                 high = best.assignment.sizes[symbol]
                 # What a net cuts away stands in it as a number, more often than not.

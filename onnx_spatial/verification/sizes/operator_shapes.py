@@ -48,7 +48,7 @@ _CELLS = (1, 2, 3, 1, 2, 0)
 
 
 @dataclass(frozen=True)
-class Draw:
+class ShapeSample:
     """Sizes of the data and values of the parameters that come at run time, by input number.
 
     `elements` is the larger of what goes in and what comes out. An `unusual` draw tells only of a
@@ -63,7 +63,7 @@ class Draw:
     large: bool = False
 
 
-def turns(call: Call) -> int:
+def number_of_samples(call: Call) -> int:
     """How many draws meet all kinds of sizes and parameters that a node treats differently."""
     if isinstance(call, BlockCall):
         vectors = (call.block, call.begins, call.ends)
@@ -73,13 +73,13 @@ def turns(call: Call) -> int:
     return max(8, min(_SIZES, 4 + max(call.operator.strides)))
 
 
-def draw(facts: NodeFacts, rng: np.random.Generator, number: int) -> Draw | None:
+def draw_sample(facts: NodeFacts, rng: np.random.Generator, number: int) -> ShapeSample | None:
     """Draw `number` for a node; None if nothing legal is found."""
     try:
         call = read(facts)
     except OperatorError:
         return None
-    best: Draw | None = None
+    best: ShapeSample | None = None
     for attempt in range(_TRIES):
         found = _attempt(facts, call, rng, number, attempt)
         if found is None:
@@ -98,14 +98,14 @@ def _output_size(operator: Operator, shape: Sequence[int]) -> int:
     return math.prod(d for d in operator.output_shape(shape) if isinstance(d, int))
 
 
-def _arrays(facts: NodeFacts, found: Draw) -> list[Array | None]:
+def _arrays(facts: NodeFacts, found: ShapeSample) -> list[Array | None]:
     known = [fact.value if fact is not None else None for fact in facts.inputs]
     return [found.parameters.get(i, value) for i, value in enumerate(known)]
 
 
 def _attempt(
     facts: NodeFacts, call: Call, rng: np.random.Generator, number: int, attempt: int
-) -> Draw | None:
+) -> ShapeSample | None:
     data = facts.inputs[0]
     dims = data.shape if data is not None else None
     if isinstance(call, PatchCall):
@@ -123,7 +123,7 @@ def _blocks(
     rng: np.random.Generator,
     number: int,
     attempt: int,
-) -> Draw | None:
+) -> ShapeSample | None:
     block, begins, ends = [], [], []
     for axis in range(call.blocked):
         size = dims[axis + 1]
@@ -217,7 +217,7 @@ def _fill(
 
 def _with_sizes(
     dims: tuple[Dim, ...], parameters: dict[int, Array], operator: Operator, number: int
-) -> Draw | None:
+) -> ShapeSample | None:
     """Choose the unknown dims; dims of the same name get the same size."""
     shape = list(dims)
     for axis, dim in enumerate(dims):
@@ -237,7 +237,7 @@ def _with_sizes(
         operator.output_shape(sizes)
     except OperatorError:
         return None
-    return Draw(sizes, parameters)
+    return ShapeSample(sizes, parameters)
 
 
 def fitting_sizes(operator: Operator, dims: Sequence[Dim], axes: Sequence[int]) -> list[int]:

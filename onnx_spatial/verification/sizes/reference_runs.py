@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
@@ -54,7 +54,7 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """What the caller asks for; see `verify`."""
 
     inputs: Mapping[str, Array] | None
@@ -65,7 +65,7 @@ class Request:
 
 
 @dataclass
-class Found:
+class ReferenceRuns:
     """Runs of the original that went through.
 
     Attributes:
@@ -80,14 +80,14 @@ class Found:
 
 
 def program_of(
-    original: reader.Source, findings: Sequence[Finding], inputs: Sequence[GraphInput]
+    original: reader.Source, infos: Sequence[OperatorInfo], inputs: Sequence[GraphInput]
 ) -> Program:
     """The original, ready to run.
 
     Raises:
         RunFailure: something in it cannot be run at all.
     """
-    program = Program(original.proto, [f.index for f in findings], original.folder)
+    program = Program(original.proto, [f.index for f in infos], original.folder)
     if foreign := program.foreign():
         raise RunFailure(f"nothing here can run the operators {', '.join(foreign)}", "load")
     for wanted in (i for i in inputs if i.default is None):
@@ -107,11 +107,11 @@ def find(
     program: Program,
     original: reader.Source,
     inputs: Sequence[GraphInput],
-    findings: Sequence[Finding],
-    request: Request,
+    infos: Sequence[OperatorInfo],
+    request: RunRequest,
     *,
     only_first: bool = False,
-) -> Found:
+) -> ReferenceRuns:
     """Run the original on the data given, or on made-up data of sizes that it accepts.
 
     With `only_first` one run is enough, and `program` still knows what its sites met there.
@@ -121,23 +121,23 @@ def find(
         RunFailure: something in it cannot be run at all.
     """
     if request.inputs is not None:
-        return Found([_given(program, check_given(inputs, request.inputs))])
+        return ReferenceRuns([_given(program, check_given(inputs, request.inputs))])
     inputs, fixed = fixed_sizes(inputs, request.shapes)
-    inputs = [with_rank(i, findings) for i in inputs]
+    inputs = [with_rank(i, infos) for i in inputs]
     open_inputs = [i for i in inputs if i.dims is None and i.default is None]
     if open_inputs:
         unknown = [i.name for i in open_inputs]
-        return Found(
+        return ReferenceRuns(
             gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(open_inputs)}"]
         )
     request.progress("looking for legal input sizes")
-    candidates = Candidates(original.proto, inputs, findings, original.folder)
+    candidates = Candidates(original.proto, inputs, infos, original.folder)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
     first = search.first()
     if first is None:
-        return Found(gaps=[_no_sizes(original.proto, inputs, search)])
+        return ReferenceRuns(gaps=[_no_sizes(original.proto, inputs, search)])
     if only_first:
-        return Found([first])
+        return ReferenceRuns([first])
     trials = [first, *search.others(first)]
     if is_small(program, first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
@@ -151,7 +151,7 @@ def find(
     ).items():
         runs = (search.again(first, {name: value}) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
-    return Found(trials, search.forced)
+    return ReferenceRuns(trials, search.forced)
 
 
 def is_small(program: Program, feeds: Mapping[str, Array]) -> bool:
@@ -172,11 +172,11 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
         raise UsageError(f"the original does not run on the inputs given: {failure}") from None
 
 
-def with_rank(wanted: GraphInput, findings: Sequence[Finding]) -> GraphInput:
+def with_rank(wanted: GraphInput, infos: Sequence[OperatorInfo]) -> GraphInput:
     """An input whose rank is known where a site that takes it says so."""
     if wanted.dims is not None:
         return wanted
-    rank = rank_from_sites(wanted.name, findings)
+    rank = rank_from_sites(wanted.name, infos)
     dims = None if rank is None else tuple(f"{wanted.name}[{axis}]" for axis in range(rank))
     return GraphInput(wanted.name, wanted.element_type, dims, wanted.default)
 

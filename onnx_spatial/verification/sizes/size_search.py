@@ -13,7 +13,7 @@ from onnx_spatial.verification.arrays import Array, Spread
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.first_run import FirstRun
 from onnx_spatial.verification.sizes.model_inputs import Assignment
-from onnx_spatial.verification.sizes.trial_runs import Spent, Trial
+from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial
 
 #: How many other sizes are tried for a dim before it counts as forced.
 _OTHERS = 12
@@ -37,7 +37,7 @@ class Search(FirstRun):
         self._attempts.begin()
         self._part_by_size(first.assignment.sizes)
         found: list[Trial] = []
-        with suppress(Spent, RunFailure):
+        with suppress(BudgetExhausted, RunFailure):
             self._others(first, found)
         old = first.assignment.sizes
         varied = {s for t in found for s, size in t.assignment.sizes.items() if size != old.get(s)}
@@ -80,7 +80,7 @@ class Search(FirstRun):
                 number = len(trials) + len(found)
                 if trial := self._run(replace(start, sizes=sizes, number=number)):
                     found.append(trial)
-        except (Spent, RunFailure):
+        except (BudgetExhausted, RunFailure):
             pass
         for trial in found:
             met = trial.assignment.sizes
@@ -104,7 +104,7 @@ class Search(FirstRun):
                 sizes = {**old, **{symbol: size for unit in units for symbol in unit}}
                 try:
                     other = self._run(replace(trial.assignment, sizes=sizes, number=3))
-                except (Spent, RunFailure):
+                except (BudgetExhausted, RunFailure):
                     return found
                 if other is not None:
                     found.append(other)
@@ -125,7 +125,7 @@ class Search(FirstRun):
                     if other := self._run(replace(trial.assignment, sizes=sizes, number=2)):
                         found.append(other)
                         break
-        except (Spent, RunFailure):
+        except (BudgetExhausted, RunFailure):
             pass
         return found
 
@@ -139,7 +139,7 @@ class Search(FirstRun):
         try:
             changed = replace(trial.assignment, values=known, number=number, spread=spread)
             return self._run(changed)
-        except (Spent, RunFailure):
+        except (BudgetExhausted, RunFailure):
             return None
 
     def _others(self, first: Trial, found: list[Trial]) -> None:

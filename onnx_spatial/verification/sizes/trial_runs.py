@@ -52,11 +52,11 @@ class Trial:
     any_bits: bool = False
 
 
-class Spent(Exception):
+class BudgetExhausted(Exception):
     """The bounds are reached, or nothing is to be found within them."""
 
 
-class Attempts:
+class TrialRuns:
     """Runs the original on one assignment after the other, on none twice.
 
     Args:
@@ -138,7 +138,7 @@ class Attempts:
         if key in self._tried or not self._is_small(assignment):
             return None
         if self._tries >= MAX_TRIES or time.process_time() > self._deadline:
-            raise Spent
+            raise BudgetExhausted
         self._tried.add(key)
         self._tries += 1
         self.ran = True
@@ -156,7 +156,7 @@ class Attempts:
                 self.reached, self.furthest = failure.progress, assignment
                 self.last_failure = failure
             if failure.hopeless:
-                raise Spent from None
+                raise BudgetExhausted from None
             return None
         finally:
             self._program.explains = False

@@ -16,11 +16,11 @@ import onnx
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification import extract
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Source
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer
 
 
 @dataclass(frozen=True)
-class Slice(Part):
+class ConvertedPart(Part):
     """The nodes that stand for a site; of its inputs they read `read`."""
 
     def model(
@@ -45,7 +45,7 @@ class Converted(Graphs):
         output: str,
         stops: Collection[str],
         known: Collection[str] = (),
-    ) -> Slice | str:
+    ) -> ConvertedPart | str:
         """What leads from some values to `output` in the graph at `place`, or why there is none.
 
         Values of the graphs around it are followed too.
@@ -62,7 +62,7 @@ class Converted(Graphs):
         if not self.computes(output, place):
             return "its output is not a value of the converted model: it was merged with others"
 
-        def stop(name: str, found: Source | None) -> bool:
+        def stop(name: str, found: Producer | None) -> bool:
             own = name in known and not (isinstance(found, onnx.NodeProto) and found.input)
             return name in stops and not own
 
@@ -71,4 +71,4 @@ class Converted(Graphs):
             return part
         if other := sorted(part.read - set(stops)):
             return f"it also reads {other[0]!r}: it was merged with others"
-        return Slice(part.nodes, part.read, part.stored, part.sparse, part.imports)
+        return ConvertedPart(part.nodes, part.read, part.stored, part.sparse, part.imports)

@@ -21,12 +21,12 @@ from functools import cached_property
 
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification import extract, interface
 from onnx_spatial.verification.subgraphs.types import KnownTypes
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Source, scopes
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
 
 #: Values behind a site that are looked at, and nodes of a region, at most.
 _MOST_VALUES = 4096
@@ -36,7 +36,7 @@ _MOST_TURNS = 64
 
 
 @dataclass(frozen=True)
-class Region:
+class MatchingRegion:
     """Two parts that must compute the same.
 
     Attributes:
@@ -76,13 +76,13 @@ class Region:
         )
 
 
-class Regions:
+class MatchingRegions:
     """The regions of a model and its conversion.
 
     Args:
         original: the original, with its weights.
         converted: the converted model.
-        findings: the sites of the original.
+        infos: the sites of the original.
         types: tells what is known of its values; asked for only if there are regions.
     """
 
@@ -90,41 +90,41 @@ class Regions:
         self,
         original: onnx.ModelProto,
         converted: Graphs,
-        findings: Sequence[Finding],
+        infos: Sequence[OperatorInfo],
         types: Callable[[], KnownTypes],
     ) -> None:
         self._model = original
         self._converted = converted
-        self._findings = findings
-        self._sites = {f.index for f in findings}
+        self._infos = infos
+        self._sites = {f.index for f in infos}
         self._get_types = types
         self._overridable = {v.name for v in interface.overridable(original)}
-        self._found: dict[tuple[traversal.Place, str], Region | str] = {}
+        self._found: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
-    def around(self, finding: Finding) -> list[Region] | str:
+    def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """The regions that tell whether a site is right, one for each value; or why there are none."""
-        outputs = self._nearest(finding)
+        outputs = self._nearest(info)
         if isinstance(outputs, str):
             return outputs
         found = []
         for output in outputs:
-            region = self.at(finding.place, output)
+            region = self.at(info.place, output)
             if isinstance(region, str):
                 return region
             found.append(region)
         return found
 
-    def at(self, place: traversal.Place, output: str) -> Region | str:
+    def at(self, place: traversal.Place, output: str) -> MatchingRegion | str:
         """The region that ends with a value of the graph at `place`, or why there is none."""
         key = (place, output)
         if key not in self._found:
             self._found[key] = self._region(*key)
         return self._found[key]
 
-    def widened(self, region: Region) -> Region | str:
+    def widened(self, region: MatchingRegion) -> MatchingRegion | str:
         """All that leads to the output of a region, from the inputs of the graph on."""
 
-        def stops(name: str, found: Source | None) -> bool:
+        def stops(name: str, found: Producer | None) -> bool:
             return name in self._overridable
 
         before = self._original.part(region.place, region.output, stops)
@@ -157,10 +157,10 @@ class Regions:
                 found.setdefault((place, name), []).append(node)
         return found
 
-    def _nearest(self, finding: Finding) -> list[str] | str:
+    def _nearest(self, info: OperatorInfo) -> list[str] | str:
         """The nearest values behind a site that the converted model computes."""
-        place = finding.place
-        start = str(finding.node.output[0])
+        place = info.place
+        start = str(info.node.output[0])
         seen, todo, found = {start}, [start], []
         while todo:
             name = todo.pop()
@@ -178,10 +178,10 @@ class Regions:
             found or "its output is not a value of the converted model: it was merged with others"
         )
 
-    def _region(self, place: traversal.Place, output: str) -> Region | str:
+    def _region(self, place: traversal.Place, output: str) -> MatchingRegion | str:
         opened: set[str] = set()
 
-        def stops(name: str, found: Source | None) -> bool:
+        def stops(name: str, found: Producer | None) -> bool:
             if name in opened:
                 return False
             if isinstance(found, onnx.NodeProto):
@@ -208,7 +208,7 @@ class Regions:
             opened.add(latest)
         return "no values near it are those that the converted model begins with"
 
-    def _of(self, place: traversal.Place, output: str, before: Part, after: Part) -> Region:
+    def _of(self, place: traversal.Place, output: str, before: Part, after: Part) -> MatchingRegion:
         inputs = {n: self._type(n, place) for n in sorted(before.read)}
         positions = {self._positions[id(n)]: n for n in before.nodes}
         replaced = {
@@ -221,13 +221,13 @@ class Regions:
         fixed = all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
         fed = all(self._is_input(n, place) for n in inputs)
         known = (inputs, sites, frozenset(replaced), fixed or fed, fed)
-        return Region(place, output, before, after, *known)
+        return MatchingRegion(place, output, before, after, *known)
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         known = self._types.find(name, place)
         if known is None and place.function is not None:
             # Nothing declares what a function takes; most likely it is what its sites take.
-            types = {t for f in self._findings if f.place == place for t in f.element_types}
+            types = {t for f in self._infos if f.place == place for t in f.element_types}
             if len(types) == 1:
                 known = onnx.helper.make_tensor_type_proto(min(types), None)
         return known or onnx.TypeProto()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
@@ -28,7 +28,7 @@ _MOST_STEPS = 8
 
 
 @dataclass(frozen=True)
-class Turn:
+class Transpose:
     """A Transpose of the original.
 
     Attributes:
@@ -54,7 +54,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TransposeChain:
     """Nodes of the original, one behind the other, that are compared as one.
 
     Attributes:
@@ -66,15 +66,15 @@ class Stretch:
     """
 
     source: str
-    turns: tuple[Turn, ...]
-    head: Finding
-    rest: tuple[Turn | Finding, ...]
+    turns: tuple[Transpose, ...]
+    head: OperatorInfo
+    rest: tuple[Transpose | OperatorInfo, ...]
     sink: str
 
     @property
-    def sites(self) -> list[Finding]:
+    def sites(self) -> list[OperatorInfo]:
         """Its sites, in order."""
-        return [self.head, *(s for s in self.rest if isinstance(s, Finding))]
+        return [self.head, *(s for s in self.rest if isinstance(s, OperatorInfo))]
 
     @property
     def parameters(self) -> dict[str, Array | None]:
@@ -102,7 +102,7 @@ class Stretch:
             x = np.transpose(x, turn.axes(x.ndim))
         x = run_facts(self.head.facts, [x, *parameters])
         for step in self.rest:
-            if isinstance(step, Turn):
+            if isinstance(step, Transpose):
                 x = np.transpose(x, step.axes(x.ndim))
             else:
                 known = [f.value if f is not None else None for f in step.facts.inputs]
@@ -130,7 +130,7 @@ class Stretch:
         assert self.head.call is not None
         dims: Sequence[Dim] = self.head.call.bind(parameters).output_shape(shape)
         for step in self.rest:
-            if isinstance(step, Turn):
+            if isinstance(step, Transpose):
                 dims = [dims[axis] for axis in step.axes(len(dims))]
             else:
                 assert step.call is not None
@@ -142,7 +142,7 @@ class Stretch:
         Args:
             computes: whether the converted model computes a value.
         """
-        turns = [s for s in (*self.turns, *self.rest) if isinstance(s, Turn)]
+        turns = [s for s in (*self.turns, *self.rest) if isinstance(s, Transpose)]
         return {t.index for t in turns if t.output == self.sink or not computes(t.output)}
 
 
@@ -151,41 +151,43 @@ class Original:
 
     Args:
         model: the original.
-        findings: its sites.
+        infos: its sites.
     """
 
-    def __init__(self, model: onnx.ModelProto, findings: Sequence[Finding]) -> None:
-        self._findings = {f.index: f for f in findings}
+    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
+        self._infos = {f.index: f for f in infos}
         self._producers: dict[tuple[traversal.Place, str], tuple[int, onnx.NodeProto]] = {}
         self._readers: dict[tuple[traversal.Place, str], list[tuple[int, onnx.NodeProto]]] = {}
         local = {(f.domain, f.name) for f in model.functions}
         self._has_transpose = any((domain, "Transpose") in local for domain in ("", "ai.onnx"))
         for index, (place, _, node) in enumerate(traversal.nodes(model)):
-            if index not in self._findings and node.op_type != "Transpose":
+            if index not in self._infos and node.op_type != "Transpose":
                 continue
             if node.input and len(node.output) == 1:
                 self._producers[place, node.output[0]] = (index, node)
                 self._readers.setdefault((place, node.input[0]), []).append((index, node))
 
-    def stretches(self, finding: Finding, computes: Callable[[str], bool]) -> list[list[Stretch]]:
+    def stretches(
+        self, info: OperatorInfo, computes: Callable[[str], bool]
+    ) -> list[list[TransposeChain]]:
         """Stretches through a site, for each nearest value behind it that `computes` knows.
 
         Those to the same value differ in where they begin, the nearest first.
         """
-        output = str(finding.node.output[0])
-        fronts = list(self._fronts(finding))
+        output = str(info.node.output[0])
+        fronts = list(self._fronts(info))
         return [
-            [_stretch(source, (*front, finding, *behind), sink) for source, front in fronts]
-            for behind, sink in self._ends(finding.place, output, (), computes)
+            [_stretch(source, (*front, info, *behind), sink) for source, front in fronts]
+            for behind, sink in self._ends(info.place, output, (), computes)
         ]
 
     def _ends(
         self,
         place: traversal.Place,
         name: str,
-        steps: tuple[Turn | Finding, ...],
+        steps: tuple[Transpose | OperatorInfo, ...],
         computes: Callable[[str], bool],
-    ) -> Iterator[tuple[tuple[Turn | Finding, ...], str]]:
+    ) -> Iterator[tuple[tuple[Transpose | OperatorInfo, ...], str]]:
         if computes(name):
             yield steps, name
         elif len(steps) < _MOST_STEPS:
@@ -194,37 +196,39 @@ class Original:
                 if step is not None:
                     yield from self._ends(place, node.output[0], (*steps, step), computes)
 
-    def _fronts(self, finding: Finding) -> Iterator[tuple[str, tuple[Turn | Finding, ...]]]:
-        name, steps = str(finding.node.input[0]), tuple[Turn | Finding, ...]()
+    def _fronts(
+        self, info: OperatorInfo
+    ) -> Iterator[tuple[str, tuple[Transpose | OperatorInfo, ...]]]:
+        name, steps = str(info.node.input[0]), tuple[Transpose | OperatorInfo, ...]()
         while True:
             yield name, steps
-            if (finding.place, name) not in self._producers or len(steps) == _MOST_STEPS:
+            if (info.place, name) not in self._producers or len(steps) == _MOST_STEPS:
                 return
-            index, node = self._producers[finding.place, name]
+            index, node = self._producers[info.place, name]
             step = self._step(index, node)
             if step is None:
                 return
             name, steps = node.input[0], (step, *steps)
 
-    def _step(self, index: int, node: onnx.NodeProto) -> Turn | Finding | None:
+    def _step(self, index: int, node: onnx.NodeProto) -> Transpose | OperatorInfo | None:
         """A node that only moves data in a way that is known before it runs."""
-        finding = self._findings.get(index)
-        if finding is not None:
-            call = finding.call
-            return finding if call is not None and call.operator is not None else None
+        info = self._infos.get(index)
+        if info is not None:
+            call = info.call
+            return info if call is not None and call.operator is not None else None
         if node.domain not in ("", "ai.onnx") or self._has_transpose or len(node.input) != 1:
             return None
         if not node.attribute:
-            return Turn(index, node.output[0], None)
+            return Transpose(index, node.output[0], None)
         (attribute, *more) = node.attribute
         if more or attribute.type != onnx.AttributeProto.INTS or attribute.ref_attr_name:
             return None
-        return Turn(index, node.output[0], tuple(attribute.ints))
+        return Transpose(index, node.output[0], tuple(attribute.ints))
 
 
-def _stretch(source: str, steps: Sequence[Turn | Finding], sink: str) -> Stretch:
-    first = next(i for i, step in enumerate(steps) if isinstance(step, Finding))
-    turns = tuple(s for s in steps[:first] if isinstance(s, Turn))
+def _stretch(source: str, steps: Sequence[Transpose | OperatorInfo], sink: str) -> TransposeChain:
+    first = next(i for i, step in enumerate(steps) if isinstance(step, OperatorInfo))
+    turns = tuple(s for s in steps[:first] if isinstance(s, Transpose))
     head = steps[first]
-    assert isinstance(head, Finding)
-    return Stretch(source, turns, head, tuple(steps[first + 1 :]), sink)
+    assert isinstance(head, OperatorInfo)
+    return TransposeChain(source, turns, head, tuple(steps[first + 1 :]), sink)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import Finding
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.subgraphs.value_graph import scopes
@@ -18,34 +18,34 @@ class KnownTypes:
 
     Args:
         model: the original; unknown dims of its inputs have names.
-        findings: its sites.
+        infos: its sites.
     """
 
-    def __init__(self, model: onnx.ModelProto, findings: Sequence[Finding]) -> None:
+    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
         self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
-        for place, graph in traversal.graphs(analysis.inferred(model, findings)):
+        for place, graph in traversal.graphs(analysis.inferred(model, infos)):
             known = self._types.setdefault(place, {})
-            infos = list(graph.value_info)
+            declared = list(graph.value_info)
             if isinstance(graph, onnx.GraphProto):
-                infos += [*graph.input, *graph.output]
+                declared += [*graph.input, *graph.output]
                 for tensor in graph.initializer:
                     known[tensor.name] = onnx.helper.make_tensor_type_proto(
                         tensor.data_type, tensor.dims
                     )
-            known.update((info.name, info.type) for info in infos)
-        for finding in findings:
-            self._add_data(finding)
+            known.update((value.name, value.type) for value in declared)
+        for info in infos:
+            self._add_data(info)
 
-    def _add_data(self, finding: Finding) -> None:
+    def _add_data(self, info: OperatorInfo) -> None:
         """What a site takes is known from the calls where it stands in a function."""
-        data = finding.facts.inputs[0] if finding.facts.inputs else None
-        if data is None or len(finding.element_types) != 1:
+        data = info.facts.inputs[0] if info.facts.inputs else None
+        if data is None or len(info.element_types) != 1:
             return
-        (element_type,) = finding.element_types
-        name = finding.node.input[0]
-        if shape_inference.dims(self.find(name, finding.place)) is None:
+        (element_type,) = info.element_types
+        name = info.node.input[0]
+        if shape_inference.dims(self.find(name, info.place)) is None:
             known = onnx.helper.make_tensor_type_proto(element_type, data.shape)
-            self._types.setdefault(finding.place, {})[name] = known
+            self._types.setdefault(info.place, {})[name] = known
 
     def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:
         """The type of the value that the graph at `place` knows by a name, as far as it is known."""

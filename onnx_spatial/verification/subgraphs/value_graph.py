@@ -17,7 +17,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.verification import extract
 
 #: What gives a value: a node, an initializer, a sparse one.
-Source = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
+Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 
 _MAIN = traversal.Place()
 
@@ -76,7 +76,7 @@ class Graphs:
         """Whether a name is an input of the graph at `place` itself."""
         return name in self._fed.get(place, ())
 
-    def find(self, name: str, place: traversal.Place) -> Source | None:
+    def find(self, name: str, place: traversal.Place) -> Producer | None:
         """What gives the value that a graph reads; None for inputs and for what is not there."""
         for scope in scopes(place):
             if scope not in self._graphs:
@@ -89,7 +89,7 @@ class Graphs:
         return None
 
     def part(
-        self, place: traversal.Place, output: str, stops: Callable[[str, Source | None], bool]
+        self, place: traversal.Place, output: str, stops: Callable[[str, Producer | None], bool]
     ) -> Part | str:
         """What leads to a value of the graph at `place`, or why it cannot be cut out.
 
