@@ -285,7 +285,7 @@ cases(
         "no inputs at all": (lambda m: _inputs(m, []), f"{REFUSED}: the data input is missing"),
         "100 inputs": (lambda m: _inputs(m, ["x"] * 100), f"{REFUSED} .*has 100 inputs"),
         "missing inputs": (lambda m: _inputs(m, [""] * 3), f"{REFUSED}: the data input is missing"),
-        "no outputs": (_ends_here, f"{REFUSED} .*: the node gives no output"),
+        "no outputs": (_ends_here, f"{REFUSED} .*: the node has no output"),
         "an unknown type": (
             lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 999),
             f"{REFUSED} .*: element type 999 is not supported",

@@ -72,7 +72,8 @@ def test_parameters_may_be_default_attributes_of_the_function():
 
 
 @pytest.mark.parametrize(
-    ("outputs", "reason"), [(["y", "w"], "has one output, the node 2"), ([], "gives no output")]
+    ("outputs", "reason"),
+    [(["y", "w"], "has one output, but the node has 2"), ([], "has no output")],
 )
 def test_an_operator_has_one_output(outputs, reason):
     made = model(f"""g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{

@@ -1,4 +1,4 @@
-"""Find the operators of a model and everything that is known of them before it runs."""
+"""Find the spatial operators of a model; infer the types, shapes and parameters of each."""
 
 from onnx_spatial.analysis.find_operators import find, inferred
 from onnx_spatial.analysis.merge_call_sites import join

@@ -1,4 +1,4 @@
-"""A node where it is run: in the graph, or in one of the calls of the function that holds it."""
+"""Infer what is known of a node at one call site: in the graph, or in one call of its function."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, read
 
 @dataclass
 class CallSite:
-    """A node of ours in the inlined model.
+    """A spatial node in the inlined model.
 
     Attributes:
-        info: the node.
-        node: what stands for it here.
-        scope: the values that can be seen here.
-        types: of its inputs, each time that they were inferred.
-        declared: element type that the model declares of its output.
-        ranked: whether a rank of the data that is known is that of every run (`InputFacts.ranked`).
+        info: the operator in the model as given.
+        node: its node in the inlined model.
+        scope: the values visible to the node.
+        types: types of its inputs, one list for each inference (a Loop body is inferred twice).
+        declared: element type that the model declares for its output.
+        ranked: whether the known rank of the data holds in every run (`InputFacts.ranked`).
     """
 
     info: OperatorInfo
@@ -37,7 +37,7 @@ class CallSite:
     ranked: bool = True
 
     def facts(self) -> NodeFacts:
-        """What is known of the node here."""
+        """Return what is known of the node at this call site."""
         inputs: list[InputFacts | None] = []
         for index, name in enumerate(self.node.input):
             if not name:
@@ -56,15 +56,15 @@ class CallSite:
         return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
 
     def has_rank(self) -> bool:
-        """Whether the rank of the data is known."""
+        """Tell whether the rank of the data is known."""
         data = next(iter(self.facts().inputs), None)
         return data is not None and data.shape is not None
 
     def check(self) -> None:
-        """See that the data is a tensor, and that stored parameters can be read.
+        """Check that the data is a tensor and that stored parameters can be read.
 
         Raises:
-            OperatorError: they are not.
+            OperatorError: one of these does not hold.
         """
         kinds = {t.WhichOneof("value") for t in self._data_types() if t is not None}
         if other := kinds - {None, "tensor_type"}:
@@ -75,21 +75,21 @@ class CallSite:
             if tensor is not None:
                 declared = f"{dtype_name(tensor.data_type)}{list(tensor.dims)}"
                 raise OperatorError(
-                    f"the stored tensor {name!r} is damaged: it does not hold {declared}, as it says"
+                    f"the stored tensor {name!r} is damaged: it does not hold {declared}"
                 )
 
     def _data_types(self) -> list[onnx.TypeProto | None]:
-        """Types of the data input that were seen, or what is declared of it."""
+        """Return the inferred types of the data input, else its declared type."""
         seen = [types[0] for types in self.types if types]
         if not seen and self.scope is not None and self.node.input:
             seen = [self.scope.type(self.node.input[0])]
         return seen
 
     def element_types(self) -> list[int]:
-        """ONNX element types of the data input that were seen, or at least declared.
+        """Return the ONNX element types of the data input, else the one declared for the output.
 
-        Behind an operator that onnx does not know nothing is: the output's type, which is the same,
-        may be declared all the same.
+        Behind an operator that onnx does not know nothing is inferred; the output, which has the same
+        type, may be declared nevertheless.
         """
         found = [t for t in map(shape_inference.element_type, self._data_types()) if t is not None]
         if not found and self.declared is not None:
@@ -97,12 +97,12 @@ class CallSite:
         return found
 
 
-def output_type(occurrence: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-    """Type of the output for those of the inputs; None where even the element type is unknown."""
+def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+    """Return the output's type for these input types; None if the element type is unknown."""
     element_type = shape_inference.element_type(types[0]) if types else None
     if element_type is None:
         return None
-    facts = occurrence.facts()
+    facts = call_site.facts()
     facts = replace(facts, inputs=(input_facts(types[0]), *facts.inputs[1:]))
     try:
         shape = _output_shape(read(facts), facts)
@@ -111,15 +111,15 @@ def output_type(occurrence: CallSite, types: list[onnx.TypeProto | None]) -> onn
     return onnx.helper.make_tensor_type_proto(element_type, shape)
 
 
-def conclude(info: OperatorInfo, occurrences: Sequence[CallSite], symbols: set[str]) -> None:
-    """What all occurrences agree on; the first rule that any of them breaks."""
-    each = [_with_own_names(o.facts(), symbols) for o in occurrences] or [info.facts]
+def conclude(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
+    """Join all call sites into `info`, with the first rule that one of them breaks."""
+    each = [_with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
     info.facts = join(each)
-    info.element_types = frozenset(t for o in occurrences for t in o.element_types())
+    info.element_types = frozenset(t for o in call_sites for t in o.element_types())
     try:
         _check_node(info.node)
-        for occurrence in occurrences:
-            occurrence.check()
+        for call_site in call_sites:
+            call_site.check()
         for facts in each:
             read(facts)
         info.call = read(info.facts)
@@ -139,7 +139,7 @@ def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:
 
 
 def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
-    """Dims named by the inference, not by the model, are just unknown."""
+    """Replace dims that inference named, not the model, by None."""
     inputs = []
     for fact in facts.inputs:
         if fact is not None and fact.shape is not None:
@@ -151,9 +151,9 @@ def _with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
 
 def _check_node(node: onnx.NodeProto) -> None:
     if not node.output or not node.output[0]:
-        raise OperatorError("the node gives no output")
+        raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise OperatorError(f"attribute {repeated[0]} is given more than once")
     if any(node.output[1:]):
-        raise OperatorError(f"the operator has one output, the node {len(node.output)}")
+        raise OperatorError(f"the operator has one output, but the node has {len(node.output)}")

@@ -1,7 +1,7 @@
-"""The operators of a model, and everything that is known of them before it runs.
+"""Find the spatial operators of a model, and infer types, shapes and parameters of each.
 
-A node in a function is looked at in each of its calls: onnx's inliner turns them into occurrences
-with their own shapes, attributes and constants, and what they agree on is what is known of the node.
+A node in a function is analysed at each call site: onnx's inliner gives every call its own shapes,
+attributes and constants, and the node has those on which all call sites agree.
 Constant folding and shape inference alternate until nothing new is found, because a parameter may
 be computed from the shape of another operator's output. Ranks that no inference finds, behind
 unknown operators, follow from the readers of a value (`model.symbolic.rank_inference`): first those
@@ -42,12 +42,12 @@ _MAX_PASSES = 32
 def find(
     model: onnx.ModelProto, domains: Iterable[str] = (), folder: Path | None = None
 ) -> list[OperatorInfo]:
-    """The operator nodes of `model`, in walking order.
+    """Return the spatial operators of `model`, in the order of `traversal.nodes`.
 
     Args:
         model: a parsed model; it is not changed.
-        domains: operator domains of the user's own, beside `spellings.DOMAINS`.
-        folder: where external data lies; parameters are read from there.
+        domains: further domains of spatial operators, beside `spellings.DOMAINS`.
+        folder: folder of the external data; parameters are read from it.
     """
     accepted = DOMAINS | set(domains)
     copy = skeleton(model, folder)
@@ -56,12 +56,12 @@ def find(
     for index, ((place, _, node), (_, _, probe)) in enumerate(
         zip(traversal.nodes(model), list(traversal.nodes(copy)), strict=True)
     ):
-        if probe.domain == shape_inference.DOMAIN:  # the file's own are none of ours
+        if probe.domain == shape_inference.DOMAIN:  # a node of the file with our probe's domain
             probe.domain = f"{shape_inference.DOMAIN}.other"
         if not recognise(node.op_type, node.domain, len(node.input)):
             continue
         if (node.domain, node.op_type) in local:
-            continue  # a call of a function that says itself what it means
+            continue  # a call of a local function with that name
         facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
         opset = opset_of(model, place)
         info = OperatorInfo(index, place, node, opset, node.domain in accepted, facts)
@@ -76,12 +76,12 @@ def find(
 def inferred(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
 ) -> onnx.ModelProto:
-    """A copy without weights that declares all that is known of the values, node by node the same.
+    """Return a copy without weights that declares every inferred type, with the same nodes.
 
     Args:
-        model: the model that the findings are of.
-        infos: its operators.
-        folder: where external data lies.
+        model: the model that `infos` were found in.
+        infos: its spatial operators.
+        folder: folder of the external data.
     """
     copy = skeleton(model, folder)
     nodes = [node for _, _, node in traversal.nodes(copy)]
@@ -107,51 +107,51 @@ def inferred(
 
 
 def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
-    """Fill in facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
+    """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
     import_probes(copy)
     copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
     inlined = _inline(copy)
-    occurrences = []
+    call_sites = []
     for scope, graph in constant_folding.scopes(inlined):
         for node in graph.node:
             if node.domain == shape_inference.DOMAIN:
                 number = number_of(node)
                 declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-                occurrences.append(CallSite(infos[number.i], node, declared=declared))
-                number.i = len(occurrences) - 1
-    seen = {id(o.info) for o in occurrences}
+                call_sites.append(CallSite(infos[number.i], node, declared=declared))
+                number.i = len(call_sites) - 1
+    seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
     outputs = rank_inference.declared(inlined.graph)
     drop_doubtful_shapes(inlined)
-    _infer_until_stable(inlined, occurrences, outputs)
+    _infer_until_stable(inlined, call_sites, outputs)
 
-    # Functions that nothing calls: only what stands in the function itself is known.
+    # Functions without calls: only what the function itself says is known.
     for scope, graph in constant_folding.scopes(copy):
         for node in graph.node:
             if node.domain == shape_inference.DOMAIN:
                 number = number_of(node)
                 if id(infos[number.i]) not in seen:
                     infos[number.i].dead = True
-                    occurrences.append(CallSite(infos[number.i], node, scope))
+                    call_sites.append(CallSite(infos[number.i], node, scope))
 
-    by_finding: dict[int, list[CallSite]] = {}
-    for occurrence in occurrences:
-        by_finding.setdefault(id(occurrence.info), []).append(occurrence)
+    by_operator: dict[int, list[CallSite]] = {}
+    for call_site in call_sites:
+        by_operator.setdefault(id(call_site.info), []).append(call_site)
     for info in infos:
         if info.known_domain:
-            conclude(info, by_finding.get(id(info), []), symbols)
+            conclude(info, by_operator.get(id(info), []), symbols)
 
 
 def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return functions.inline(copy)
-    except Exception as error:  # the calls stay, and less is known of what they hold
+    except Exception as error:  # the calls stay, and less is known of their nodes
         logger.info("onnx inliner gave up: %s", error)
         return copy
 
 
 def _infer_until_stable(
-    model: onnx.ModelProto, occurrences: list[CallSite], outputs: Mapping[str, int]
+    model: onnx.ModelProto, call_sites: list[CallSite], outputs: Mapping[str, int]
 ) -> None:
     known = -1
     inferred = model
@@ -161,24 +161,24 @@ def _infer_until_stable(
             for node in graph.node:
                 if node.domain == shape_inference.DOMAIN:
                     number = number_of(node).i
-                    occurrences[number].scope = scope
-        inputs = [f for o in occurrences for f in o.facts().inputs if f is not None]
+                    call_sites[number].scope = scope
+        inputs = [f for o in call_sites for f in o.facts().inputs if f is not None]
         now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
         if now == known:
             if wanted is not None:
                 return
-            for occurrence in occurrences:
-                occurrence.ranked = occurrence.has_rank()
+            for call_site in call_sites:
+                call_site.ranked = call_site.has_rank()
             wanted = outputs
             if not rank_inference.declare(model, inferred, wanted):
                 return
         known = now
-        for occurrence in occurrences:
-            occurrence.types.clear()
+        for call_site in call_sites:
+            call_site.types.clear()
 
         def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-            occurrences[number].types.append([_copy(t) for t in types])
-            return output_type(occurrences[number], types)
+            call_sites[number].types.append([_copy(t) for t in types])
+            return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
         if rank_inference.declare(model, inferred, wanted):

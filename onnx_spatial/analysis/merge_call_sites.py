@@ -1,4 +1,4 @@
-"""What several occurrences of one node agree on: the rest is not known of it."""
+"""Join what is known of a node at several call sites: what they disagree on becomes unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_spatial.operators.spellings.call import AttributeValue
 
 
 def join(each: Sequence[NodeFacts]) -> NodeFacts:
-    """What several nodes of the same operator type agree on."""
+    """Join the facts of one node at several call sites."""
     width = max(len(f.inputs) for f in each)
     inputs = tuple(
         join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
@@ -30,7 +30,7 @@ def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
 
 
 def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
-    """What is known of an input in all occurrences; None where no occurrence has it."""
+    """Join the facts of one input; None if the input is missing at every call site."""
     known = [f for f in each if f is not None]
     if not known:
         return None

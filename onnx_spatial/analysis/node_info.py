@@ -1,4 +1,4 @@
-"""What messages say by themselves: the attributes of a node, the type of an input."""
+"""Read attributes and types from ONNX messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_spatial.operators.spellings.call import AttributeValue
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
-    """Attributes as Python values; one that a function's caller gives is a `Conflict`."""
+    """Return attributes as Python values; a reference to a function's attribute is a `Conflict`."""
     found: dict[str, AttributeValue] = {}
     kinds = onnx.AttributeProto
     for attribute in node.attribute:
@@ -36,7 +36,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
 
 
 def input_facts(known: onnx.TypeProto | None) -> InputFacts:
-    """What a type says of an input."""
+    """Return element type and shape of an input."""
     element_type = shape_inference.element_type(known)
     if element_type is None:
         return InputFacts(None, shape_inference.dims(known))
@@ -45,7 +45,7 @@ def input_facts(known: onnx.TypeProto | None) -> InputFacts:
 
 @cache
 def dtype_name(element_type: int) -> str:
-    """ONNX element type -> numpy name; "string" for strings."""
+    """Return the numpy name of an ONNX element type; "string" for strings."""
     if element_type == onnx.TensorProto.STRING:
         return "string"
     try:

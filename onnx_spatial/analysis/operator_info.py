@@ -1,4 +1,4 @@
-"""One operator node, as the file holds it, with what is known of it."""
+"""Describe one spatial operator: its node and what was inferred."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from onnx_spatial.operators.spellings import Call, NodeFacts
 
 @dataclass
 class OperatorInfo:
-    """One operator node of the model, as the file holds it, with what is known of it.
+    """A spatial operator: its node in the model as given, and what was inferred.
 
     Attributes:
         index: position in the order of `model.traversal.nodes`.
-        place: graph that holds it.
+        place: the graph that holds the node.
         node: its message.
-        opset: version of the default domain where it stands; None if that is not imported.
-        facts: what is known in all of its occurrences.
-        element_types: ONNX element types of the data input, over all occurrences.
-        call: the operator that it asks for; None if it breaks a rule or is in an unknown domain.
-        error: the rule it breaks.
-        known_domain: whether it is ours to convert.
-        output_shape: shape of its output, as far as it is known.
-        dead: it stands in a function that nothing calls.
+        opset: version of the default domain there; None if it is not imported.
+        facts: facts on which all call sites agree.
+        element_types: ONNX element types of the data input, over all call sites.
+        call: the operator and its parameters; None if a rule is broken or the domain is unknown.
+        error: the broken rule.
+        known_domain: whether the domain is known to hold spatial operators.
+        output_shape: shape of the output, as far as it is known.
+        dead: whether the node is in a function without calls.
     """
 
     index: int
@@ -43,7 +43,7 @@ class OperatorInfo:
 
 
 def opset_of(model: onnx.ModelProto, place: traversal.Place) -> int | None:
-    """Version of the default domain at a place; None if it is not imported there."""
+    """Return the version of the default domain in a graph; None if it is not imported there."""
     imports = model.opset_import
     for function in model.functions:
         if place.function == (function.domain, function.name, function.overload):

@@ -1,4 +1,4 @@
-"""Probes in the place of our operators, which shape inference asks for the types of their outputs."""
+"""Replace spatial nodes by probes, which shape inference asks for their output types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx_spatial.model.inference import shape_inference
 
 
 def make_probe(node: onnx.NodeProto, number: int) -> None:
-    """Turn one of our nodes into a probe, which bears a number."""
+    """Turn a spatial node into the probe with this number."""
     node.domain, node.op_type = shape_inference.DOMAIN, shape_inference.PROBE
     del node.output[1:]
     _drop_number(node)
@@ -17,28 +17,28 @@ def make_probe(node: onnx.NodeProto, number: int) -> None:
 
 
 def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
-    """The attribute that holds the number of a probe."""
+    """Return the attribute that holds the number of a probe."""
     found: onnx.AttributeProto = next(a for a in node.attribute if a.name == shape_inference.NUMBER)
     return found
 
 
 def import_probes(model: onnx.ModelProto) -> None:
-    """Have the functions of a model, in which probes may stand, import their domain."""
+    """Import the domain of probes in every function."""
     for function in model.functions:
         function.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
 
 
 def _drop_number(node: onnx.NodeProto) -> None:
-    """Forget a number that the file itself holds."""
+    """Remove an attribute of the file with the name of a probe's number."""
     for index in reversed(range(len(node.attribute))):
         if node.attribute[index].name == shape_inference.NUMBER:
             del node.attribute[index]
 
 
 def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
-    """Forget declared shapes behind our operators: exporters that do not know the operators guess.
+    """Remove declared shapes behind spatial operators: exporters that do not know these guess.
 
-    What stands behind other people's operators is kept, nothing could replace it.
+    Shapes behind operators of unknown domains are kept: no inference could replace them.
     """
     nodes = [node for _, _, node in traversal.nodes(model)]
     ours = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
