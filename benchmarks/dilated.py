@@ -1,6 +1,6 @@
 """Time dilated convolutions: fused, not fused, and written as such from the start.
 
-    python -m benchmarks.dilated        about 5 minutes; renews the table in docs/fusion.md
+    python -m benchmarks.dilated        about 5 minutes; renews docs/internals/fusion-measurements.md
 
 A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, sizes as in DeepLab: 960
 channels depthwise and 256 channels dense, padding "same". *native* is the same layer, Transposes
@@ -26,7 +26,7 @@ from benchmarks import results, timing
 from benchmarks.results import Record
 
 RESULTS = Path("docs/performance/dilated.json")
-PAGE = Path("docs/fusion.md")
+PAGE = Path("docs/internals/fusion-measurements.md")
 BEGIN, END = "<!-- dilated: python -m benchmarks.dilated -->", "<!-- end of dilated -->"
 
 DOMAIN = "ai.onnx.converters.tensorflow"

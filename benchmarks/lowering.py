@@ -2,7 +2,7 @@
 
     python -m benchmarks.lowering                    the grid, 1 and 2 threads: about 25 minutes
     python -m benchmarks.lowering --quick            a few small cells, 1 thread: about a minute
-    python -m benchmarks.report                      tables and plots of docs/performance.md
+    python -m benchmarks.report                      tables and plots of docs/internals
 
 Run it from the root of the checkout, on a machine that does nothing else. `grid` says which shapes,
 `timing` how time is taken, `peers` what the alternatives are; `pip install -e '.[bench]'` installs

@@ -1,4 +1,4 @@
-"""Write what was measured into docs/performance.md: tables between two markers, plots beside it.
+"""Write measured times to docs/internals: tables between two markers, plots beside.
 
     python -m benchmarks.report [LOWERING.json] [NETS.json]
 
@@ -16,7 +16,7 @@ import click
 from benchmarks import lowering, nets, results, summary
 from benchmarks.results import Record
 
-PAGE = Path("docs/performance.md")
+PAGE = Path("docs/internals/lowering-measurements.md")
 BEGIN, END = "<!-- results: python -m benchmarks.report -->", "<!-- end of results -->"
 WORST = 10
 

@@ -14,41 +14,42 @@ from breaking import CASES, Case
 
 HERE = Path(__file__).parent
 
-INTRODUCTION = """# Broken models: failing is what is expected of them
+INTRODUCTION = """# Broken models
 
-Each model here is wrong in one way, and `onnx-spatial validate` has to find it: that it fails, of
-which kind the failure is ([validation.md](../../docs/validation.md) lists them), and what it says. A
-model that does not fail here is a bug of this package.
+Each model here is wrong in one way, and `onnx-spatial validate` must detect it: with the
+expected status, the expected kind of failure ([validation.md](../../docs/validation.md#reports)
+explains the kinds) and a message that contains the expected words. A model that does not fail
+here is a bug of this package.
 
-```
+```console
 onnx-spatial validate models/broken --strict --timeout 10 --memory 2G --expect-failure '*'
 ```
 
 ```
 models/broken/<name>/model.onnx               the model, if it is one
-models/broken/<name>/test_data_set_0/...      recorded data, where that is what is wrong
-models/broken/build.py                        makes all of it, and this file
-models/broken/breaking/                       what is broken how: the table, as code
+models/broken/<name>/test_data_set_0/...      recorded data, if that is wrong
+models/broken/build.py                        makes all of it, and this page
+models/broken/breaking/                       the table below, as code
 ```
 
-`python models/broken/build.py` writes the same bytes each time. `tests/validation/test_broken.py`
-compares what becomes of each model with the table, and tries `convert` and `inspect` on it: they
-exit with the codes of the last two columns, say why in one line where that is not 0, and leave no
-file behind.
+`python models/broken/build.py` writes the same bytes each time.
+`tests/validation/test_broken.py` compares the result of each model with the table. It also runs
+`convert` and `inspect` on it: they exit with the codes of the last two columns, print one line
+if the code is not 0, and leave no file.
 
-- The status is that of a run with `--strict`, in mode `lower`; `unverified` fails the run only then.
-- `convert` and `inspect` exit with 0 where it takes recorded data, or a run, to see what is wrong.
-- `-8` is the signal that ends the process of `convert`, which runs the model itself; that of
-  `validate` is another one, and its own result.
+- The status is that of a run with `--strict` in mode `lower`. Without `--strict` `unverified`
+  does not fail the run.
+- `convert` and `inspect` exit with 0 if only recorded data or a run can show the error.
+- `-8` is the signal that ends the process of `convert`, which runs the model itself. In
+  `validate` the signal ends only the process of that model.
 
-## What is not here
+## Kinds without a model
 
-Some kinds of failure are those of no model:
-
-- `difference`: the converted model gives something else than the original. A right converter makes
-  no such model, and none is faked: `tests/mutation` breaks conversions on purpose
-  ([verification.md](../../docs/verification.md)).
-- `lost`, `not-run` and `xpassed` speak of the machines, the order and the expectations of a run.
+- `difference`: the converted model differs from the original. A right converter makes no such
+  model. `tests/mutation` breaks conversions on purpose
+  ([verification-campaigns](../../docs/internals/verification-campaigns.md)).
+- `lost`, `not-run` and `xpassed` depend on the machines, the order and the expectations of a
+  run.
 
 """
 
