@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 import onnx_spatial
-from onnx_spatial.api import MODES
 from onnx_spatial.cli import data, options, render
 from onnx_spatial.errors import VerificationError
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.options import MODES
 
 #: Of a result that was written all the same.
 _UNDECIDED = (

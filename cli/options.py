@@ -17,9 +17,9 @@ from typing import Any, Protocol, TextIO, TypeVar
 import click
 from rich.console import Console
 
-from onnx_spatial.api import STRATEGY_NAMES
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
 from onnx_spatial.operators.shapes import INT64_MAX
+from onnx_spatial.options import STRATEGY_NAMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

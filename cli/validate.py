@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from onnx_spatial.api import MODES
 from onnx_spatial.cli import options, validation
 from onnx_spatial.errors import one_line
+from onnx_spatial.options import MODES
 from onnx_spatial.validation import Interrupted, ModelResult, Options, Report
 from onnx_spatial.validation import validate as run_validation
 from onnx_spatial.validation.report import check_target, github, junit, sarif, write

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from onnx_spatial.custom_ops import registration
+from onnx_spatial.verification.runtime.sessions import Extension
 
 
 @contextmanager
@@ -36,3 +37,7 @@ def raising() -> Iterator[None]:
                 raise reason from None
     finally:
         state.watch.end()
+
+
+#: What `verification.runtime.sessions` runs prepared models with.
+EXTENSION = Extension(registration.register_fresh, raising)

@@ -9,18 +9,15 @@ or in one go, with onnxruntime's own interface:
 
 `inspect` says what is in a model, `convert` rewrites it, `verify` compares two models. Whatever the
 library raises on purpose is a `SpatialError` with one clear line.
+
+The package itself imports neither onnx nor onnxruntime: what needs them is imported on first use.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from onnx_spatial.api import Conversion, Inspection, convert, inspect
-from onnx_spatial.conversion.pipeline import WRITERS as _WRITERS
-from onnx_spatial.conversion.pipeline import Site
-from onnx_spatial.conversion.pipeline import Writer as _Writer
 from onnx_spatial.errors import (
     ConversionError,
     ModelFileError,
@@ -29,14 +26,6 @@ from onnx_spatial.errors import (
     UsageError,
     VerificationError,
 )
-from onnx_spatial.operators.spellings.python_ops import DOMAIN as _PREPARED
-from onnx_spatial.verification import Verification, verify
-from onnx_spatial.verification.runtime.sessions import EXTENSIONS as _EXTENSIONS
-from onnx_spatial.verification.runtime.sessions import Extension as _Extension
-
-if TYPE_CHECKING:
-    from onnx_spatial import custom_ops
-    from onnx_spatial.custom_ops import InferenceSession
 
 __version__ = "0.1.0"
 
@@ -59,6 +48,40 @@ __all__ = [
     "verify",
 ]
 
+if TYPE_CHECKING:
+    from onnx_spatial import custom_ops
+    from onnx_spatial.api import Conversion, Inspection, convert, inspect
+    from onnx_spatial.conversion.report import Site
+    from onnx_spatial.custom_ops import InferenceSession
+    from onnx_spatial.verification import Verification, verify
+else:
+    #: Module of each attribute that is imported on first use.
+    _MODULES = {
+        "Conversion": "onnx_spatial.api",
+        "InferenceSession": "onnx_spatial.custom_ops",
+        "Inspection": "onnx_spatial.api",
+        "Site": "onnx_spatial.conversion.report",
+        "Verification": "onnx_spatial.verification",
+        "convert": "onnx_spatial.api",
+        "inspect": "onnx_spatial.api",
+        "verify": "onnx_spatial.verification",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import an attribute on first use (PEP 562)."""
+        from importlib import import_module
+
+        if name == "custom_ops":
+            return import_module("onnx_spatial.custom_ops")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """List attributes that are not imported yet as well."""
+        return sorted({*globals(), *__all__})
+
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder is the top of a checkout of this project."""
@@ -72,36 +95,3 @@ def _is_ours(folder: Path) -> bool:
 _TOP = Path(__file__).resolve().parent.parent
 if _is_ours(_TOP):
     __path__.append(str(_TOP))
-
-
-def __getattr__(name: str) -> Any:
-    """Sessions and custom operators are loaded when they are asked for."""
-    if name in ("InferenceSession", "custom_ops"):
-        import importlib
-
-        module = importlib.import_module("onnx_spatial.custom_ops")
-        return module if name == "custom_ops" else module.InferenceSession
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _register(options: Any) -> None:
-    from onnx_spatial.custom_ops import registration
-
-    registration.register_fresh(options)
-
-
-def _raising() -> AbstractContextManager[None]:
-    from onnx_spatial.custom_ops.running import raising
-
-    return raising()
-
-
-def _writer() -> _Writer:
-    from onnx_spatial.custom_ops import prepared
-
-    return prepared.write
-
-
-# Conversion and verification stand below the custom operators, and write and run prepared models.
-_WRITERS["custom-op"] = _writer
-_EXTENSIONS[_PREPARED] = _Extension(_register, _raising)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +23,12 @@ from onnx_spatial.conversion.pipeline import (
     refusals,
 )
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
-from onnx_spatial.lowering import STRATEGIES
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.options import MODES, STRATEGY_NAMES
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Verification
 from onnx_spatial.verification import verify as run_verification
-
-MODES = ("lower", "function", "custom-op")
-
-#: What `strategy` may be.
-STRATEGY_NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 Progress = Callable[[str], None]
 
@@ -385,7 +381,7 @@ def _plan(
         checked=checked,
         folder=source.folder,
         progress=progress,
-        write=WRITERS[mode]() if mode in WRITERS and not inline else None,
+        write=resolve_name(WRITERS[mode]) if mode in WRITERS and not inline else None,
     )
 
 

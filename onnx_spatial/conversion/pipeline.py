@@ -53,8 +53,8 @@ _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
 
-#: How modes are written that a row above this one knows: import it and return its writer.
-WRITERS: dict[str, Callable[[], Writer]] = {}
+#: The `Writer` of a mode whose module is in a row above this one, as "module:attribute".
+WRITERS = {"custom-op": "onnx_spatial.custom_ops.prepared:write"}
 
 #: Chooses a lowering. Raises ConversionError where there is none.
 Choose = Callable[[Request, OperatorInfo], Lowered]

@@ -8,8 +8,23 @@
 `report` writes what CI systems read.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, ModelResult, Report
-from onnx_spatial.validation.run import Interrupted, validate
 
 __all__ = ["Entry", "Interrupted", "ModelResult", "Options", "Report", "validate"]
+
+if TYPE_CHECKING:
+    from onnx_spatial.validation.run import Interrupted, validate
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import what runs models on first use: the options and results need neither onnx nor numpy."""
+        if name not in ("Interrupted", "validate"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from onnx_spatial.validation import run
+
+        return getattr(run, name)

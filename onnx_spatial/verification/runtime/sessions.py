@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
 import onnxruntime as ort
 
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.runtime.operand_mismatch import Operands
 from onnx_spatial.verification.runtime.ort_values import (
     from_ort,
@@ -76,8 +78,8 @@ class Extension:
     raising: Callable[[], AbstractContextManager[None]]
 
 
-#: By domain; the package puts in what it has.
-EXTENSIONS: dict[str, Extension] = {}
+#: The `Extension` of a domain, as "module:attribute" in a row above this one.
+EXTENSIONS = {DOMAIN: "onnx_spatial.custom_ops.running:EXTENSION"}
 
 
 class RunFailure(Exception):
@@ -151,7 +153,9 @@ class Session:
                 "session.model_external_initializers_file_folder_path", str(folder)
             )
         self._has_loop = _LOOP in model
-        needed = [e for domain, e in EXTENSIONS.items() if domain.encode() in model]
+        needed: list[Extension] = [
+            resolve_name(name) for domain, name in EXTENSIONS.items() if domain.encode() in model
+        ]
         self._raising = needed[0].raising if needed else nullcontext
         for extension in needed:
             extension.register(options)
