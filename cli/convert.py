@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import data, options, render
+from onnx_spatial.cli import options
 from onnx_spatial.errors import VerificationError
-from onnx_spatial.model.io import writer as writing
 from onnx_spatial.options import MODES
+
+if TYPE_CHECKING:
+    from onnx_spatial import Conversion
 
 #: Of a result that was written all the same.
 _UNDECIDED = (
@@ -19,143 +23,207 @@ _UNDECIDED = (
 )
 
 
+@dataclass(frozen=True)
+class Target:
+    """Where the result goes.
+
+    Raises:
+        click.UsageError: the options contradict each other, or name no place.
+    """
+
+    path: str | None
+    in_place: bool
+    dry_run: bool
+
+    def __post_init__(self) -> None:
+        if not self.path and not self.dry_run and not self.in_place:
+            raise click.UsageError(
+                "say where to write with -o OUT, or --dry-run to write nothing, or --in-place"
+            )
+        if self.in_place and self.path:
+            raise click.UsageError("give either -o OUT or --in-place, not both")
+
+    @property
+    def piped(self) -> bool:
+        """Whether that is standard output."""
+        return self.path == options.DASH
+
+    @property
+    def file(self) -> str | None:
+        """The file of -o OUT; None if none is written by that name."""
+        return None if self.dry_run or self.piped else self.path
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How lowerings are measured.
+
+    Raises:
+        click.UsageError: there are options for it without --tune.
+    """
+
+    tune: bool
+    tune_cache: str | None
+    tune_threads: int
+
+    def __post_init__(self) -> None:
+        if not self.tune and (self.tune_cache or self.tune_threads):
+            raise click.UsageError("--tune-cache and --tune-threads require --tune")
+
+
+_target_options = options.grouped(
+    "target",
+    Target,
+    click.option("-o", "--output", "path", type=click.Path(), metavar="OUT", help="Write to OUT."),
+    click.option("--in-place", is_flag=True, help="Replace MODEL by the result."),
+    click.option("--dry-run", is_flag=True, help="Convert and verify, but write nothing."),
+)
+
+_tuning_options = options.grouped(
+    "tuning",
+    Tuning,
+    click.option("--tune", is_flag=True, help="Measure the lowerings here and use the fastest."),
+    click.option(
+        "--tune-cache",
+        type=click.Path(),
+        metavar="FILE",
+        help="Keep the measured times in FILE. The same FILE gives the same OUT.",
+    ),
+    click.option(
+        "--tune-threads",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Measure with N threads. 0 leaves the number to onnxruntime.",
+    ),
+)
+
+
 @click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
 @click.argument("model", metavar="MODEL")
-@click.option("-o", "--output", "target", type=click.Path(), metavar="OUT", help="Where to write.")
-@click.option("--in-place", is_flag=True, help="Put the result in the place of MODEL.")
-@click.option("--dry-run", is_flag=True, help="Convert and verify, write nothing.")
-@click.option("--mode", type=click.Choice(MODES), default="lower", show_default=True)
-@click.option("--inline", is_flag=True, help="Put the bodies of local functions in their place.")
+@_target_options
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="lower",
+    show_default=True,
+    help="Convert to standard operators, local functions, or Python operators.",
+)
+@click.option("--inline", is_flag=True, help="Replace calls of local functions by their bodies.")
 @click.option(
     "--raise-ir-version",
     is_flag=True,
-    help="With --mode function: raise an IR version that is older than local functions to 8.",
+    help="With --mode function, raise an IR version below 8 to 8, the first with local functions.",
 )
-@click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
-@click.option("--checked", is_flag=True, help="Let every run that breaks a rule fail.")
+@click.option("--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them.")
+@click.option("--checked", is_flag=True, help="Make runs fail that break a rule of an operator.")
 @click.option("--no-verify", is_flag=True, help="Write the result without proof.")
-@click.option("--tune", is_flag=True, help="Measure the lowerings here and take the fastest.")
-@click.option(
-    "--tune-cache",
-    type=click.Path(),
-    metavar="FILE",
-    help="Keep what was measured in FILE; the same file gives the same OUT.",
-)
-@click.option(
-    "--tune-threads",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Measure with N threads, instead of as many as onnxruntime takes.",
-)
+@_tuning_options
 @options.prefer_option
 @options.model_options
 @options.verification_options
 @options.output_options
-@click.pass_context
 def convert(
-    context: click.Context,
     model: str,
-    target: str | None,
-    in_place: bool,
-    dry_run: bool,
+    target: Target,
     mode: str,
     inline: bool,
     raise_ir_version: bool,
     no_fuse: bool,
     checked: bool,
     no_verify: bool,
-    tune: bool,
-    tune_cache: str | None,
-    tune_threads: int,
-    domains: tuple[str, ...],
-    static: tuple[str, ...],
-    max_rank: int | None,
+    tuning: Tuning,
     strategy: str | None,
-    shapes: tuple[str, ...],
-    inputs: str | None,
-    seed: int,
+    model_options: options.ModelOptions,
+    data_options: options.DataOptions,
     strict: bool,
     reproducer: str | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
+    output: options.Output,
 ) -> int:
     """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
 
-    OUT appears unless the two models differ; it holds the same model, down to the last name, with
-    nothing but the spatial operators replaced, the convolutions between them made dilated ones, and
-    the Transposes around them taken in (--no-fuse: nothing but the operators). A MODEL without any is
-    copied byte for byte.
-    MODEL - is standard input; OUT - is standard output, and all else goes to stderr.
-    With --in-place OUT is MODEL, whose original is kept as MODEL.orig until the result was proven,
-    written and read back (with --no-verify, or if it could not be decided, it stays there).
-    With --tune the lowering of each operator is the one that is the fastest on this machine.
+    OUT is not written if the two models differ. It is the same model, down to the last name, except
+    that the spatial operators are replaced, convolutions between them become dilated convolutions,
+    and Transposes around them are merged into them (--no-fuse: only the operators are replaced).
+    A MODEL without spatial operators is copied byte for byte.
+
+    MODEL - is standard input. OUT - is standard output; everything else then goes to stderr.
+
+    With --in-place OUT replaces MODEL. The original is kept as MODEL.orig until the result is proven,
+    written and read back. It stays there with --no-verify, or if the proof is undecided.
+
+    With --tune each operator gets the lowering that is the fastest on this machine.
     """
-    output = options.start(context, as_json, quiet, verbose)
-    if not target and not dry_run and not in_place:
-        raise click.UsageError(
-            "say where to write with -o OUT, or --dry-run to write nothing, or --in-place"
-        )
-    if in_place and target:
-        raise click.UsageError("give either -o OUT or --in-place, not both")
-    if not tune and (tune_cache or tune_threads):
-        raise click.UsageError("--tune-cache and --tune-threads want --tune")
-    piped = target == data.DASH
+    from onnx_spatial.cli import data, render
+
     (given,) = data.models(model)
-    if piped:
-        data.check_standard_output(given, json=as_json)
+    if target.piped:
+        data.check_standard_output(given, json=output.json)
     try:
         with output.progress() as progress:
             result = onnx_spatial.convert(
                 given,
-                None if dry_run or piped else target,
+                target.file,
                 mode=mode,
                 inline=inline,
                 fuse=not no_fuse,
                 raise_ir_version=raise_ir_version,
                 checked=checked,
-                max_rank=max_rank,
+                max_rank=model_options.max_rank,
                 strategy=strategy,
                 verify=not no_verify,
-                seed=seed,
-                static=options.sizes("--static", static),
-                domains=domains,
-                inputs=data.inputs(given, inputs),
-                shapes=options.shapes("--shape", shapes),
+                seed=data_options.seed,
+                static=model_options.sizes,
+                domains=model_options.domains,
+                inputs=data.inputs(given, data_options.inputs),
+                shapes=data_options.shapes,
                 strict=strict,
                 save_reproducer=reproducer,
-                tune=tune,
-                tune_cache=tune_cache,
-                tune_threads=tune_threads,
-                in_place=in_place and not dry_run,
+                tune=tuning.tune,
+                tune_cache=tuning.tune_cache,
+                tune_threads=tuning.tune_threads,
+                in_place=target.in_place and not target.dry_run,
                 progress=progress,
             )
     except VerificationError as error:
-        if not as_json and not quiet:
-            render.verification(output.err, error.verification, verbose=verbose)
+        if not output.json and not output.quiet:
+            render.verification(output.err, error.verification, verbose=output.verbose)
         data.keep(output, error.verification)
         raise
-    if piped and not dry_run:
-        write = writing.content_of if result.changed or static else writing.as_read
-        data.to_standard_output(write(result.result))
+    if target.piped and not target.dry_run:
+        data.to_standard_output(result, frozen=bool(model_options.sizes))
     undecided = result.verification is not None and not result.verification
-    if as_json:
+    if output.json:
         output.document(result.to_dict())
-    elif not quiet:
-        console = output.err if piped else output.out
-        render.conversion(console, result, Path(model), verbose=verbose)
+    elif not output.quiet:
+        console = output.err if target.piped else output.out
+        render.conversion(console, result, Path(model), verbose=output.verbose)
         if undecided:
             console.print(f"warning: {_UNDECIDED}", style="yellow", soft_wrap=True)
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
-        if result.verification and result.output is not None and given == model and not in_place:
-            named = [("--domain", domains), ("--static", static), ("--shape", shapes)]
-            again = [word for option, values in named for v in values for word in (option, v)]
-            again += ["--inputs", inputs] if inputs else []
-            again += ["--seed", str(seed)] if seed else []
-            command = shlex.join(["onnx-spatial", "verify", model, str(result.output), *again])
-            output.out.print(f"prove it again with: {command}", style="dim", soft_wrap=True)
+        if result.verification and given == model and not target.in_place:
+            _say_how_to_verify(model, result, model_options, data_options, output)
     elif undecided:
         output.err.print(f"warning: {model}: {_UNDECIDED}", style="yellow", soft_wrap=True)
     return 0
+
+
+def _say_how_to_verify(
+    model: str,
+    result: Conversion,
+    model_options: options.ModelOptions,
+    data_options: options.DataOptions,
+    output: options.Output,
+) -> None:
+    """Print the command that compares the two files again."""
+    if result.output is None:
+        return
+    words = ["onnx-spatial", "verify", model, str(result.output)]
+    words += [word for name in model_options.domains for word in ("--domain", name)]
+    words += [word for n, dim in model_options.sizes.items() for word in ("--static", f"{n}={dim}")]
+    for name, shape in data_options.shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    words += ["--inputs", data_options.inputs] if data_options.inputs else []
+    words += ["--seed", str(data_options.seed)] if data_options.seed else []
+    output.out.print(f"prove it again with: {shlex.join(words)}", style="dim", soft_wrap=True)

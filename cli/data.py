@@ -12,20 +12,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.cli.options import Output
+from onnx_spatial.api import Conversion
+from onnx_spatial.cli.options import DASH, Output
 from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import external_data, reader
-from onnx_spatial.model.io.byte_ranges import Content
+from onnx_spatial.model.io import writer as writing
 from onnx_spatial.tuning.cache import own_folder
 from onnx_spatial.validation import data_sets
 from onnx_spatial.verification import Verification
 
 Arrays = dict[str, npt.NDArray[np.generic]]
-
-
-#: The path that means standard input or standard output.
-DASH = "-"
 
 
 def models(*given: str) -> list[str | bytes]:
@@ -62,10 +59,11 @@ def check_standard_output(model: str | bytes, *, json: bool) -> None:
         raise UsageError("OUT is -, which cannot take the model's external data; write to a file")
 
 
-def to_standard_output(content: Content) -> None:
-    """Write a model there."""
+def to_standard_output(conversion: Conversion, *, frozen: bool) -> None:
+    """Write a converted model there; one in which nothing was done as the bytes that it came as."""
+    content = writing.content_of if conversion.changed or frozen else writing.as_read
     sys.stdout.flush()
-    for chunk in content.chunks():
+    for chunk in content(conversion.result).chunks():
         sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 

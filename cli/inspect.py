@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 import onnx_spatial
-from onnx_spatial.api import Inspection
-from onnx_spatial.cli import data, options, render
+from onnx_spatial.cli import options
+
+if TYPE_CHECKING:
+    from onnx_spatial import Inspection
 
 
-@click.command(short_help="What is in a model, what would be done, and why not.")
+@click.command(short_help="List the spatial operators and what would be done with each.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @options.prefer_option
 @options.model_options
 @options.output_options
-@click.pass_context
 def inspect(
-    context: click.Context,
     models: tuple[str, ...],
-    domains: tuple[str, ...],
-    static: tuple[str, ...],
-    max_rank: int | None,
     strategy: str | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
+    model_options: options.ModelOptions,
+    output: options.Output,
 ) -> int:
-    """Say which spatial operators each MODEL holds and what `convert` would do with them.
+    """List the spatial operators of each MODEL and what `convert` would do with them.
 
-    MODEL - is standard input. Times are estimates; -v has those of the alternatives, and
+    MODEL - is standard input. Times are estimates. -v shows the alternatives as well, and
     `onnx-spatial bench` measures them.
 
     Exit code 3 if an operator could not be converted, 2 if a file could not be read.
     """
-    output = options.start(context, as_json, quiet, verbose)
-    sizes = options.sizes("--static", static)
+    from onnx_spatial.cli import data, render
+
     given = dict(zip(models, data.models(*models), strict=True))
 
     def look(model: str, progress: options.Progress) -> Inspection:
         return onnx_spatial.inspect(
             given[model],
-            domains=domains,
-            static=sizes,
-            max_rank=max_rank,
+            domains=model_options.domains,
+            static=model_options.sizes,
+            max_rank=model_options.max_rank,
             strategy=strategy,
             progress=progress,
         )
 
     def show(found: Inspection) -> None:
-        render.inspection(output.out, found, verbose=verbose)
+        render.inspection(output.out, found, verbose=output.verbose)
 
     def code_of(found: Inspection) -> int:
         return 3 if any(site.action == "refuse" for site in found.sites) else 0

@@ -6,20 +6,24 @@ document and nothing else.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
-from rich.console import Console
 
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
-from onnx_spatial.operators.shapes import INT64_MAX
-from onnx_spatial.options import STRATEGY_NAMES
+from onnx_spatial.options import ORACLE_NAMES, STRATEGY_NAMES
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +39,9 @@ R = TypeVar("R", bound=Documented)
 
 #: Is called with a line of text now and then, where there is a terminal.
 Progress = Callable[[str], None] | None
+
+#: The path that means standard input or standard output.
+DASH = "-"
 
 #: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
 _PIPE_WIDTH = 1000
@@ -100,6 +107,8 @@ def write_anything() -> None:
 
 
 def _console(file: TextIO) -> Console:
+    from rich.console import Console  # help and completion print without it
+
     width = None if _is_terminal(file) else _PIPE_WIDTH
     return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
 
@@ -112,39 +121,120 @@ def _is_terminal(file: TextIO) -> bool:
         return False
 
 
-def output_options(command: F) -> F:
-    """--json, --quiet, --verbose"""
-    for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Say more."),
-        click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
-        click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
-    ):
-        command = option(command)
-    return command
+def grouped(
+    name: str, group: Callable[..., object], *options: Callable[[F], F]
+) -> Callable[[F], F]:
+    """Add options to a command, which gets their values as one argument.
+
+    Args:
+        name: of the argument.
+        group: makes it; takes the values by the names of its parameters.
+        options: in the order of the help text.
+    """
+    names = tuple(inspect.signature(group).parameters)
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def run(*arguments: Any, **values: Any) -> Any:
+            made = group(**{each: values.pop(each) for each in names})
+            return command(*arguments, **values, **{name: made})
+
+        decorated: Any = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
 
 
-def model_options(command: F) -> F:
-    """--domain, --static, --max-rank"""
-    for option in (
-        click.option(
-            "--max-rank",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="No new tensor may have more than N dims.",
-        ),
-        static_option,
-        domain_option,
-    ):
-        command = option(command)
-    return command
+def _start(as_json: bool, quiet: bool, verbose: bool) -> Output:
+    """Set up the output of the run as the options say."""
+    given = click.get_current_context().obj
+    output = given if isinstance(given, Output) else Output()
+    output.json, output.quiet, output.verbose = as_json, quiet, verbose
+    # Libraries below remark on odd models in their own words; what matters is said by ours.
+    logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+    return output
 
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which operators of a model are converted, with which sizes and ranks.
+
+    Attributes:
+        domains: operator domains to accept beside the ones that converters are known to use.
+        sizes: of symbolic dims, by name.
+        max_rank: largest rank that new tensors may have.
+    """
+
+    domains: tuple[str, ...]
+    sizes: dict[str, int]
+    max_rank: int | None
+
+
+def _model(domains: tuple[str, ...], static: tuple[str, ...], max_rank: int | None) -> ModelOptions:
+    return ModelOptions(domains, parse_sizes("--static", static), max_rank)
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The data that models are run on.
+
+    Attributes:
+        shapes: of inputs, by name.
+        inputs: file or folder of the data; None: it is generated.
+        seed: of generated data.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    inputs: str | None
+    seed: int
+
+
+def _data(shapes: tuple[str, ...], inputs: str | None, seed: int) -> DataOptions:
+    return DataOptions(parse_shapes("--shape", shapes), inputs, seed)
+
+
+domain_option = click.option(
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="NAME",
+    help="Also accept the operators in this domain. May be repeated.",
+)
+
+static_option = click.option(
+    "--static",
+    multiple=True,
+    metavar="NAME=DIM",
+    help="Fix a symbolic dim. May be repeated.",
+)
+
+max_rank_option = click.option(
+    "--max-rank",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Allow new tensors at most N dims.",
+)
+
+shape_option = click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=1,64,48,3",
+    help="Set the shape of an input to run with. May be repeated.",
+)
+
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
+)
 
 oracle_option = click.option(
     "--oracle",
     "oracles",
     multiple=True,
-    type=click.Choice(("tensorflow", "openvino")),
-    help="Compare the definition of each operator with this runtime's as well; may be repeated.",
+    type=click.Choice(ORACLE_NAMES),
+    help="Also compare the definition of each operator with this runtime's. May be repeated.",
 )
 
 prefer_option = click.option(
@@ -152,68 +242,55 @@ prefer_option = click.option(
     "strategy",
     type=click.Choice(STRATEGY_NAMES),
     metavar="STRATEGY",
-    help="Lower with this one wherever it applies (slices: no Transpose); see docs/operators.md.",
+    help="Use this lowering wherever it applies, such as slices (no Transpose). "
+    "docs/operators.md lists them.",
 )
 
-static_option = click.option(
-    "--static",
-    multiple=True,
-    metavar="NAME=DIM",
-    help="Fix a symbolic dim; may be repeated.",
+#: --json, --quiet, --verbose: the argument `output`.
+output_options = grouped(
+    "output",
+    _start,
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Show more detail."),
 )
 
-domain_option = click.option(
-    "--domain",
-    "domains",
-    multiple=True,
-    metavar="NAME",
-    help="Accept the operators in this domain too; may be repeated.",
+#: --domain, --static, --max-rank: the argument `model_options`.
+model_options = grouped(
+    "model_options",
+    _model,
+    domain_option,
+    static_option,
+    max_rank_option,
+)
+
+#: --shape, --inputs, --seed: the argument `data_options`.
+data_options = grouped(
+    "data_options",
+    _data,
+    shape_option,
+    click.option(
+        "--inputs",
+        type=click.Path(exists=True),
+        metavar="FILE.npz|DIR",
+        help="Run on this data: an .npz by input name, or a folder of input_N.pb files.",
+    ),
+    seed_option,
 )
 
 
 def verification_options(command: F) -> F:
-    """--shape, --inputs, --seed, --strict, --reproducer"""
+    """--strict, --reproducer, and those of `data_options`"""
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="If they differ, save two small models, data and a script there that show it.",
+        help="If the models differ, save two small models, data and a script there that show it.",
     )
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
     return data_options(strict(reproducer(command)))
-
-
-def data_options(command: F) -> F:
-    """--shape, --inputs, --seed"""
-    for option in (
-        click.option("--seed", type=int, default=0, show_default=True, help="Of made-up inputs."),
-        click.option(
-            "--inputs",
-            type=click.Path(exists=True),
-            metavar="FILE.npz|DIR",
-            help="Run on this data: an .npz by input name, or a folder of input_N.pb.",
-        ),
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            metavar="NAME=1,64,48,3",
-            help="Size of an input to run with; may be repeated.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def start(context: click.Context, as_json: bool, quiet: bool, verbose: bool) -> Output:
-    """The run's output, set up as the options say."""
-    output: Output = context.obj if isinstance(context.obj, Output) else Output()
-    output.json, output.quiet, output.verbose = as_json, quiet, verbose
-    # Libraries below remark on odd models in their own words; what matters is said by ours.
-    logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
-    return output
 
 
 def each_model(
@@ -258,7 +335,7 @@ def each_model(
     return code
 
 
-def sizes(option: str, values: Sequence[str]) -> dict[str, int]:
+def parse_sizes(option: str, values: Sequence[str]) -> dict[str, int]:
     """NAME=DIM pairs.
 
     Raises:
@@ -268,14 +345,14 @@ def sizes(option: str, values: Sequence[str]) -> dict[str, int]:
     for value in values:
         name, _, dim = value.rpartition("=")
         if not name or not dim.isdecimal():
-            raise click.UsageError(f"{option} wants NAME=DIM, a name and a size, not {value!r}")
+            raise click.UsageError(f"{option} takes NAME=DIM, a name and a size, not {value!r}")
         size = int(dim)
-        if size > INT64_MAX or result.setdefault(name, size) != size:
+        if not _is_size(size) or result.setdefault(name, size) != size:
             raise click.UsageError(f"{option} gives {name!r} a size that is too large or two sizes")
     return result
 
 
-def shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def parse_shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
 
     Raises:
@@ -287,9 +364,14 @@ def shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
         parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
         if not name or not all(d.isdecimal() for d in parts):
             raise click.UsageError(
-                f"{option} wants NAME=1,64,48,3, a name and sizes, not {value!r}"
+                f"{option} takes NAME=1,64,48,3, a name and sizes, not {value!r}"
             )
         found = tuple(int(d) for d in parts)
-        if max(found, default=0) > INT64_MAX or result.setdefault(name, found) != found:
+        if not all(map(_is_size, found)) or result.setdefault(name, found) != found:
             raise click.UsageError(f"{option} gives {name!r} sizes that are too large or differ")
     return result
+
+
+def _is_size(number: int) -> bool:
+    """Whether a dim of ONNX, an int64, can have this size."""
+    return number < 2**63

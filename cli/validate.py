@@ -8,245 +8,339 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_spatial.cli import options, validation
+from onnx_spatial.cli import options
 from onnx_spatial.errors import one_line
 from onnx_spatial.options import MODES
-from onnx_spatial.validation import Interrupted, ModelResult, Options, Report
-from onnx_spatial.validation import validate as run_validation
+from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.report import check_target, github, junit, sarif, write
-from onnx_spatial.validation.run import Watch
-from onnx_spatial.validation.select.changes import since
-from onnx_spatial.validation.select.discover import find, matches, shard
-from onnx_spatial.validation.workers.executors import dask
+
+if TYPE_CHECKING:
+    from onnx_spatial.cli import validation
+    from onnx_spatial.validation.run import Watch
 
 #: A folder that is there, or can be made.
 _FOLDER = click.Path(file_okay=False)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which of the models in the paths are validated."""
+
+    exclude: tuple[str, ...]
+    expect_failure: tuple[str, ...]
+    changed_since: str | None
+    part: str | None
+
+    def models(self, paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Find the models; return their paths, and notes about those that are left out.
+
+        Raises:
+            UsageError: a path does not exist or holds no model.
+            click.UsageError: --shard is not I/N.
+        """
+        from onnx_spatial.validation.select.changes import since
+        from onnx_spatial.validation.select.discover import find, matches, shard
+
+        models = find(paths, self.exclude)
+        notes = [
+            f"--expect-failure {glob}: no model has such a path"
+            for glob in self.expect_failure
+            if not any(matches(model, [glob]) for model in models)
+        ]
+        if self.changed_since is not None:
+            of, models = len(models), since(models, self.changed_since)
+            notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
+        if self.part is not None:
+            numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.part)
+            if numbers is None:
+                raise click.UsageError(f"--shard takes I/N, such as 1/4, not {self.part!r}")
+            of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
+            notes.append(f"{len(models)} of {of} models are in part {self.part}")
+        return models, notes
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Where models are validated, how many at a time, and within which bounds.
+
+    Raises:
+        click.UsageError: the options contradict each other.
+    """
+
+    jobs: int | None
+    timeout: float
+    memory: str | None
+    executor: str
+    scheduler: str | None
+
+    def __post_init__(self) -> None:
+        if self.executor == "local" and self.scheduler is not None:
+            raise click.UsageError("--scheduler requires --executor dask")
+        if self.executor != "local" and self.scheduler is None:
+            raise click.UsageError("--executor dask requires --scheduler ADDRESS")
+        if self.executor != "local" and self.jobs is not None:
+            raise click.UsageError("--jobs is for this machine; the cluster has its own number")
+
+    @property
+    def count(self) -> int:
+        """How many run at a time."""
+        return 1 if self.jobs is None else self.jobs or os.cpu_count() or 1
+
+    def place(self) -> AbstractContextManager[Executor] | None:
+        """The cluster; None for this machine."""
+        if self.scheduler is None:
+            return None
+        from onnx_spatial.validation.workers.executors import dask
+
+        return dask(self.scheduler)
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files that reports are written to.
+
+    Raises:
+        ModelFileError: one cannot be written.
+    """
+
+    report: str | None
+    junit_xml: str | None
+    sarif_file: str | None
+
+    def __post_init__(self) -> None:
+        for name in filter(None, (self.report, self.junit_xml, self.sarif_file)):
+            check_target(Path(name))
+
+    def write(self, found: Report) -> None:
+        """Write them all."""
+        if self.report is not None:
+            write(Path(self.report), _json(found.to_dict()))
+        if self.junit_xml is not None:
+            write(Path(self.junit_xml), junit.render(found))
+        if self.sarif_file is not None:
+            top = os.environ.get("GITHUB_WORKSPACE")
+            write(Path(self.sarif_file), _json(sarif.render(found, Path(top) if top else None)))
+
+
+def _steps(
+    modes: tuple[str, ...],
+    rtol: float | None,
+    no_fuse: bool,
+    oracles: tuple[str, ...],
+    strategy: str | None,
+    domains: tuple[str, ...],
+    static: tuple[str, ...],
+    max_rank: int | None,
+    shapes: tuple[str, ...],
+    seed: int,
+    strict: bool,
+) -> Options:
+    """What every model goes through."""
+    return Options(
+        modes=tuple(dict.fromkeys(modes)) or ("lower",),
+        fuse=not no_fuse,
+        max_rank=max_rank,
+        strategy=strategy,
+        domains=domains,
+        static=tuple(options.parse_sizes("--static", static).items()),
+        shapes=tuple(options.parse_shapes("--shape", shapes).items()),
+        seed=seed,
+        oracles=tuple(dict.fromkeys(oracles)),
+        strict=strict,
+        rtol=rtol,
+    )
+
+
+_selection_options = options.grouped(
+    "selection",
+    Selection,
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders."),
+    click.option(
+        "--expect-failure",
+        multiple=True,
+        metavar="GLOB",
+        help="Expect these models to fail. One that does not fail is a failure.",
+    ),
+    click.option(
+        "--changed-since",
+        metavar="REV",
+        help="Validate models only that git sees changed since REV.",
+    ),
+    click.option(
+        "--shard", "part", metavar="I/N", help="Validate part I of N only, for a CI matrix."
+    ),
+)
+
+_process_options = options.grouped(
+    "processes",
+    Processes,
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Validate N models at a time. 0: as many as there are cores (default: 1).",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        default=600,
+        show_default=True,
+        metavar="SECONDS",
+        help="End a model that takes longer. 0: no bound.",
+    ),
+    click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G."),
+    click.option(
+        "--executor",
+        type=click.Choice(("local", "dask")),
+        default="local",
+        help="Run on this machine or on a Dask cluster.",
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler."),
+)
+
+_report_options = options.grouped(
+    "files",
+    ReportFiles,
+    click.option("--report", type=click.Path(), metavar="FILE", help="Write a JSON report."),
+    click.option(
+        "--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report."
+    ),
+    click.option(
+        "--sarif", "sarif_file", type=click.Path(), metavar="FILE", help="Write a SARIF report."
+    ),
+)
+
+_step_options = options.grouped(
+    "steps",
+    _steps,
+    click.option(
+        "--mode",
+        "modes",
+        type=click.Choice(MODES),
+        multiple=True,
+        help="Convert to this form (default: lower). May be repeated.",
+    ),
+    click.option(
+        "--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them."
+    ),
+    options.prefer_option,
+    options.domain_option,
+    options.static_option,
+    options.max_rank_option,
+    options.shape_option,
+    options.seed_option,
+    options.oracle_option,
+    click.option(
+        "--rtol",
+        type=click.FloatRange(0, 1, max_open=True),
+        metavar="R",
+        help="Allow this difference from recorded outputs, relative to the largest value "
+        "(default: 1e-4 for float32).",
+    ),
+    click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
+)
+
+
 @click.command(short_help="Prove every model of a folder: the CI step.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "--mode",
-    "modes",
-    type=click.Choice(MODES),
-    multiple=True,
-    help="Convert into this form (default: lower); may be repeated.",
-)
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders.")
-@click.option(
-    "--expect-failure",
-    multiple=True,
-    metavar="GLOB",
-    help="Models whose failure is the expected result; one that does not fail is a failure.",
-)
-@click.option("--changed-since", metavar="REV", help="Only models that git sees changed since REV.")
-@click.option("--shard", "part", metavar="I/N", help="Only part I of N, for a CI matrix.")
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Models at a time; 0: as many as there are cores (default: 1).",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="End a model that takes longer; 0: no bound.",
-)
-@click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G.")
+@_selection_options
+@_step_options
+@_process_options
 @click.option("--fail-fast", is_flag=True, help="Start no further model after one failed.")
 @click.option(
     "--cache",
     type=_FOLDER,
     metavar="DIR",
-    help="Keep results in DIR, and go on with those there.",
+    help="Keep results in DIR, and take unchanged models' results from there.",
 )
-@click.option("--rtol", type=click.FloatRange(0, 1, max_open=True), metavar="R", help=(
-    "Allowed difference from recorded outputs, relative to the largest value "
-    "(default: 1e-4 for float32)."
-))  # fmt: skip
-@click.option("--report", type=click.Path(), metavar="FILE", help="Write the JSON report.")
-@click.option("--junit-xml", type=click.Path(), metavar="FILE", help="Write JUnit XML.")
-@click.option("--sarif", "sarif_file", type=click.Path(), metavar="FILE", help="Write SARIF.")
+@_report_options
 @click.option(
     "--write-test-data",
     "record_to",
     type=_FOLDER,
     metavar="DIR",
-    help="Write models that passed to DIR, converted, each with a test_data_set_0.",
+    help="Write converted models that passed to DIR, each with a test_data_set_0.",
 )
 @click.option(
     "--reproducer",
     "reproduce_to",
     type=_FOLDER,
     metavar="DIR",
-    help="Where a conversion gives something else, save small models, data and a script there.",
+    help="If a converted model differs, save small models, data and a script there that show it.",
 )
-@click.option(
-    "--executor", type=click.Choice(("local", "dask")), default="local", help="Where models run."
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster.")
-@click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
-@options.oracle_option
-@options.prefer_option
-@options.model_options
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="NAME=1,64,48,3",
-    help="Size of an input to run with, in models that have it; may be repeated.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of made-up inputs.")
-@click.option("--strict", is_flag=True, help="Models that cannot be verified are failures.")
 @options.output_options
-@click.pass_context
 def validate(
-    context: click.Context,
     paths: tuple[str, ...],
-    modes: tuple[str, ...],
-    exclude: tuple[str, ...],
-    expect_failure: tuple[str, ...],
-    changed_since: str | None,
-    part: str | None,
-    jobs: int | None,
-    timeout: float,
-    memory: str | None,
+    selection: Selection,
+    steps: Options,
+    processes: Processes,
     fail_fast: bool,
     cache: str | None,
-    rtol: float | None,
-    report: str | None,
-    junit_xml: str | None,
-    sarif_file: str | None,
+    files: ReportFiles,
     record_to: str | None,
     reproduce_to: str | None,
-    executor: str,
-    scheduler: str | None,
-    no_fuse: bool,
-    oracles: tuple[str, ...],
-    domains: tuple[str, ...],
-    static: tuple[str, ...],
-    max_rank: int | None,
-    strategy: str | None,
-    shapes: tuple[str, ...],
-    seed: int,
-    strict: bool,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
+    output: options.Output,
 ) -> int:
-    """Look at every model in the files, folders and globs given; fail when all have been looked at.
+    """Validate every model in the files, folders and globs given; fail only after the last one.
 
-    Each is read, inspected, converted in memory in each mode, verified, and run on its recorded data
-    (test_data_set_N beside it, or an .npz of its name), in a process of its own. A model without
-    spatial operators has to run, and to give what is recorded.
+    Each model is read, inspected, converted in memory in each mode, verified, and run on its recorded
+    data (test_data_set_N beside it, or an .npz of its name), in a process of its own. A model without
+    spatial operators has to run, and to give the recorded outputs.
 
-    Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if it was
-    interrupted: by then the reports have what was done.
+    Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
+    interrupted: the reports then have the models that were done.
     """
-    output = options.start(context, as_json, quiet, verbose)
-    wanted = Options(
-        modes=tuple(dict.fromkeys(modes)) or ("lower",),
-        fuse=not no_fuse,
-        max_rank=max_rank,
-        strategy=strategy,
-        domains=domains,
-        static=tuple(options.sizes("--static", static).items()),
-        shapes=tuple(options.shapes("--shape", shapes).items()),
-        seed=seed,
-        oracles=tuple(dict.fromkeys(oracles)),
-        strict=strict,
-        rtol=rtol,
-    )
-    if jobs is not None and executor != "local":
-        raise click.UsageError("--jobs is for this machine; the cluster has its own number")
-    place = _place(executor, scheduler)
-    for name in filter(None, (report, junit_xml, sarif_file)):
-        check_target(Path(name))
-    models, notes = _models(paths, exclude, expect_failure, changed_since, part)
+    from onnx_spatial.cli import validation
+    from onnx_spatial.validation import run
+
+    models, notes = selection.models(paths)
     rows = None
-    if models and not (output.interactive or quiet or as_json):
+    if models and not (output.interactive or output.quiet or output.json):
         rows = validation.Rows(output.out, models)
     try:
         with _watching(output, models, rows) as watch:
-            found = run_validation(
+            found = run.validate(
                 models,
-                wanted,
-                jobs=jobs or (1 if jobs is None else os.cpu_count() or 1),
-                timeout=timeout or None,
-                memory=_bytes(memory),
+                steps,
+                jobs=processes.count,
+                timeout=processes.timeout or None,
+                memory=_bytes(processes.memory),
                 fail_fast=fail_fast,
                 cache_folder=cache,
                 record_to=record_to,
                 reproduce_to=reproduce_to,
-                expect_failure=expect_failure,
-                executor=place,
+                expect_failure=selection.expect_failure,
+                executor=processes.place(),
                 watch=watch,
             )
-    except Interrupted as end:  # what is done by now is not lost
+    except run.Interrupted as end:  # what is done by now is not lost
         found = end.report
     found.notes += notes
-    _write(found, report, junit_xml, sarif_file)
+    files.write(found)
     if github.wanted(os.environ):
         for line in github.lines(found, os.environ):
             output.err.print(line, soft_wrap=True)
-    if as_json:
+    if output.json:
         output.document(found.to_dict())
     validation.show(output, found, rows)
     return found.exit_code
 
 
-def _models(
-    paths: tuple[str, ...],
-    exclude: tuple[str, ...],
-    expect_failure: tuple[str, ...],
-    revision: str | None,
-    part: str | None,
-) -> tuple[list[str], list[str]]:
-    """(the models to look at, what is to say of those that are not)."""
-    models = find(paths, exclude)
-    notes = [
-        f"--expect-failure {glob}: no model is called so"
-        for glob in expect_failure
-        if not any(matches(model, [glob]) for model in models)
-    ]
-    if revision is not None:
-        of, models = len(models), since(models, revision)
-        notes.append(f"{len(models)} of {of} models changed since {revision}")
-    if part is not None:
-        numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", part)
-        if numbers is None:
-            raise click.UsageError(f"--shard wants I/N, such as 1/4, not {part!r}")
-        of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
-        notes.append(f"{len(models)} of {of} models are in part {part}")
-    return models, notes
-
-
-def _place(executor: str, scheduler: str | None) -> AbstractContextManager[Executor] | None:
-    if executor == "local":
-        if scheduler is not None:
-            raise click.UsageError("--scheduler wants --executor dask")
-        return None
-    if scheduler is None:
-        raise click.UsageError("--executor dask wants --scheduler ADDRESS")
-    return dask(scheduler)
-
-
 def _bytes(size: str | None) -> int | None:
+    """Parse a size of memory, such as 500M or 4G."""
     if size is None:
         return None
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?", size.strip(), re.IGNORECASE)
     if found is None or not float(found[1]):
-        raise click.UsageError(f"--memory wants a size such as 500M or 4G, not {size!r}")
+        raise click.UsageError(f"--memory takes a size such as 500M or 4G, not {size!r}")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -254,7 +348,7 @@ def _bytes(size: str | None) -> int | None:
 def _watching(
     output: options.Output, models: list[str], rows: validation.Rows | None
 ) -> Iterator[Watch]:
-    """Says how far it got: in one line on a terminal, with -v in a line for each model elsewhere."""
+    """Show progress: in one line on a terminal, with -v in a line for each model elsewhere."""
     with output.progress() as progress:
         done = 0
 
@@ -272,18 +366,6 @@ def _watching(
         if progress is not None:
             progress(f"0/{len(models)}")
         yield watch
-
-
-def _write(
-    found: Report, report: str | None, junit_xml: str | None, sarif_file: str | None
-) -> None:
-    if report is not None:
-        write(Path(report), _json(found.to_dict()))
-    if junit_xml is not None:
-        write(Path(junit_xml), junit.render(found))
-    if sarif_file is not None:
-        top = os.environ.get("GITHUB_WORKSPACE")
-        write(Path(sarif_file), _json(sarif.render(found, Path(top) if top else None)))
 
 
 def _json(document: dict[str, Any]) -> bytes:

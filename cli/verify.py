@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 import onnx_spatial
-from onnx_spatial.api import check
-from onnx_spatial.cli import data, options, render
+from onnx_spatial.cli import options
 from onnx_spatial.errors import VerificationError
 
 
@@ -18,22 +17,16 @@ from onnx_spatial.errors import VerificationError
 @options.oracle_option
 @options.verification_options
 @options.output_options
-@click.pass_context
 def verify(
-    context: click.Context,
     original: str,
     converted: str,
     domains: tuple[str, ...],
     static: tuple[str, ...],
     oracles: tuple[str, ...],
-    shapes: tuple[str, ...],
-    inputs: str | None,
-    seed: int,
+    data_options: options.DataOptions,
     strict: bool,
     reproducer: str | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
+    output: options.Output,
 ) -> int:
     """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
 
@@ -41,27 +34,29 @@ def verify(
 
     Exit code 1 if anything differs.
     """
-    output = options.start(context, as_json, quiet, verbose)
+    from onnx_spatial.api import check
+    from onnx_spatial.cli import data, render
+
     before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(
-            data.frozen(before, options.sizes("--static", static)),
+            data.frozen(before, options.parse_sizes("--static", static)),
             after,
-            inputs=data.inputs(before, inputs),
-            seed=seed,
-            shapes=options.shapes("--shape", shapes),
+            inputs=data.inputs(before, data_options.inputs),
+            seed=data_options.seed,
+            shapes=data_options.shapes,
             domains=domains,
             oracles=oracles,
             save_reproducer=reproducer,
             progress=progress,
         )
-    if not as_json and not quiet:
-        render.verification(output.out, result, verbose=verbose)
+    if not output.json and not output.quiet:
+        render.verification(output.out, result, verbose=output.verbose)
     try:
         check(original, result, strict=strict)
     except VerificationError:
         data.keep(output, result)
         raise
-    if as_json:
+    if output.json:
         output.document(result.to_dict())
     return 0

@@ -125,7 +125,7 @@ def test_off_a_terminal_each_model_has_its_line_when_it_is_done(folder, capsys, 
             seen.append(re.findall(r"^PASSED +(\S+)", capsys.readouterr().out, re.MULTILINE))
         return Report([], options)
 
-    monkeypatch.setattr("onnx_spatial.cli.validate.run_validation", out_of_order)
+    monkeypatch.setattr("onnx_spatial.validation.run.validate", out_of_order)
     assert run(["validate", "."]) == 0
     assert seen == [[], ["a.onnx", "b.onnx"], ["c.onnx"]]
 
@@ -160,14 +160,14 @@ def test_fail_fast_reports_on_all_models(folder):
         (["empty"], "there is no model"),
         (["a.onnx", "*.tflite"], "nothing matches"),
         (["a.onnx", "--shard", "3/2"], "there is no part 3 of 2"),
-        (["a.onnx", "--shard", "half"], "--shard wants I/N"),
-        (["a.onnx", "--memory", "lots"], "--memory wants a size"),
+        (["a.onnx", "--shard", "half"], "--shard takes I/N"),
+        (["a.onnx", "--memory", "lots"], "--memory takes a size"),
         (["a.onnx", "--junit-xml", "no/r.xml"], "no/r.xml: cannot be written"),
         (["a.onnx", "--changed-since", "nowhere"], "git"),
-        (["a.onnx", "--executor", "dask"], "wants --scheduler"),
-        (["a.onnx", "--scheduler", "tcp://x"], "wants --executor dask"),
+        (["a.onnx", "--executor", "dask"], "requires --scheduler"),
+        (["a.onnx", "--scheduler", "tcp://x"], "requires --executor dask"),
         (["a.onnx", "--executor", "dask", "--scheduler", "x", "-j", "2"], "--jobs is for this"),
-        (["a.onnx", "--static", "N"], "--static wants"),
+        (["a.onnx", "--static", "N"], "--static takes"),
         (["a.onnx", "--seed", "-1"], "seed must be 0 or more"),
         (["a.onnx", "--timeout", "nan"], "timeout must be above 0"),
         (["a.onnx", "--cache", "a.onnx"], "'a.onnx' is a file"),
@@ -354,12 +354,12 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, c
     assert re.search(r"^XFAILED +bad one\.onnx ", out, re.MULTILINE)
     assert "run it again" not in out
     assert out.splitlines()[-1].startswith("PASSED  2 models: 1 passed, 1 xfailed")
-    assert "no model is called so" not in out
+    assert "no model has such a path" not in out
     assert run(["validate", ".", "--expect-failure", "*"]) == 1
     out = capsys.readouterr().out
     assert "expectation: it was expected to fail (--expect-failure), and does not" in out
     assert run(["validate", ".", "--expect-failure", "bad*", "--expect-failure", "worse*"]) == 0
-    assert "--expect-failure worse*: no model is called so" in capsys.readouterr().out
+    assert "--expect-failure worse*: no model has such a path" in capsys.readouterr().out
     assert (
         "run it again with: onnx-spatial validate good.onnx --seed 0 --expect-failure good.onnx"
         in out

@@ -1,0 +1,116 @@
+"""Help, the version, completion and the package itself import nothing that takes long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import onnx_spatial
+from onnx_spatial import options
+from onnx_spatial.cli.main import commands
+from onnx_spatial.lowering import STRATEGIES
+from onnx_spatial.verification import oracles
+
+HEAVY = ("google.protobuf", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy")
+
+#: Run the command line, or else the code that is given, and list what has been imported by then.
+PROGRAM = f"""
+import sys
+if sys.argv[1] == "-c":
+    exec(sys.argv[2])
+else:
+    from onnx_spatial.cli import main
+    try:
+        main(sys.argv[2:])
+    except SystemExit as end:
+        assert not end.code, end.code
+print("imported:", *(name for name in {HEAVY} if name in sys.modules))
+"""
+
+
+def ran(*arguments: str, **variables: str) -> tuple[str, list[str]]:
+    """What a fresh process prints, and the heavy packages that it imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    out, _, imported = done.stdout.rpartition("imported:")
+    return out, imported.split()
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--version", "--help", *(f"{name} --help" for name in commands.commands)]
+)
+def test_help_and_version_import_nothing_heavy(arguments):
+    out, imported = ran("main", *arguments.split())
+    assert "onnx-spatial" in out
+    assert imported == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("onnx-spatial ", [*commands.commands]),
+        ("onnx-spatial convert --mo", ["--mode"]),
+        ("onnx-spatial convert --mode ", [*options.MODES]),
+        ("onnx-spatial inspect --prefer ", [*options.STRATEGY_NAMES]),
+    ],
+)
+def test_completion_imports_nothing_heavy(words, expected):
+    number = str(len(words.split()) - (not words.endswith(" ")))
+    out, imported = ran(
+        "main", _ONNX_SPATIAL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number
+    )
+    assert sorted(line.partition(",")[2] for line in out.splitlines()) == sorted(expected)
+    assert imported == []
+
+
+def test_the_script_for_completion_imports_nothing_heavy():
+    out, imported = ran("main", _ONNX_SPATIAL_COMPLETE="zsh_source")
+    assert "#compdef onnx-spatial" in out
+    assert imported == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import onnx_spatial; dir(onnx_spatial)",
+        "from onnx_spatial import SpatialError, UsageError, __version__",
+        "from onnx_spatial.validation import Options, Report; Options()",
+    ],
+)
+def test_the_package_imports_nothing_heavy(code):
+    assert ran("-c", code) == ("", [])
+
+
+def test_a_command_imports_what_it_needs():
+    """Otherwise the tests above would see nothing."""
+    assert ran("-c", "import onnx_spatial; onnx_spatial.convert")[1] == [
+        name for name in HEAVY if name != "rich"
+    ]
+
+
+def test_every_public_name_is_found_and_listed():
+    for name in onnx_spatial.__all__:
+        assert getattr(onnx_spatial, name) is not None
+        assert name in dir(onnx_spatial)
+    with pytest.raises(AttributeError, match="no attribute 'transmogrify'"):
+        onnx_spatial.transmogrify  # noqa: B018
+
+
+@pytest.mark.parametrize("first", ["verify.sessions", "conversion", "cli.verify", "custom_ops"])
+def test_functions_are_not_shadowed_by_modules(first):
+    code = f"import onnx_spatial.{first}; print(onnx_spatial.verification, onnx_spatial.convert)"
+    assert ran("-c", code)[0].count("<function") == 2
+
+
+def test_options_are_named_as_what_they_choose():
+    assert tuple(strategy.name for strategy in STRATEGIES) == options.STRATEGY_NAMES
+    assert tuple(oracles.NAMES) == options.ORACLE_NAMES
