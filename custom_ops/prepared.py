@@ -43,6 +43,7 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     as_json,
 )
+from onnx_spatial.options import ConvertOptions
 
 #: Reshape has taken its shape as an input since opset 5, Cast its type as a number since 6.
 MIN_OPSET = 6
@@ -65,9 +66,8 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
         ConversionError: an operator breaks its rules or cannot be run this way.
     """
     source = reader.read(model)
-    plan = make_plan(
-        source.proto, domains=domains, folder=source.folder, mode="custom-op", write=write
-    )
+    options = ConvertOptions("custom-op", domains=tuple(domains))
+    plan = make_plan(source.proto, options, folder=source.folder)
     if refused := plan.refused():
         raise ConversionError(f"{source.name}: {refusals(refused)}")
     return (source if plan.model is None else source.holding(plan.model)).whole()

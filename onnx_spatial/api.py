@@ -7,25 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from pkgutil import resolve_name
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.conversion.pipeline import (
-    WRITERS,
-    Choose,
-    Plan,
-    Site,
-    freeze,
-    make_plan,
-    refusals,
-)
+from onnx_spatial.conversion.pipeline import Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.options import MODES, STRATEGY_NAMES
+from onnx_spatial.options import ConvertOptions
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Verification
 from onnx_spatial.verification import verify as run_verification
@@ -131,9 +122,10 @@ def inspect(
         UsageError: there is no such strategy, or no such dim.
         SpatialError: the model cannot be read.
     """
-    _check_strategy(strategy)
+    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static)
-    return inspection_of(source, _plan(source, domains, max_rank, strategy, progress))
+    plan = make_plan(source.proto, options, folder=source.folder, progress=progress)
+    return inspection_of(source, plan)
 
 
 def convert(
@@ -206,16 +198,28 @@ def convert(
         VerificationError: original and result differ. What could not be decided is written all the
             same, with `verification.status` "unverified"; with `strict` it raises too.
     """
-    if mode not in MODES:
-        raise UsageError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    _check_strategy(strategy)
+    options = ConvertOptions(
+        mode=mode,
+        inline=inline,
+        fuse=fuse,
+        max_rank=max_rank,
+        strategy=strategy,
+        raise_ir_version=raise_ir_version,
+        checked=checked,
+        domains=tuple(domains),
+    )
     source = read_source(model, static, data=verify or in_place or output is not None)
     target = _target(source, output, in_place=in_place)
     choose = None
     if tune:
-        _check_tuning(mode, strategy, tune_threads)
+        _check_tuning(options, tune_threads)
         sizes = Sizes(
-            source, domains=domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
+            source,
+            domains=options.domains,
+            inputs=inputs,
+            shapes=shapes,
+            seed=seed,
+            progress=progress,
         )
         choose = Tuner(
             sizes,
@@ -225,20 +229,8 @@ def convert(
             progress=progress,
         ).choose
     elif tune_cache is not None or tune_threads:
-        raise UsageError("a cache and threads for tuning want tune as well")
-    plan = _plan(
-        source,
-        domains,
-        max_rank,
-        strategy,
-        progress,
-        mode,
-        inline,
-        choose,
-        fuse,
-        raise_ir_version=raise_ir_version,
-        checked=checked,
-    )
+        raise UsageError("tune_cache and tune_threads require tune=True")
+    plan = make_plan(source.proto, options, choose=choose, folder=source.folder, progress=progress)
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -254,7 +246,7 @@ def convert(
             inputs=inputs,
             seed=seed,
             shapes=shapes,
-            domains=domains,
+            domains=options.domains,
             save_reproducer=save_reproducer,
             progress=progress,
         )
@@ -271,9 +263,9 @@ def _target(
 ) -> Path | None:
     if in_place:
         if source.path is None:
-            raise UsageError("in place wants a model that is given as a path")
+            raise UsageError("in_place requires a model that is given as a path")
         if output is not None and not _is_same(Path(output), source.path):
-            raise UsageError("give either an output or in place, not both")
+            raise UsageError("give either output or in_place, not both")
     target = source.path if in_place else None if output is None else Path(output)
     if target is not None:
         writing.check(target, source, in_place=in_place)
@@ -312,16 +304,10 @@ def check(name: str, verification: Verification, *, strict: bool = False) -> Non
     raise VerificationError(f"{name}: {verification.message}", verification)
 
 
-def _check_strategy(strategy: str | None) -> None:
-    if strategy is not None and strategy not in STRATEGY_NAMES:
-        names = ", ".join(STRATEGY_NAMES)
-        raise UsageError(f"strategy must be one of {names}, not {strategy!r}")
-
-
-def _check_tuning(mode: str, strategy: str | None, threads: int) -> None:
-    if mode != "lower":
-        raise UsageError(f"tuning chooses lowerings, which mode {mode!r} does not")
-    if strategy is not None:
+def _check_tuning(options: ConvertOptions, threads: int) -> None:
+    if options.mode != "lower":
+        raise UsageError(f"tuning chooses lowerings, which mode {options.mode!r} does not")
+    if options.strategy is not None:
         raise UsageError("give either a strategy or tune, not both")
     if threads < 0:
         raise UsageError(f"tune_threads must be 0 or more, not {threads}")
@@ -352,37 +338,6 @@ def read_source(
     """
     source = reader.read(model, data=data)
     return source.holding(freeze(source.proto, static)) if static else source
-
-
-def _plan(
-    source: reader.Source,
-    domains: Iterable[str],
-    max_rank: int | None,
-    strategy: str | None,
-    progress: Progress | None,
-    mode: str = "lower",
-    inline: bool = False,
-    choose: Choose | None = None,
-    fuse: bool = True,
-    *,
-    raise_ir_version: bool = False,
-    checked: bool = False,
-) -> Plan:
-    return make_plan(
-        source.proto,
-        mode=mode,
-        inline=inline,
-        domains=domains,
-        max_rank=max_rank,
-        strategy=strategy,
-        choose=choose,
-        fuse=fuse,
-        raise_ir_version=raise_ir_version,
-        checked=checked,
-        folder=source.folder,
-        progress=progress,
-        write=resolve_name(WRITERS[mode]) if mode in WRITERS and not inline else None,
-    )
 
 
 def inspection_of(source: reader.Source, plan: Plan) -> Inspection:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.api import Inspection, inspection_of, read_source
 from onnx_spatial.conversion.pipeline import Plan, Site, make_plan, refusals
-from onnx_spatial.custom_ops import available, prepared
+from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
+from onnx_spatial.options import ConvertOptions
 from onnx_spatial.tuning import Effort, HarnessData, Sizes, Tuner, machine, models
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.arrays import dtype_name as array_dtype_name
@@ -161,9 +162,9 @@ def bench(
         raise UsageError("threads must be numbers of 0 or more, each of them once")
     if seconds < 0 or (runs is not None and runs < 1):
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
-    domains = tuple(domains)
+    options = ConvertOptions(max_rank=max_rank, domains=tuple(domains))
     source = read_source(model, static)
-    plan = make_plan(source.proto, domains=domains, max_rank=max_rank, folder=source.folder)
+    plan = make_plan(source.proto, options, folder=source.folder)
     result = Benchmark(inspection_of(source, plan), machine(), tuple(threads))
     if refused := plan.refused():
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -172,26 +173,18 @@ def bench(
     if plan.model is None:
         return result
     sizes = Sizes(
-        source, domains=domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
+        source, domains=options.domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
     )
     tuned: list[tuple[Tuner, Plan]] = []
     efforts = [Effort(count, seconds, runs) for count in threads]
     for effort in efforts:
         tuner = Tuner(sizes, max_rank=max_rank, effort=effort, progress=progress)
-        measured = make_plan(
-            source.proto, domains=domains, choose=tuner.choose, folder=source.folder
-        )
+        measured = make_plan(source.proto, options, choose=tuner.choose, folder=source.folder)
         tuned.append((tuner, measured))
     result.sites = _sites(plan, threads, tuned)
     feeds = sizes.feeds()
     result.inputs = feeds or {}
-    original = make_plan(
-        source.proto,
-        mode="custom-op",
-        write=prepared.write,
-        domains=domains,
-        folder=source.folder,
-    )
+    original = make_plan(source.proto, replace(options, mode="custom-op"), folder=source.folder)
     for effort, (_, measured) in zip(efforts, tuned, strict=True):
         forms = {"original": original, "converted": plan}
         if [s.strategy for s in measured.sites] != [s.strategy for s in plan.sites]:

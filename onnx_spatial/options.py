@@ -1,6 +1,13 @@
-"""Name what a conversion can be asked for; imports nothing, so that help texts are shown at once."""
+"""Say how a model is converted, and name the choices.
+
+Nothing heavy is imported here, so that the command line shows its help at once.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnx_spatial.errors import UsageError
 
 MODES = ("lower", "function", "custom-op")
 
@@ -23,3 +30,49 @@ STRATEGY_NAMES = (
 
 #: Names of the runtimes in `verification.oracles`.
 ORACLE_NAMES = ("tensorflow", "openvino")
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """How the operators of a model are converted; see `onnx_spatial.convert`.
+
+    Attributes:
+        mode: "lower", "function" or "custom-op".
+        inline: whether calls of local functions that `convert` added are replaced by their bodies,
+            and other operators lowered, whatever the mode.
+        fuse: whether mode "lower" also rewrites nodes around the operators.
+        max_rank: largest rank of any new tensor; None for no bound.
+        strategy: the lowering to use wherever it applies; None for the cheapest.
+        raise_ir_version: whether mode "function" raises the IR version of a model that is too old.
+        checked: whether every run that breaks a rule of an operator fails.
+        domains: operator domains to accept beside the ones that converters are known to use.
+
+    Raises:
+        UsageError: there is no such mode or strategy.
+    """
+
+    mode: str = "lower"
+    inline: bool = False
+    fuse: bool = True
+    max_rank: int | None = None
+    strategy: str | None = None
+    raise_ir_version: bool = False
+    checked: bool = False
+    domains: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
+        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
+            names = ", ".join(STRATEGY_NAMES)
+            raise UsageError(f"strategy must be one of {names}, not {self.strategy!r}")
+
+    @property
+    def action(self) -> str:
+        """What is done with an operator: the mode, but "lower" for inlining."""
+        return "lower" if self.inline else self.mode
+
+    @property
+    def fuses(self) -> bool:
+        """Whether nodes around the operators are rewritten with them."""
+        return self.fuse and self.mode == "lower" and not self.inline

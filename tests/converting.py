@@ -6,14 +6,15 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.conversion.pipeline import Plan, make_plan, refusals
+from onnx_spatial.conversion.pipeline import Plan, Writer, make_plan, refusals
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.options import ConvertOptions
 
 
-def plan(model: onnx.ModelProto, **options: Any) -> Plan:
+def plan(model: onnx.ModelProto, choose: Writer | None = None, **options: Any) -> Plan:
     """`make_plan`, which must leave its argument alone."""
     before = model.SerializeToString(deterministic=True)
-    made = make_plan(model, **options)
+    made = make_plan(model, ConvertOptions(**options), choose=choose)
     assert model.SerializeToString(deterministic=True) == before
     return made
 

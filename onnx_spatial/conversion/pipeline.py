@@ -10,9 +10,10 @@ would refuse to run, and an edit puts right, is put right in all of them (`add_e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -32,14 +33,14 @@ from onnx_spatial.conversion.replace import Writer, replace_operators
 from onnx_spatial.conversion.report import Site, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.fusion import RULES, Rewritten, Rule
+from onnx_spatial.fusion import Rewritten
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.operators.spellings import python_ops
+from onnx_spatial.options import ConvertOptions
 
 __all__ = [
-    "Choose",
     "Plan",
     "Site",
     "Writer",
@@ -55,9 +56,6 @@ Progress = Callable[[str], None]
 
 #: The `Writer` of a mode whose module is in a row above this one, as "module:attribute".
 WRITERS = {"custom-op": "onnx_spatial.custom_ops.prepared:write"}
-
-#: Chooses a lowering. Raises ConversionError where there is none.
-Choose = Callable[[Request, OperatorInfo], Lowered]
 
 
 @dataclass
@@ -82,17 +80,9 @@ class Plan:
 
 def make_plan(
     proto: onnx.ModelProto,
+    options: ConvertOptions | None = None,
     *,
-    mode: str = "lower",
-    inline: bool = False,
-    write: Writer | None = None,
-    domains: Iterable[str] = (),
-    max_rank: int | None = None,
-    strategy: str | None = None,
-    choose: Choose | None = None,
-    fuse: bool = True,
-    raise_ir_version: bool = False,
-    checked: bool = False,
+    choose: Writer | None = None,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -100,50 +90,24 @@ def make_plan(
 
     Args:
         proto: the model.
-        mode: "lower", "function" or "custom-op".
-        inline: put the bodies of local functions of ours in the place of their calls.
-        write: writes an operator in mode "custom-op".
-        domains: operator domains of the user's own.
-        max_rank: largest rank of any new tensor.
-        strategy: force this lowering wherever it applies.
-        choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
-        fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
-        raise_ir_version: in mode "function", raise the IR version of a model that is too old.
-        checked: let every run that breaks a rule fail (`Request.checked`).
+        options: how they are converted; None for the defaults.
+        choose: chooses the lowerings of mode "lower" in the place of the estimated costs; raises
+            ConversionError where there is none.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
     Raises:
         ModelFileError: the graph contradicts itself.
     """
+    options = options or ConvertOptions()
     try:
-        before = without_earlier_form(proto, groups_too=mode != "custom-op")
-        infos = analysis.find(before.model, before.domains.union(domains), folder)
-        if mode == "function" and not inline:
-            plan = _with_functions(
-                proto,
-                before,
-                infos,
-                max_rank,
-                strategy,
-                raise_ir_version=raise_ir_version,
-                checked=checked,
-            )
-            return _legal(plan, proto, before, infos, folder)
-
-        def lower(request: Request, info: OperatorInfo) -> Lowered:
-            body = before.functions.get(info.index) if inline else None
-            if body is not None:
-                return inlined(body, info.node, request.inputs, request.opset)
-            if choose is not None:
-                return choose(request, info)
-            return lower_preferring(request, strategy, max_rank)
-
-        action = "lower" if inline else mode
-        rules = RULES if fuse and mode == "lower" and not inline else ()
-        plan = _spliced(
-            proto, before, infos, write or lower, rules, action, folder, progress, checked
-        )
+        before = without_earlier_form(proto, groups_too=options.mode != "custom-op")
+        infos = analysis.find(before.model, before.domains.union(options.domains), folder)
+        if options.action == "function":
+            plan = _with_functions(proto, before, infos, options)
+        else:
+            write = _writer(options, before, choose)
+            plan = _spliced(proto, before, infos, write, options, folder, progress)
         return _legal(plan, proto, before, infos, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
@@ -153,19 +117,35 @@ def make_plan(
         ) from None
 
 
+def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None) -> Writer:
+    """How an operator is written in nodes."""
+    if options.action in WRITERS:
+        found: Writer = resolve_name(WRITERS[options.action])
+        return found
+
+    def lower(request: Request, info: OperatorInfo) -> Lowered:
+        body = before.functions.get(info.index) if options.inline else None
+        if body is not None:
+            return inlined(body, info.node, request.inputs, request.opset)
+        if choose is not None:
+            return choose(request, info)
+        return lower_preferring(request, options.strategy, options.max_rank)
+
+    return lower
+
+
 def _spliced(
     given: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
     write: Writer,
-    rules: Sequence[Rule],
-    action: str,
+    options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
-    checked: bool,
 ) -> Plan:
-    done = report.PREPARED if action == "custom-op" else None
-    ready = [f for f in infos if done and f.node.domain == python_ops.DOMAIN and f.error is None]
+    custom = options.action == "custom-op"
+    done = report.PREPARED if custom else None
+    ready = [f for f in infos if custom and f.node.domain == python_ops.DOMAIN and f.error is None]
     todo = [f for f in infos if f not in ready]
     if not any(f.known_domain for f in todo):
         return Plan([report.left(f, done=done if f in ready else None) for f in infos])
@@ -174,12 +154,10 @@ def _spliced(
         before.model,
         todo,
         write,
-        rules=rules,
-        action=action,
+        options,
         opset=opset,
         folder=folder,
         progress=progress or (lambda _: None),
-        checked=checked,
     )
     by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
     by_index |= {f.index: report.left(f, done=done) for f in ready}
@@ -188,7 +166,7 @@ def _spliced(
     if spliced.model is None:
         return plan
     changed = [f for f in todo if by_index[f.index].converted]
-    if action == "custom-op":
+    if custom:
         patch_proto.import_where_used(spliced.model, python_ops.DOMAIN)
     return _finished(plan, given, spliced.model, changed, opset, spliced.rewritten)
 
@@ -197,29 +175,17 @@ def _with_functions(
     given: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
-    max_rank: int | None,
-    strategy: str | None,
-    *,
-    raise_ir_version: bool,
-    checked: bool,
+    options: ConvertOptions,
 ) -> Plan:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
     # Dead functions may hold operators that only their callers could complete: they are left.
-    asked = max_rank is not None or strategy is not None or checked
+    asked = options.max_rank is not None or options.strategy is not None or options.checked
     if all(f.dead and f.error for f in todo) and not asked:
         return Plan([_called(f, before) for f in infos])
     model = onnx.ModelProto()
     model.CopyFrom(before.model)
     opset = _default_opset(given)
-    attached = add_functions(
-        model,
-        infos,
-        opset=opset,
-        strategy=strategy,
-        max_rank=max_rank,
-        raise_ir_version=raise_ir_version,
-        checked=checked,
-    )
+    attached = add_functions(model, infos, options, opset=opset)
     plan = Plan([])
     for info in infos:
         found = attached.get(info.index)

@@ -17,12 +17,13 @@ from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import MatchedOp, Matcher, Rewrite, Rewritten, Rule
+from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Rewrite, Rewritten, Rule
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import outline
+from onnx_spatial.options import ConvertOptions
 
 #: Writes an operator in nodes. Raises ConversionError where that cannot be done.
 Writer = Callable[[Request, OperatorInfo], Lowered]
@@ -47,13 +48,11 @@ def replace_operators(
     proto: onnx.ModelProto,
     infos: Sequence[OperatorInfo],
     write: Writer,
+    options: ConvertOptions,
     *,
-    rules: Sequence[Rule] = (),
-    action: str,
     opset: int,
     folder: Path | None,
     progress: Callable[[str], None],
-    checked: bool = False,
 ) -> Replaced:
     """Replace every operator that can be; `proto` stays as it is.
 
@@ -61,21 +60,22 @@ def replace_operators(
         proto: the model.
         infos: its spatial operators.
         write: writes one in nodes.
-        rules: asked for something better than that, in this order; with any, regions are unblocked
-            first.
-        action: what that is called.
+        options: of the conversion; where they fuse, regions are unblocked first, and the rules of
+            `fusion` are asked for something better than `write`.
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
         progress: called with a line of text now and then.
-        checked: whether runs have to find every rule broken (`Request.checked`).
 
     Raises:
         ModelFileError: the graph contradicts itself.
     """
+    rules = RULES if options.fuses else ()
     model = _deserialize(proto)
     nodes = list(traversal.ir_nodes(model))
     changes = patch_proto.Patch(proto, model)
-    subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, checked))}
+    subjects = {
+        f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options.checked))
+    }
     around = Matcher(proto, nodes, subjects.values())
     names = Names(proto)
     sites: dict[int, Site] = {}
@@ -105,12 +105,12 @@ def replace_operators(
         for number, part in enumerate(rewrite.subjects):
             sites[part.info.index] = report.converted(
                 part.info,
-                action,
+                options.action,
                 rewrite.rule or rewrite.lowered.strategy,
                 made if number == 0 else 0,
                 absorbed=done.absorbed if number == 0 else (),
                 declined=declined if number == 0 else (),
-                considered=rewrite.lowered.considered if action == "lower" else (),
+                considered=rewrite.lowered.considered if options.action == "lower" else (),
             )
     found = [sites[f.index] for f in infos]
     if not rewritten:

@@ -23,10 +23,11 @@ import sampling
 from sampling import OPSETS, Form, Sample
 
 from onnx_spatial.conversion.pipeline import make_plan
-from onnx_spatial.custom_ops import prepared, registration
+from onnx_spatial.custom_ops import registration
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.options import ConvertOptions
 
 MODES = ("lower", "lower", "lower", "function", "custom-op")
 
@@ -128,10 +129,8 @@ def case(number: int) -> Case:
 
 def outcome(made: Case, **options: bool) -> str:
     """What becomes of it: "refused", "error", "empty" or "numbers"."""
-    write = prepared.write if made.mode == "custom-op" else None
-    plan = make_plan(
-        made.model(), mode=made.mode, strategy=made.form.strategy, write=write, **options
-    )
+    asked = ConvertOptions(made.mode, strategy=made.form.strategy, **options)
+    plan = make_plan(made.model(), asked)
     if plan.refused():
         return "refused"
     assert plan.model is not None

@@ -23,6 +23,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators.spellings import BlockCall, Conflict, python_ops, read
+from onnx_spatial.options import ConvertOptions
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8
@@ -55,12 +56,9 @@ class AddedFunction:
 def add_functions(
     model: onnx.ModelProto,
     infos: Sequence[analysis.OperatorInfo],
+    options: ConvertOptions,
     *,
     opset: int,
-    strategy: str | None = None,
-    max_rank: int | None = None,
-    raise_ir_version: bool = False,
-    checked: bool = False,
 ) -> dict[int, AddedFunction]:
     """Add the functions and let the nodes of `infos` call them; `model` is changed in place.
 
@@ -69,22 +67,19 @@ def add_functions(
     Args:
         model: a copy of the model that the findings are of.
         infos: its spatial operators.
+        options: of the conversion.
         opset: version of the default domain where it is not imported.
-        strategy: lower with this strategy wherever it applies.
-        max_rank: largest rank of any tensor in the bodies.
-        raise_ir_version: give an older model the first IR version that has local functions.
-        checked: whether runs have to find every rule broken (`Request.checked`).
 
     Returns:
         What stands for each site, by `Finding.index`.
     """
     sites = []
-    build = partial(body.build, strategy=strategy, max_rank=max_rank, checked=checked)
+    build = partial(body.build, options=options)
     for info in infos:
         if info.call is None:
             continue
         try:
-            if not raise_ir_version:
+            if not options.raise_ir_version:
                 _check_ir_version(model)
             wanted = Wanted(info.call, info.facts, info.element_types, info.opset or opset)
             sites.append((info, wanted, build(wanted)))

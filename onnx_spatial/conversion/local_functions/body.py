@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.operators.spellings import BlockCall, Call, InputFacts, NodeFacts, Vector
+from onnx_spatial.options import ConvertOptions
 
 #: Attributes that a body can read by reference: they stand for integers of a block operator.
 REFERABLE = frozenset(
@@ -66,14 +67,8 @@ class Wanted:
     references: Sequence[str] = ()
 
 
-def build(
-    wanted: Wanted,
-    *,
-    strategy: str | None = None,
-    max_rank: int | None = None,
-    checked: bool = False,
-) -> Body:
-    """Write a body.
+def build(wanted: Wanted, options: ConvertOptions) -> Body:
+    """Lower an operator into the body of a function.
 
     Raises:
         ConversionError: the operator cannot be lowered.
@@ -94,8 +89,8 @@ def build(
     request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
     # What attributes hold was read for each call.
     proven = frozenset(range(len(formals), len(inputs)))
-    request = replace(request, checked=checked, proven=proven)
-    lowered = lower_preferring(request, strategy, max_rank)
+    request = replace(request, checked=options.checked, proven=proven)
+    lowered = lower_preferring(request, options.strategy, options.max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])
     function.attribute.extend(facts.attributes)
