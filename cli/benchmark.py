@@ -1,4 +1,4 @@
-"""The figures of `bench` for a person: the whole model, then every lowering of each operator."""
+"""Print the figures of `bench`: the whole model, then every lowering of each operator."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _whole(found: Benchmark, title: str) -> Table:
 
 
 def _sites(found: Benchmark) -> Table:
-    """One line per lowering; * marks the one that `convert` takes."""
+    """Make a table with a row for each lowering; * marks the one that `convert` uses."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("node", "operator", "type", "input", "lowering"):
         table.add_column(name, no_wrap=True)
@@ -74,7 +74,7 @@ def _sites(found: Benchmark) -> Table:
 
 
 def _list(console: Console, found: Benchmark) -> None:
-    """The same where a table does not fit."""
+    """Print a list where a table does not fit."""
     heads = ["estimated", *map(_threads, found.threads)]
     for site in found.sites:
         console.print(Text(one_line(site.site.node), "bold"), soft_wrap=True)

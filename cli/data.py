@@ -1,4 +1,4 @@
-"""What commands read for a model beside it, and what they keep of a difference."""
+"""Read the models and data that commands are given, and keep the inputs of a difference."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 
 def models(*given: str) -> list[str | bytes]:
-    """The models that are named, with standard input read where that is one of them.
+    """Return the models that are named, with - replaced by the bytes of standard input.
 
     Raises:
-        UsageError: it is asked for twice, or is a terminal.
+        UsageError: standard input is named twice, or is a terminal.
     """
     if given.count(DASH) > 1:
         raise UsageError("only one model can come from standard input")
@@ -38,29 +38,31 @@ def models(*given: str) -> list[str | bytes]:
 
 def _standard_input() -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("MODEL is -, and standard input is no model but a terminal (a file: ./-)")
+        raise UsageError(
+            "MODEL is -, but standard input is a terminal; use a pipe (./- names a file)"
+        )
     return sys.stdin.buffer.read()
 
 
 def check_standard_output(model: str | bytes, *, json: bool) -> None:
-    """Refuse to write a model to standard output where that is no place for it.
+    """Check that a model can be written to standard output.
 
     Raises:
-        UsageError: it is a terminal, or has the JSON document; the model lies in several files.
-        ModelFileError: it cannot be read.
+        UsageError: it is a terminal, or takes the JSON document, or the model has external data.
+        ModelFileError: the model cannot be read.
     """
     if json:
         raise UsageError(
-            "-o - and --json both want standard output; write to a file (./- names one)"
+            "-o - and --json both write to standard output; write to a file (./- names one)"
         )
     if sys.stdout.isatty():
-        raise UsageError("OUT is -, and standard output is a terminal; name a file or use a pipe")
+        raise UsageError("OUT is -, but standard output is a terminal; name a file or use a pipe")
     if external_data.locations(reader.read(model)):
-        raise UsageError("OUT is -, which cannot take the model's external data; write to a file")
+        raise UsageError("OUT is -, but the model has external data; write to a file")
 
 
 def to_standard_output(conversion: Conversion, *, frozen: bool) -> None:
-    """Write a converted model there; one in which nothing was done as the bytes that it came as."""
+    """Write a converted model to standard output, or the bytes that were read if nothing changed."""
     content = writing.content_of if conversion.changed or frozen else writing.as_read
     sys.stdout.flush()
     for chunk in content(conversion.result).chunks():
@@ -69,7 +71,7 @@ def to_standard_output(conversion: Conversion, *, frozen: bool) -> None:
 
 
 def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.Source:
-    """The model, with the named dims fixed where any are.
+    """Fix the named symbolic dims of a model, if there are any.
 
     Raises:
         UsageError: it has no dim of that name.
@@ -81,7 +83,7 @@ def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.So
 
 
 def inputs(model: str | bytes, given: str | None) -> Arrays | None:
-    """The arrays in `given`, by input name; None if nothing was given.
+    """Read the arrays in the file or folder `given`, by input name; None if nothing was given.
 
     Raises:
         UsageError: it holds no data, or data that fits no input.
@@ -97,7 +99,7 @@ _KEPT = 10
 
 
 def keep(output: Output, verification: object) -> None:
-    """Save the inputs of the first difference where the user can look at them: among our caches."""
+    """Save the inputs of the first difference as an .npz in the user's folder for caches."""
     if not isinstance(verification, Verification) or verification.first_difference is None:
         return
     folder = own_folder()
@@ -127,7 +129,7 @@ def keep(output: Output, verification: object) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Make room for one more."""
+    """Delete the oldest files, so that one more can be kept."""
     ages = {}
     for path in folder.glob("difference-*.npz"):
         with contextlib.suppress(OSError):  # another process does the same

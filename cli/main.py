@@ -1,4 +1,4 @@
-"""The entry point: runs a command and turns what goes wrong into one line and an exit code.
+"""Run a command, and turn what goes wrong into one line and an exit code.
 
 0 done    1 results differ, or a model failed    2 bad usage or unreadable file    3 cannot be converted
 130 interrupted
@@ -32,7 +32,8 @@ EPILOG = (
 )
 
 
-#: `timeout` and some shells send a signal to a process and to its group: within these seconds it is one.
+#: `timeout` and some shells send a signal to a process and to its group: within these seconds they
+#: are one.
 _ONE = 0.25
 _interrupted = -_ONE
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _on_signals(
     handler: Callable[[int, object], None] | signal.Handlers, *instead_of: object
 ) -> None:
-    """Take over the signals that ask a process to end, where nobody else has."""
+    """Handle the signals that ask a process to end, unless another handler is set."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) in instead_of:
@@ -75,7 +76,7 @@ def _on_signals(
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt, and once more for whoever asks again."""
+    """Raise KeyboardInterrupt, but only once for a signal that comes twice at a time."""
     global _interrupted
     before, _interrupted = _interrupted, time.monotonic()
     if _interrupted - before > _ONE:
@@ -83,7 +84,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     output = Output()
     write_anything()
     try:

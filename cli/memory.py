@@ -1,8 +1,8 @@
-"""Take no more memory than the machine has.
+"""Limit the memory of the command line to what the machine has.
 
 A damaged or hostile model may make onnxruntime allocate without end while it is verified. Without a
-limit the system ends some process, ours or another; with one the allocation fails, and the command
-says so.
+limit the system kills some process, this one or another. With a limit the allocation fails, and the
+command says so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CONTAINER_LIMITS = (
 
 
 def limit_memory() -> None:
-    """Limit this process's own memory to what the machine or the container has, where that is known.
+    """Limit this process's own memory to what the machine or container has, if that is known.
 
-    Mapped files do not count: weights are among them.
+    Mapped files, such as weights, do not count.
     """
     size = _available()
     if size is not None:

@@ -1,4 +1,4 @@
-"""Options that commands share, and where their output goes.
+"""Define the options that commands share, and where their output goes.
 
 Results go to stdout, everything else (progress, errors) to stderr. With --json stdout holds one JSON
 document and nothing else.
@@ -29,15 +29,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Documented(Protocol):
-    """What a command finds out about a model."""
+    """A result about one model that can be printed as JSON."""
 
     def to_dict(self) -> dict[str, object]:
-        """For --json."""
+        """Return the JSON document."""
 
 
 R = TypeVar("R", bound=Documented)
 
-#: Is called with a line of text now and then, where there is a terminal.
+#: Called with lines of progress; None where there is no terminal.
 Progress = Callable[[str], None] | None
 
 #: The path that means standard input or standard output.
@@ -48,7 +48,7 @@ _PIPE_WIDTH = 1000
 
 
 class Output:
-    """What a command prints, and how."""
+    """The streams of a command, and how much it prints."""
 
     def __init__(self) -> None:
         self.json = False
@@ -57,26 +57,26 @@ class Output:
 
     @property
     def out(self) -> Console:
-        """Results for a person."""
+        """The console for results."""
         return _console(sys.stdout)
 
     @property
     def err(self) -> Console:
-        """Progress and errors."""
+        """The console for progress and errors."""
         return _console(sys.stderr)
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody watches: progress is shown in a line that is written over."""
+        """Whether progress is shown, in a line of a terminal that is overwritten."""
         return _is_terminal(sys.stderr)
 
     def document(self, document: dict[str, object]) -> None:
-        """The one JSON document of a run with --json."""
+        """Print the one JSON document of a run with --json."""
         json.dump(document, sys.stdout, indent=2, allow_nan=True)
         sys.stdout.write("\n")
 
     def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
-        """One line on stderr; with --json also a document that says the same."""
+        """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
         sys.stderr.write(f"error: {line}\n")
         if not self.json:
@@ -90,7 +90,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], None] | None]:
-        """A line that says what is going on; only on a terminal."""
+        """Show a line of progress while the block runs; yield a function that changes it, or None."""
         if self.quiet or not self.interactive:
             yield None
             return
@@ -100,7 +100,7 @@ class Output:
 
 
 def write_anything() -> None:
-    r"""Have stdout and stderr write what their encoding lacks, as \u20ac, instead of failing."""
+    r"""Make stdout and stderr escape characters that their encoding lacks, as in \u20ac."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
@@ -114,7 +114,7 @@ def _console(file: TextIO) -> Console:
 
 
 def _is_terminal(file: TextIO) -> bool:
-    """Whether a line can be written over; what has FORCE_COLOR only is a terminal to rich, too."""
+    """Whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
     try:
         return file.isatty()
     except ValueError:  # it was closed
@@ -152,7 +152,7 @@ def _start(as_json: bool, quiet: bool, verbose: bool) -> Output:
     given = click.get_current_context().obj
     output = given if isinstance(given, Output) else Output()
     output.json, output.quiet, output.verbose = as_json, quiet, verbose
-    # Libraries below remark on odd models in their own words; what matters is said by ours.
+    # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
     logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
     return output
 
@@ -300,14 +300,14 @@ def each_model(
     show: Callable[[R], None],
     code_of: Callable[[R], int] = lambda _: 0,
 ) -> int:
-    """Look at every model, also behind one that fails, and return the highest exit code.
+    """Process every model, also after one that fails, and return the highest exit code.
 
     Args:
         output: of the run; with --json it gets one document in the end.
         models: paths.
-        look: at one of them; its second argument is called with lines of progress.
-        show: what was found, to a person.
-        code_of: exit code of what was found.
+        look: processes one of them; its second argument is called with lines of progress.
+        show: prints a result for a person.
+        code_of: the exit code of a result.
 
     Raises:
         SpatialError: the only model fails.
@@ -336,7 +336,7 @@ def each_model(
 
 
 def parse_sizes(option: str, values: Sequence[str]) -> dict[str, int]:
-    """NAME=DIM pairs.
+    """Parse NAME=DIM pairs.
 
     Raises:
         click.UsageError: one is something else.
@@ -353,7 +353,7 @@ def parse_sizes(option: str, values: Sequence[str]) -> dict[str, int]:
 
 
 def parse_shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
+    """Parse NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
 
     Raises:
         click.UsageError: one is something else.

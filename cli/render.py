@@ -1,4 +1,4 @@
-"""Tables and sentences for a person."""
+"""Print results as tables and sentences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VERDICTS = {
 
 
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
-    """One model: a table of its sites and the reasons below it."""
+    """Print a table of the operators of a model, and the reasons below it."""
     if not found.sites:
         console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
         return
@@ -50,7 +50,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
 
 
 def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:
-    """A table of sites, or a list where a table does not fit; reasons are below it.
+    """Print a table of operators, or a list where a table does not fit, and the reasons below it.
 
     Times are shown where there is room; with `verbose` those of the alternatives below the table.
     """
@@ -93,7 +93,7 @@ def fits(console: Console, table: Table) -> bool:
 
 
 def _printable(site: Site) -> Site:
-    """Names in a file may hold what would move a terminal's cursor."""
+    """Escape control characters in names, which could move the cursor of a terminal."""
     texts = {k: one_line(v) for k, v in vars(site).items() if isinstance(v, str)}
     return replace(site, **texts)  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def _table(found: list[Site], *, times: bool) -> Table:
 
 
 def duration(us: float | None) -> str:
-    """Microseconds in three digits; empty where there are none."""
+    """Format microseconds with three digits; None is empty."""
     if us is None:
         return ""
     unit, size = ("s", 1e6) if us >= 1e6 else ("ms", 1e3) if us >= 1e3 else ("us", 1.0)
@@ -134,7 +134,7 @@ def duration(us: float | None) -> str:
 
 
 def _time(site: Site | Candidate) -> str:
-    """What a lowering took, or with a ~ what it is estimated to take."""
+    """Format the measured time of a lowering, or its estimated time with a ~."""
     if site.measured_us is not None:
         return duration(site.measured_us)
     return "" if site.estimated_us is None else f"~{duration(site.estimated_us)}"
@@ -154,7 +154,7 @@ def _action(site: Site) -> Text:
 
 
 def conversion(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
-    """What was done, the proof, and where the result is."""
+    """Print what was converted, the verdict, and where the result is."""
     found = result.inspection.sites
     if not result.changed:
         why = "no operators to convert" if found else "no spatial operators"
@@ -182,7 +182,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
 
 
 def _done(converted: list[Site]) -> str:
-    """What was converted, and what it became."""
+    """Say what was converted, and what it became."""
     operators = [site for site in converted if site.spatial]
     parts = []
     if operators:
@@ -193,7 +193,7 @@ def _done(converted: list[Site]) -> str:
 
 
 def _what(converted: list[Site]) -> str:
-    """The operators, and what stood between and around them."""
+    """Count the operators, and the nodes between and around them that went with them."""
     parts = [_count(len(converted), "spatial operator")]
     if between := sum(len(site.between) for site in converted):
         parts.append(f"{_count(between, 'node')} between")
@@ -205,14 +205,14 @@ def _what(converted: list[Site]) -> str:
 
 
 def _absorbed(found: list[Site]) -> str:
-    """What went with operators; with a lowering these are Transposes only."""
+    """Count the nodes merged into operators; a lowering merges Transposes only."""
     lowered = all(site.strategy in STRATEGY_NAMES for site in found)
     noun = "Transpose" if lowered else "other node"
     return _count(sum(len(site.absorbed) for site in found), noun)
 
 
 def _made(converted: list[Site]) -> str:
-    """What the operators became."""
+    """Count the nodes or functions that replaced the operators."""
     action = converted[0].action
     if action != "function":
         kind = "node" if action == "custom-op" else "standard node"
@@ -223,7 +223,7 @@ def _made(converted: list[Site]) -> str:
 
 
 def how_to_run(console: Console, model: Path) -> None:
-    """The lines of Python that run a prepared model."""
+    """Print lines of Python that run a model of mode "custom-op"."""
     console.print("run it in Python with:")
     for line in (
         "import onnxruntime, onnx_spatial",
@@ -234,7 +234,7 @@ def how_to_run(console: Console, model: Path) -> None:
 
 
 def verification(console: Console, result: object, *, verbose: bool) -> None:
-    """The verdict in one line; the figures with -v or where something is wrong."""
+    """Print the verdict in one line, and the figures with -v or if something differs."""
     if not isinstance(result, Verification):
         return
     word, style = _VERDICTS[result.status]

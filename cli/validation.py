@@ -1,4 +1,4 @@
-"""The report of `validate` for a person: a table, what is wrong, and one line that says it all."""
+"""Print the report of `validate`: a table, the problems of each model, and a verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMED = 20
 
 
 class Rows:
-    """The table for a log: the row of a model as soon as it and those before it are done.
+    """Print the table of a log row by row, each as soon as it and those before it are done.
 
     Args:
         console: to print to.
@@ -46,7 +46,7 @@ class Rows:
         self._printed = 0
 
     def add(self, number: int, model: ModelResult) -> None:
-        """The result of the model that has this place in the list."""
+        """Take the result of the model at this position in the list."""
         self._done[number] = model
         while (found := self._done.pop(self._printed, None)) is not None:
             if not self._printed:
@@ -55,7 +55,7 @@ class Rows:
             self._printed += 1
 
     def finish(self, report: Report) -> None:
-        """Print what was not printed, as a run that was interrupted leaves it."""
+        """Print the rows that are missing after a run that was interrupted."""
         for number in range(self._printed, len(report.models)):
             self.add(number, report.models[number])
 
@@ -67,7 +67,7 @@ class Rows:
 
 
 def show(output: Output, report: Report, rows: Rows | None) -> None:
-    """Everything, as far as the run's options want it; `rows`: the table, where it has begun."""
+    """Print a report as the options ask for it; `rows` is the table if it was begun."""
     if output.quiet:
         for model in report.failed():
             output.err.print(f"error: {one_line(model.model)}: {model.message}", soft_wrap=True)
@@ -120,7 +120,7 @@ def _table(report: Report) -> Table:
 
 
 def _list(console: Console, report: Report) -> None:
-    """The same where a table does not fit."""
+    """Print a list where a table does not fit."""
     for model in report.models:
         console.print(
             _status(model).append(f"  {one_line(model.model)}", "default"), soft_wrap=True

@@ -233,7 +233,8 @@ cases(
         ),
         "what nothing gives": (
             "z = M.SpaceToBatchND(w, block, none)",
-            "ModelFileError: model: .*<z>' in main graph reads 'w', which nothing gives",
+            "ModelFileError: model: .*<z>' in main graph reads 'w', "
+            "which no node, input or initializer produces",
         ),
     },
 )

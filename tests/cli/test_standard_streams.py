@@ -84,8 +84,8 @@ def test_what_fails_leaves_standard_output_empty(capsysbinary, monkeypatch):
     ("arguments", "terminal", "reason"),
     [
         (["convert", "MODEL", "-o", "-"], "stdout", "standard output is a terminal"),
-        (["convert", "-", "-o", "x.onnx"], "stdin", "no model but a terminal"),
-        (["convert", "MODEL", "-o", "-", "--json"], None, "--json both want standard output"),
+        (["convert", "-", "-o", "x.onnx"], "stdin", "standard input is a terminal"),
+        (["convert", "MODEL", "-o", "-", "--json"], None, "--json both write to standard output"),
         (["convert", "-", "--in-place"], None, "given as a path"),
         (["validate", "MODEL", "--report", "-"], None, "reports are written to files"),
     ],
@@ -107,7 +107,7 @@ def test_external_data_does_not_fit_through_a_pipe(tmp_path, capsys):
     path = tmp_path / "model.onnx"
     onnx.save(spatial(weights=64), path, save_as_external_data=True, size_threshold=200)
     assert run(["convert", str(path), "-o", "-"]) == 2
-    assert "cannot take the model's external data" in capsys.readouterr().err
+    assert "the model has external data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

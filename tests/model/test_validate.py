@@ -118,7 +118,8 @@ def test_a_value_from_nowhere_is_named_with_its_reader():
                     else_branch = e () => (float[1] v) { v = Neg(x) }>
     }""")
     assert refusal(made) == (
-        "m.onnx: Neg 'here' in main graph > If z.then_branch reads 'absent', which nothing gives"
+        "m.onnx: Neg 'here' in main graph > If z.then_branch reads 'absent', "
+        "which no node, input or initializer produces"
     )
 
 
@@ -127,7 +128,7 @@ def test_what_one_branch_gives_the_other_does_not_see():
         z = If (c) <then_branch = t () => (float[1] u) { u = Neg(x) },
                     else_branch = e () => (float[1] v) { v = Neg(u) }>
     }""")
-    assert "reads 'u', which nothing gives" in refusal(made)
+    assert "reads 'u', which no node, input or initializer produces" in refusal(made)
 
 
 def test_overloads_are_functions_of_their_own():

@@ -128,7 +128,7 @@ def test_a_transpose_in_front_that_stays_for_others() -> None:
 def test_a_forgotten_reader(reader: str) -> None:
     more = ", float[E,F,G,H] w"
     original, converted = filled(ORIGINAL, reader, more), filled(CONVERTED, reader, more)
-    with pytest.raises(ModelFileError, match="which nothing gives"):
+    with pytest.raises(ModelFileError, match="which no node, input or initializer produces"):
         verify(original, converted)
     # A conversion in memory is not read again.
     result = verify(original, files.Source(converted))

@@ -93,7 +93,7 @@ UNREADABLE = {
     ),
     "given_by_nothing": _unreadable(
         "a node that reads what nothing gives",
-        *("'s2b'", "main graph", "'w'", "which nothing gives"),
+        *("'s2b'", "main graph", "'w'", "which no node, input or initializer produces"),
         made=_flow("[s2b] y = TF.SpaceToBatchND(w, block, amounts)"),
     ),
 }

@@ -21,6 +21,9 @@ MAX_DEPTH = 33
 #: twice each would be 2^40.
 MAX_INLINED = 200_000
 
+#: Of a value.
+_UNKNOWN = "which no node, input or initializer produces"
+
 Identity = tuple[str, str, str]
 
 
@@ -33,7 +36,7 @@ def check(model: onnx.ModelProto, name: str) -> None:
 
     Raises:
         ModelFileError: graphs nested too deep; a function defined twice, calling itself, or standing
-            for too many nodes; a node that reads what nothing gives, or waits for itself.
+            for too many nodes; a node that reads what nothing produces, or waits for itself.
         UnicodeDecodeError: a name is not UTF-8 text.
     """
     try:
@@ -144,7 +147,7 @@ class _Names:
                 if not self._visible(name):
                     raise _InvalidError(
                         f"{node.op_type} {traversal.label(node)!r} in {self._place} reads {name!r}, "
-                        "which nothing gives"
+                        f"{_UNKNOWN}"
                     )
             inside = list(traversal.subgraphs(node))
             if len({step for step, _ in inside}) < len(inside):
@@ -161,7 +164,7 @@ class _Names:
             captured |= wanted
         for name in results:
             if not self._visible(name):
-                raise _InvalidError(f"{self._place} returns {name!r}, which nothing gives")
+                raise _InvalidError(f"{self._place} returns {name!r}, {_UNKNOWN}")
         captured.update(results)
         self._check_order(graph, reads)
         return captured - self._outer.pop()
