@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_spatial.cli import options
+from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
     from onnx_spatial.benchmark import Benchmark
@@ -45,7 +46,7 @@ def bench(
     runs: int | None,
     model_options: options.ModelOptions,
     data_options: options.DataOptions,
-    output: options.Output,
+    output: Output,
 ) -> int:
     """Time each MODEL as it is, converted, and with every lowering of each of its operators.
 

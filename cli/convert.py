@@ -11,6 +11,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import options
+from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import VerificationError
 from onnx_spatial.options import MODES
 
@@ -138,7 +139,7 @@ def convert(
     data_options: options.DataOptions,
     strict: bool,
     reproducer: str | None,
-    output: options.Output,
+    output: Output,
 ) -> int:
     """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
 
@@ -214,7 +215,7 @@ def _say_how_to_verify(
     result: Conversion,
     model_options: options.ModelOptions,
     data_options: options.DataOptions,
-    output: options.Output,
+    output: Output,
 ) -> None:
     """Print the command that compares the two files again."""
     if result.output is None:

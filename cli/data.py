@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.api import Conversion
-from onnx_spatial.cli.options import DASH, Output
+from onnx_spatial.cli.options import DASH
+from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import external_data, reader

@@ -8,6 +8,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import options
+from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
     from onnx_spatial import Inspection
@@ -22,7 +23,7 @@ def inspect(
     models: tuple[str, ...],
     strategy: str | None,
     model_options: options.ModelOptions,
-    output: options.Output,
+    output: Output,
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
 

@@ -21,7 +21,7 @@ from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
-from onnx_spatial.cli.options import Output, write_anything
+from onnx_spatial.cli.output import Output, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError

@@ -1,29 +1,19 @@
-"""Define the options that commands share, and where their output goes.
-
-Results go to stdout, everything else (progress, errors) to stderr. With --json stdout holds one JSON
-document and nothing else.
-"""
+"""Define the options that commands share, and the loop over models."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import io
-import json
 import logging
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
-from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
+from onnx_spatial.cli.output import Output
+from onnx_spatial.errors import SpatialError
 from onnx_spatial.options import ORACLE_NAMES, STRATEGY_NAMES
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,83 +32,6 @@ Progress = Callable[[str], None] | None
 
 #: The path that means standard input or standard output.
 DASH = "-"
-
-#: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
-_PIPE_WIDTH = 1000
-
-
-class Output:
-    """The streams of a command, and how much it prints."""
-
-    def __init__(self) -> None:
-        self.json = False
-        self.quiet = False
-        self.verbose = False
-
-    @property
-    def out(self) -> Console:
-        """The console for results."""
-        return _console(sys.stdout)
-
-    @property
-    def err(self) -> Console:
-        """The console for progress and errors."""
-        return _console(sys.stderr)
-
-    @property
-    def interactive(self) -> bool:
-        """Whether progress is shown, in a line of a terminal that is overwritten."""
-        return _is_terminal(sys.stderr)
-
-    def document(self, document: dict[str, object]) -> None:
-        """Print the one JSON document of a run with --json."""
-        json.dump(document, sys.stdout, indent=2, allow_nan=True)
-        sys.stdout.write("\n")
-
-    def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
-        """Print an error in one line on stderr; with --json also as the document on stdout."""
-        line = " ".join(message.splitlines())
-        sys.stderr.write(f"error: {line}\n")
-        if not self.json:
-            return
-        document: dict[str, object] = {"version": 1, "error": line, "exit_code": code}
-        if isinstance(error, ConversionError) and error.inspection is not None:
-            document["inspection"] = error.inspection.to_dict()  # type: ignore[attr-defined]
-        if isinstance(error, VerificationError) and error.verification is not None:
-            document["verification"] = error.verification.to_dict()  # type: ignore[attr-defined]
-        self.document(document)
-
-    @contextmanager
-    def progress(self) -> Iterator[Callable[[str], None] | None]:
-        """Show a line of progress while the block runs; yield a function that changes it, or None."""
-        if self.quiet or not self.interactive:
-            yield None
-            return
-        spinner = "line" if self.err.options.ascii_only else "dots"
-        with self.err.status("reading", spinner=spinner) as status:
-            yield lambda text: status.update(text)
-
-
-def write_anything() -> None:
-    r"""Make stdout and stderr escape characters that their encoding lacks, as in \u20ac."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _console(file: TextIO) -> Console:
-    from rich.console import Console  # help and completion print without it
-
-    width = None if _is_terminal(file) else _PIPE_WIDTH
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
-
-
-def _is_terminal(file: TextIO) -> bool:
-    """Whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
-    try:
-        return file.isatty()
-    except ValueError:  # it was closed
-        return False
 
 
 def grouped(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.cli import render
-from onnx_spatial.cli.options import Output
+from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Report
 

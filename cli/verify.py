@@ -6,6 +6,7 @@ import click
 
 import onnx_spatial
 from onnx_spatial.cli import options
+from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import VerificationError
 
 
@@ -26,7 +27,7 @@ def verify(
     data_options: options.DataOptions,
     strict: bool,
     reproducer: str | None,
-    output: options.Output,
+    output: Output,
 ) -> int:
     """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
 

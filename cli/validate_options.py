@@ -1,0 +1,260 @@
+"""Define the options of `validate`, in the groups in which the command gets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_spatial.cli import options
+from onnx_spatial.options import MODES
+from onnx_spatial.validation import Options, Report
+from onnx_spatial.validation.report import check_target, junit, sarif, write
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of the models in the paths are validated."""
+
+    exclude: tuple[str, ...]
+    expect_failure: tuple[str, ...]
+    changed_since: str | None
+    part: str | None
+
+    def models(self, paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Find the models; return their paths, and notes about those that are left out.
+
+        Raises:
+            UsageError: a path does not exist or holds no model.
+            click.UsageError: --shard is not I/N.
+        """
+        from onnx_spatial.validation.select.changes import since
+        from onnx_spatial.validation.select.discover import find, matches, shard
+
+        models = find(paths, self.exclude)
+        notes = [
+            f"--expect-failure {glob}: no model has such a path"
+            for glob in self.expect_failure
+            if not any(matches(model, [glob]) for model in models)
+        ]
+        if self.changed_since is not None:
+            of, models = len(models), since(models, self.changed_since)
+            notes.append(f"{len(models)} of {of} models changed since {self.changed_since}")
+        if self.part is not None:
+            numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.part)
+            if numbers is None:
+                raise click.UsageError(f"--shard takes I/N, such as 1/4, not {self.part!r}")
+            of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
+            notes.append(f"{len(models)} of {of} models are in part {self.part}")
+        return models, notes
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Where models are validated, how many at a time, and within which bounds.
+
+    Raises:
+        click.UsageError: the options contradict each other.
+    """
+
+    jobs: int | None
+    timeout: float
+    memory: str | None
+    executor: str
+    scheduler: str | None
+
+    def __post_init__(self) -> None:
+        if self.executor == "local" and self.scheduler is not None:
+            raise click.UsageError("--scheduler requires --executor dask")
+        if self.executor != "local" and self.scheduler is None:
+            raise click.UsageError("--executor dask requires --scheduler ADDRESS")
+        if self.executor != "local" and self.jobs is not None:
+            raise click.UsageError("--jobs is for this machine; the cluster has its own number")
+
+    @property
+    def bytes(self) -> int | None:
+        """The bound on memory; None for no bound.
+
+        Raises:
+            click.UsageError: --memory is no size.
+        """
+        if self.memory is None:
+            return None
+        number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
+        found = re.fullmatch(number, self.memory.strip(), re.IGNORECASE)
+        if found is None or not float(found[1]):
+            raise click.UsageError(f"--memory takes a size such as 500M or 4G, not {self.memory!r}")
+        return int(float(found[1]) * _UNITS[found[2].upper()])
+
+    @property
+    def count(self) -> int:
+        """How many run at a time."""
+        return 1 if self.jobs is None else self.jobs or os.cpu_count() or 1
+
+    def place(self) -> AbstractContextManager[Executor] | None:
+        """The cluster; None for this machine."""
+        if self.scheduler is None:
+            return None
+        from onnx_spatial.validation.workers.executors import dask
+
+        return dask(self.scheduler)
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files that reports are written to.
+
+    Raises:
+        ModelFileError: one cannot be written.
+    """
+
+    report: str | None
+    junit_xml: str | None
+    sarif_file: str | None
+
+    def __post_init__(self) -> None:
+        for name in filter(None, (self.report, self.junit_xml, self.sarif_file)):
+            check_target(Path(name))
+
+    def write(self, found: Report) -> None:
+        """Write them all."""
+        if self.report is not None:
+            write(Path(self.report), _json(found.to_dict()))
+        if self.junit_xml is not None:
+            write(Path(self.junit_xml), junit.render(found))
+        if self.sarif_file is not None:
+            top = os.environ.get("GITHUB_WORKSPACE")
+            write(Path(self.sarif_file), _json(sarif.render(found, Path(top) if top else None)))
+
+
+def _steps(
+    modes: tuple[str, ...],
+    rtol: float | None,
+    no_fuse: bool,
+    oracles: tuple[str, ...],
+    strategy: str | None,
+    domains: tuple[str, ...],
+    static: tuple[str, ...],
+    max_rank: int | None,
+    shapes: tuple[str, ...],
+    seed: int,
+    strict: bool,
+) -> Options:
+    """What every model goes through."""
+    return Options(
+        modes=tuple(dict.fromkeys(modes)) or ("lower",),
+        fuse=not no_fuse,
+        max_rank=max_rank,
+        strategy=strategy,
+        domains=domains,
+        static=tuple(options.parse_sizes("--static", static).items()),
+        shapes=tuple(options.parse_shapes("--shape", shapes).items()),
+        seed=seed,
+        oracles=tuple(dict.fromkeys(oracles)),
+        strict=strict,
+        rtol=rtol,
+    )
+
+
+selection_options = options.grouped(
+    "selection",
+    Selection,
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders."),
+    click.option(
+        "--expect-failure",
+        multiple=True,
+        metavar="GLOB",
+        help="Expect these models to fail. One that does not fail is a failure.",
+    ),
+    click.option(
+        "--changed-since",
+        metavar="REV",
+        help="Validate models only that git sees changed since REV.",
+    ),
+    click.option(
+        "--shard", "part", metavar="I/N", help="Validate part I of N only, for a CI matrix."
+    ),
+)
+
+process_options = options.grouped(
+    "processes",
+    Processes,
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Validate N models at a time. 0: as many as there are cores (default: 1).",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0),
+        default=600,
+        show_default=True,
+        metavar="SECONDS",
+        help="End a model that takes longer. 0: no bound.",
+    ),
+    click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G."),
+    click.option(
+        "--executor",
+        type=click.Choice(("local", "dask")),
+        default="local",
+        help="Run on this machine or on a Dask cluster.",
+    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler."),
+)
+
+report_options = options.grouped(
+    "files",
+    ReportFiles,
+    click.option("--report", type=click.Path(), metavar="FILE", help="Write a JSON report."),
+    click.option(
+        "--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report."
+    ),
+    click.option(
+        "--sarif", "sarif_file", type=click.Path(), metavar="FILE", help="Write a SARIF report."
+    ),
+)
+
+step_options = options.grouped(
+    "steps",
+    _steps,
+    click.option(
+        "--mode",
+        "modes",
+        type=click.Choice(MODES),
+        multiple=True,
+        help="Convert to this form (default: lower). May be repeated.",
+    ),
+    click.option(
+        "--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them."
+    ),
+    options.prefer_option,
+    options.domain_option,
+    options.static_option,
+    options.max_rank_option,
+    options.shape_option,
+    options.seed_option,
+    options.oracle_option,
+    click.option(
+        "--rtol",
+        type=click.FloatRange(0, 1, max_open=True),
+        metavar="R",
+        help="Allow this difference from recorded outputs, relative to the largest value "
+        "(default: 1e-4 for float32).",
+    ),
+    click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
+)
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=2).encode() + b"\n"
