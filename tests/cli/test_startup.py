@@ -11,8 +11,6 @@ import pytest
 import onnx_spatial
 from onnx_spatial import options
 from onnx_spatial.cli.main import commands
-from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.verification import oracles
 
 HEAVY = ("google.protobuf", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy")
 
@@ -92,9 +90,8 @@ def test_the_package_imports_nothing_heavy(code):
 
 def test_a_command_imports_what_it_needs():
     """Otherwise the tests above would see nothing."""
-    assert ran("-c", "import onnx_spatial; onnx_spatial.convert")[1] == [
-        name for name in HEAVY if name != "rich"
-    ]
+    imported = ran("-c", "import onnx_spatial; onnx_spatial.convert")[1]
+    assert {"numpy", "onnx", "onnx_ir", "onnxruntime"} <= {*imported}
 
 
 def test_every_public_name_is_found_and_listed():
@@ -109,8 +106,3 @@ def test_every_public_name_is_found_and_listed():
 def test_functions_are_not_shadowed_by_modules(first):
     code = f"import onnx_spatial.{first}; print(onnx_spatial.verification, onnx_spatial.convert)"
     assert ran("-c", code)[0].count("<function") == 2
-
-
-def test_options_are_named_as_what_they_choose():
-    assert tuple(strategy.name for strategy in STRATEGIES) == options.STRATEGY_NAMES
-    assert tuple(oracles.NAMES) == options.ORACLE_NAMES
