@@ -12,8 +12,8 @@ import click
 import onnx_spatial
 from onnx_spatial.cli import options
 from onnx_spatial.cli.output import Output
+from onnx_spatial.conversion.options import MODES
 from onnx_spatial.errors import VerificationError
-from onnx_spatial.options import MODES
 
 if TYPE_CHECKING:
     from onnx_spatial import Conversion

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from onnx_spatial.cli.output import Output
+from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
-from onnx_spatial.options import ORACLE_NAMES, STRATEGY_NAMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

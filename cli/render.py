@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
-from onnx_spatial.conversion.pipeline import Site
+from onnx_spatial.conversion.options import STRATEGY_NAMES
+from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.options import STRATEGY_NAMES
 from onnx_spatial.verification import Verification
 
 _STYLES = {

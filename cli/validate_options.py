@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from onnx_spatial.cli import options
-from onnx_spatial.options import MODES
+from onnx_spatial.conversion.options import MODES
 from onnx_spatial.validation import Options, Report
 from onnx_spatial.validation.report import check_target, junit, sarif, write
 

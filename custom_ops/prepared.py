@@ -26,6 +26,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import make_plan, refusals
 from onnx_spatial.custom_ops import carriers
 from onnx_spatial.errors import ConversionError
@@ -43,7 +44,6 @@ from onnx_spatial.operators.spellings.python_ops import (
     SITE,
     as_json,
 )
-from onnx_spatial.options import ConvertOptions
 
 #: Reshape has taken its shape as an input since opset 5, Cast its type as a number since 6.
 MIN_OPSET = 6

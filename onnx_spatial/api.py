@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.options import ConvertOptions
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Verification
 from onnx_spatial.verification import verify as run_verification

@@ -6,9 +6,9 @@ from typing import Any
 
 import onnx
 
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Plan, Writer, make_plan, refusals
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.options import ConvertOptions
 
 
 def plan(model: onnx.ModelProto, choose: Writer | None = None, **options: Any) -> Plan:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import onnx_spatial
-from onnx_spatial.options import MODES
+from onnx_spatial.conversion.options import MODES
 
 ZOO = Path(__file__).parents[1] / "models"
 NAMES = sorted(p.parent.name for p in ZOO.glob("*/model.onnx"))

@@ -29,6 +29,7 @@ from onnx_spatial.conversion.local_functions import (
     inlined,
     without_earlier_form,
 )
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import Writer, replace_operators
 from onnx_spatial.conversion.report import Site, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
@@ -38,7 +39,6 @@ from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.operators.spellings import python_ops
-from onnx_spatial.options import ConvertOptions
 
 __all__ = [
     "Plan",

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import ConversionError, ModelFileError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Rewrite, Rewritten, Rule
@@ -23,7 +24,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import outline
-from onnx_spatial.options import ConvertOptions
 
 #: Writes an operator in nodes. Raises ConversionError where that cannot be done.
 Writer = Callable[[Request, OperatorInfo], Lowered]

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES
 from onnx_spatial.errors import UsageError
-from onnx_spatial.options import MODES, STRATEGY_NAMES
 
 #: Largest difference from recorded outputs behind floating-point arithmetic, relative to the largest
 #: value of the output: another framework adds up in another order, with other kernels.

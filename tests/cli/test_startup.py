@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import onnx_spatial
-from onnx_spatial import options
 from onnx_spatial.cli.main import commands
+from onnx_spatial.conversion import options
 
 HEAVY = ("google.protobuf", "numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy")
 
@@ -102,7 +102,9 @@ def test_every_public_name_is_found_and_listed():
         onnx_spatial.transmogrify  # noqa: B018
 
 
-@pytest.mark.parametrize("first", ["verify.sessions", "conversion", "cli.verify", "custom_ops"])
+@pytest.mark.parametrize(
+    "first", ["verification.runtime.sessions", "verification", "api", "cli.verify", "custom_ops"]
+)
 def test_functions_are_not_shadowed_by_modules(first):
-    code = f"import onnx_spatial.{first}; print(onnx_spatial.verification, onnx_spatial.convert)"
+    code = f"import onnx_spatial.{first}; print(onnx_spatial.verify, onnx_spatial.convert)"
     assert ran("-c", code)[0].count("<function") == 2

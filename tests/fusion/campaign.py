@@ -30,7 +30,7 @@ import running
 from making import Case
 
 import onnx_spatial
-from onnx_spatial.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 #: What `strategy` says of operators that are not fused into anything.
 UNFUSED = frozenset(STRATEGY_NAMES)

@@ -22,12 +22,12 @@ import running
 import sampling
 from sampling import OPSETS, Form, Sample
 
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import make_plan
 from onnx_spatial.custom_ops import registration
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
-from onnx_spatial.options import ConvertOptions
 
 MODES = ("lower", "lower", "lower", "function", "custom-op")
 

@@ -17,7 +17,7 @@ from converting import convert, refusal
 from sampling import OPSETS, Form, Sample
 
 import onnx_spatial
-from onnx_spatial.options import STRATEGY_NAMES
+from onnx_spatial.conversion.options import STRATEGY_NAMES
 
 INT = np.int32
 

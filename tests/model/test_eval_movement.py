@@ -6,7 +6,11 @@ import pytest
 from onnx import parser
 
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.symbolic_values import ElementKey, Polynomial, SymbolicValues
+from onnx_spatial.model.symbolic.symbolic_values import (
+    ElementKey,
+    Polynomial,
+    SymbolicValues,
+)
 
 HELD = """int64[1] k0 = {0}, int64[1] k1 = {1}, int64[1] k2 = {2}, int64[1] km1 = {-1}, int64 s1 = {1},
     int64 s3 = {3}, int64[2] k31 = {3, 1}, int64[2] k13 = {1, 3}, int64[2] k22 = {2, 2},

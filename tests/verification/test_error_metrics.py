@@ -6,7 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnx_spatial.verification.compare.error_metrics import errors, measure_errors, ulp_distance
+from onnx_spatial.verification.compare.error_metrics import (
+    errors,
+    measure_errors,
+    ulp_distance,
+)
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 

@@ -8,7 +8,11 @@ calls by the bodies. A metadata key on the FunctionProto marks the added functio
 user's own is never touched, whatever its name.
 """
 
-from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, AddedFunction, add_functions
+from onnx_spatial.conversion.local_functions.add import (
+    MIN_IR_VERSION,
+    AddedFunction,
+    add_functions,
+)
 from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
 from onnx_spatial.conversion.local_functions.metadata import MARK, Spelled, spelled
 from onnx_spatial.conversion.local_functions.remove import (

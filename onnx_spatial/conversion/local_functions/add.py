@@ -18,12 +18,12 @@ from onnx_spatial import analysis
 from onnx_spatial.conversion.local_functions import body
 from onnx_spatial.conversion.local_functions.body import Body, Wanted
 from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators.spellings import BlockCall, Conflict, python_ops, read
-from onnx_spatial.options import ConvertOptions
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8

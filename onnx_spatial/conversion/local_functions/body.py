@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.operators.spellings import BlockCall, Call, InputFacts, NodeFacts, Vector
-from onnx_spatial.options import ConvertOptions
 
 #: Attributes that a body can read by reference: they stand for integers of a block operator.
 REFERABLE = frozenset(

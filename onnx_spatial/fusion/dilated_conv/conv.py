@@ -13,7 +13,12 @@ from dataclasses import dataclass
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadAmount, PadPair, PadPairs
+from onnx_spatial.fusion.dilated_conv.pad_amounts import (
+    NOTHING,
+    PadAmount,
+    PadPair,
+    PadPairs,
+)
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 
 #: Convolutions, with the input that holds the kernel.

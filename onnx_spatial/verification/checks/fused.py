@@ -10,7 +10,10 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.verification.checks.isolated import OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
 from onnx_spatial.verification.compare.reference import Budget
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, MatchingRegions
+from onnx_spatial.verification.subgraphs.matching_region import (
+    MatchingRegion,
+    MatchingRegions,
+)
 
 
 class _Doubt(str):

@@ -9,9 +9,9 @@ import onnx.parser
 import pytest
 
 import onnx_spatial
-from onnx_spatial import options
+from onnx_spatial.conversion import options
+from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.lowering import STRATEGIES
-from onnx_spatial.options import ConvertOptions
 from onnx_spatial.verification import oracles
 
 
