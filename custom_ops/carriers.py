@@ -27,8 +27,6 @@ from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.operators import BatchToSpace
-from onnx_spatial.operators.spellings import Call, PatchCall
 
 #: What the registered operators take: numpy and onnxruntime-extensions agree on these.
 DIRECT = (
@@ -71,7 +69,7 @@ def choose(request: Request) -> Carrier:
         ConversionError: there is none.
     """
     types = request.element_types
-    if not types and not _may_pad(request.call) and request.opset >= _RANGE:
+    if not types and not request.call.may_pad and request.opset >= _RANGE:
         return Positions(None)  # behind a foreign operator: strings, perhaps
     if types <= set(DIRECT):
         return Direct()
@@ -86,22 +84,13 @@ def choose(request: Request) -> Carrier:
             f"the model's opset is {request.opset}; Python operators on {names} need {needed} or "
             "newer"
         )
-    pads = _may_pad(request.call)
+    pads = request.call.may_pad
     if pads and len(types) > 1:
         raise ConversionError(
             f"called with several element types, {names}: Python operators pad only one (inline the "
             "function first, onnx.inliner.inline_local_functions)"
         )
     return Positions(min(types) if pads else None)
-
-
-def _may_pad(call: Call) -> bool:
-    if isinstance(call, PatchCall):
-        return call.operator.auto_pad != "valid"
-    if call.kind is BatchToSpace:
-        return False
-    amounts = (call.begins.values, call.ends.values)
-    return any(a is None or any(a) for a in amounts)
 
 
 class Direct:

@@ -19,11 +19,11 @@ from onnx_spatial.custom_ops.failures import Failures, answer
 from onnx_spatial.custom_ops.interrupts import Signals
 from onnx_spatial.custom_ops.memory import empty
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import ExtractPatches, Operator
+from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import (
     BLOCKS,
-    PATCHES,
+    FIXED,
     check_batch_entry,
     from_json,
 )
@@ -114,10 +114,13 @@ def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> 
 
         return guarded(compute)
 
-    def patches(x: Array, *, parameters: str) -> Array:
-        return _run(_patches_operator(parameters), x)
+    def fixed(name: str) -> Body:
+        def compute(x: Array, *, parameters: str) -> Array:
+            return _run(_fixed_operator(name, parameters), x)
 
-    return {**{name: block(name) for name in BLOCKS}, PATCHES: guarded(patches)}
+        return guarded(compute)
+
+    return {**{name: block(name) for name in BLOCKS}, **{name: fixed(name) for name in FIXED}}
 
 
 def _run(operator: Operator, x: Array) -> Array:
@@ -164,5 +167,5 @@ def _block_operator(
 
 
 @lru_cache(maxsize=512)
-def _patches_operator(parameters: str) -> ExtractPatches:
-    return from_json(parameters)
+def _fixed_operator(name: str, parameters: str) -> Operator:
+    return from_json(name, parameters)

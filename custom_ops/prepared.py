@@ -1,13 +1,13 @@
 """The form of a model that the registered Python operators run.
 
     x -> any spelling -> y
-    x -> SpaceToBatch | BatchToSpace | ExtractPatches -> Reshape -> y
+    x -> SpaceToBatch | BatchToSpace | ... -> Reshape -> y
 
 onnxruntime-extensions gives Python operators a fixed number of inputs, scalar attributes, no shape
 inference, and no way to report an error: an exception ends the process. So
 
-- every spelling becomes one of three operators of the domain `onnx_spatial.ops` (see
-  `operators.spellings.python_ops`), their parameters int64 inputs, constant or computed;
+- every spelling becomes an operator of the domain `onnx_spatial.ops` (see `operators.spellings.python_ops`), its
+  parameters int64 inputs, constant or computed, or a text;
 - the Reshape behind it is the way out for errors. It changes nothing: its shape is the output's own,
   0 (as the input has it) where that is unknown. An operator that fails answers with a tensor of one
   more dim and no elements, which no Reshape takes: onnxruntime then raises, whoever runs the session
@@ -34,13 +34,12 @@ from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups
 from onnx_spatial.model.io import reader
-from onnx_spatial.operators.spellings import BlockCall, PatchCall, Vector
+from onnx_spatial.operators.spellings import BlockCall, FixedCall, Vector
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
     PARAMETERS,
-    PATCHES,
     SITE,
     as_json,
 )
@@ -93,15 +92,17 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     carrier = carriers.choose(request)
     carried = carrier.into(request, emit)
     call = request.call
-    if isinstance(call, PatchCall):
-        attributes = {SITE: site, PARAMETERS: as_json(call.operator)}
-        main = ir.node(PATCHES, [carried], attributes, domain=DOMAIN)
-    else:
-        name = call.kind.name
+    parameters: list[ir.Value] = []
+    attributes: dict[str, str | int] = {SITE: site}
+    if isinstance(call, BlockCall):
         block, table, whole = _tables(call, request, emit)
-        main = ir.node(
-            name, [carried, block, table], {SITE: site, BATCH_ENTRY: int(whole)}, domain=DOMAIN
-        )
+        parameters = [block, table]
+        attributes[BATCH_ENTRY] = int(whole)
+    elif isinstance(call, FixedCall):
+        attributes[PARAMETERS] = as_json(call.operator)
+    else:
+        raise ConversionError(f"Python operators do not know how {call.kind.name} is told")
+    main = ir.node(call.kind.name, [carried, *parameters], attributes, domain=DOMAIN)
     emit.nodes.append(main)
     checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
     output = carrier.back(request, emit, checked)

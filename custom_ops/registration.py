@@ -31,8 +31,8 @@ from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
+    FIXED,
     PARAMETERS,
-    PATCHES,
     SITE,
     VERSION,
 )
@@ -214,7 +214,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     tables = [kinds.dt_int64, kinds.dt_int64]
     signatures = {
         **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
-        PATCHES: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}),
+        **{name: ([], {SITE: kinds.dt_string, PARAMETERS: kinds.dt_string}) for name in FIXED},
     }
     state.raw = _takes_results(library)
     bodies = operators.bodies(state.failures, state.watch, state.signals, raw=state.raw)
@@ -277,7 +277,7 @@ def _loads(options: ort.SessionOptions, probe: onnx.ModelProto) -> bool:
 
 def _own_probe() -> onnx.ModelProto:
     attributes = {SITE: "probe", PARAMETERS: "{}"}
-    return _probe(PATCHES, DOMAIN, TensorProto.FLOAT, attributes)
+    return _probe(next(iter(FIXED)), DOMAIN, TensorProto.FLOAT, attributes)
 
 
 def _foreign_probe() -> onnx.ModelProto:

@@ -20,8 +20,8 @@ from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
     BLOCKS,
     DOMAIN,
+    FIXED,
     PARAMETERS,
-    PATCHES,
     SITE,
     VERSION,
 )
@@ -35,7 +35,7 @@ def register_schemas() -> None:
     For this process and for good; may be called again. onnxruntime takes no notice of it.
     """
     with _lock:
-        for op_type in (*BLOCKS, PATCHES):
+        for op_type in (*BLOCKS, *FIXED):
             if not onnx.defs.has(op_type, DOMAIN):
                 _register(op_type)
 
@@ -46,11 +46,9 @@ def _register(op_type: str) -> None:
     types = [_type_name(t) for t in DIRECT]
     inputs = [parameter("x", "T", description="the data")]
     attributes = [schema.Attribute(SITE, schema.AttrType.STRING, "where the node comes from")]
-    if op_type == PATCHES:
+    if op_type in FIXED:
         attributes.append(
-            schema.Attribute(
-                PARAMETERS, schema.AttrType.STRING, "kernel, strides, rates, ... as JSON"
-            )
+            schema.Attribute(PARAMETERS, schema.AttrType.STRING, "the parameters by name, as JSON")
         )
     else:
         inputs += [

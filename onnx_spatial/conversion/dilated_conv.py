@@ -67,7 +67,7 @@ def fuse_dilated_convs(
         folder: where external data lies.
     """
     done = FusedRegions()
-    kinds = {getattr(f.call, "kind", None) for f in infos}
+    kinds = {f.call.kind for f in infos if f.call is not None}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return done
     known = constant_folding.scopes(analysis.inferred(proto, infos, folder))

@@ -32,7 +32,7 @@ def cancel(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str |
     output = subject.node.outputs[0]
     readers = around.readers(output)
     others = [s for n, i in readers if i == 0 and (s := around.subject(n)) is not None]
-    opposite = [s for s in others if _kind(s) is SpaceToBatch]
+    opposite = [s for s in others if s.request.call.kind is SpaceToBatch]
     if not opposite:
         return None
     other = opposite[0]
@@ -49,11 +49,6 @@ def cancel(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str |
     gives = (other.node.outputs[0],)
     shape = other.info.output_shape
     return Rewrite(lowered, (subject, other), (), gives, shape, CANCELLED)
-
-
-def _kind(subject: MatchedOp) -> type[SpaceToBatch] | type[BatchToSpace] | None:
-    call = subject.request.call
-    return call.kind if isinstance(call, BlockCall) else None
 
 
 def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:

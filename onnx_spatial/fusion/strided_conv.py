@@ -33,7 +33,6 @@ from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Rewrite
 from onnx_spatial.lowering import Emitter, Lowered, transpose_cost
 from onnx_spatial.operators import Dim, ExtractPatches
-from onnx_spatial.operators.spellings import PatchCall
 
 #: What `inspect` shows in the place of a strategy.
 STRIDED = "strided convolution"
@@ -65,10 +64,9 @@ class _Transposes:
 
 def stride(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
     """Write patches, and what makes sums of them, as one convolution."""
-    call, shape = subject.request.call, subject.request.shape
-    if not isinstance(call, PatchCall) or shape is None:
+    operator, shape = subject.request.call.operator, subject.request.shape
+    if not isinstance(operator, ExtractPatches) or shape is None:
         return None
-    operator = call.operator
     reader = find(subject.node.outputs[0], _order(operator), around)
     if not isinstance(reader, Contraction):
         return reader

@@ -1,7 +1,8 @@
 """Operators to standard nodes: one strategy per module, `select.lower` picks.
 
-Every strategy is exact, bit for bit, for every request that it accepts. To add one, write a module
-with a class like `core.strategy.Strategy` and list it in `select.STRATEGIES`.
+Every strategy is exact, bit for bit, for every request that it accepts. Each says which
+operators it accepts; no other is offered to it. To add one, write a module with a class like
+`core.strategy.Strategy` and list it in `select.STRATEGIES`.
 """
 
 from onnx_spatial.lowering.core.builder import Emitter

@@ -1,4 +1,4 @@
-"""Any operator as one Gather of rows: run the operator on row numbers, then fetch the rows.
+"""An operator as one Gather of rows: run the operator on row numbers, then fetch the rows.
 
     Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
 
@@ -30,9 +30,8 @@ from onnx_spatial.lowering.patches import separable_gather
 from onnx_spatial.lowering.permutation import stages
 from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
 from onnx_spatial.lowering.permutation.stage_plan import Stage
-from onnx_spatial.operators import ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.operators.spellings import BlockCall, PatchCall
 
 #: An index of this many entries (int32: 4 MiB) may be stored as it is where tables do not serve.
 _LARGEST_CONSTANT = 1 << 20
@@ -50,6 +49,7 @@ class RowGather:
     """One Gather; the rows are whatever lies behind the axes that the operator looks at."""
 
     name = "row-gather"
+    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are written out."""
@@ -72,7 +72,7 @@ class RowGather:
         rest = x.dims[lead:]
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
         index, found = self._index(request, emit, x.dims[:lead])
-        if _pads(request):
+        if request.call.may_pad:
             zero = filled(emit, [1, rows.dims[1]], min(request.element_types, default=1))
             row = emit.tensor(zero, [1, rows.dims[1]], x.itemsize)
             rows = emit.concat([rows, row], 0)
@@ -85,7 +85,7 @@ class RowGather:
         else:
             moved = emit.gather(rows, index, [count], 0)
         out = list(found)
-        if isinstance(request.call, PatchCall) and rest:
+        if request.call.kind is ExtractPatches and rest:
             out[-1] = emit.product([out[-1], *rest])  # patch position major, channel minor
         else:
             out += rest
@@ -96,10 +96,10 @@ class RowGather:
     ) -> tuple[ir.Value, tuple[Size, ...]]:
         """(the row number of each row of the output as a 1-D value, the dims they stand for)"""
         call = request.call
-        channel = isinstance(call, PatchCall) and call.operator.layout == "channels_last"
-        dims = (*lead, 1) if channel else lead  # patches lay their positions out on a channel axis
-        known = [d for d in dims if isinstance(d, int)]
         operator = call.operator
+        # Patches lay their positions out on a channel axis.
+        dims = (*lead, 1) if _takes_runs(operator) else lead
+        known = [d for d in dims if isinstance(d, int)]
         strings = TensorProto.STRING in request.element_types  # GatherND has int64 only
         if operator is not None and len(known) == len(dims):
             shape = tuple(d for d in operator.output_shape(known) if isinstance(d, int))
@@ -114,16 +114,16 @@ class RowGather:
                 index = operator(numbers, pad_value=zero_row)
                 index = index.astype(np.int64 if strings else np.int32)
                 return emit.constant(index.reshape(-1), "rows"), shape
-        if request.opset < _GATHER_ND and _pads(request):
+        if request.opset < _GATHER_ND and call.may_pad:
             raise ConversionError(
                 f"rows of zeros need opset {_GATHER_ND}, where Gather counts from the end"
             )
         count = emit.product(dims)
         rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
-        if isinstance(call, BlockCall):
-            moved = _moved(request, emit, rows)
+        if isinstance(operator, ExtractPatches):
+            moved = separable_gather.move(operator, emit, rows, frozenset(), _ZERO_ROW)
         else:
-            moved = separable_gather.move(call.operator, emit, rows, frozenset(), _ZERO_ROW)
+            moved = _moved(request, emit, rows)
         return emit.reshape(moved, [emit.product(moved.dims)]).value, moved.dims
 
 
@@ -153,6 +153,7 @@ def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
     """
     if isinstance(operator, ExtractPatches):
         return _tables_of_windows(operator, dims) if operator.layout == "channels_last" else None
+    assert isinstance(operator, SpaceToBatch | BatchToSpace)
     blocked = len(operator.block_shape)
     strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
     below = -math.prod(dims) - 1
@@ -224,16 +225,9 @@ def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value
 
 def _lead(request: Request) -> int:
     """Number of leading axes that the operator looks at."""
-    call = request.call
-    if isinstance(call, BlockCall):
-        return call.blocked + 1
-    return call.rank - 1 if call.operator.layout == "channels_last" else call.rank
+    return request.call.axes - int(_takes_runs(request.call.operator))
 
 
-def _pads(request: Request) -> bool:
-    """Whether zeros may come in."""
-    call = request.call
-    if isinstance(call, PatchCall):
-        return call.operator.auto_pad != "valid"
-    amounts = (call.begins.values, call.ends.values)
-    return call.kind is SpaceToBatch and any(a is None or any(a) for a in amounts)
+def _takes_runs(operator: Operator | None) -> bool:
+    """Whether the operator moves whole runs of channels, its last axis."""
+    return isinstance(operator, ExtractPatches) and operator.layout == "channels_last"

@@ -193,6 +193,10 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
             continue
+        if not issubclass(request.call.kind, candidate.accepts):
+            nouns = " or ".join(dict.fromkeys(kind.noun for kind in candidate.accepts))
+            reasons[candidate.name] = f"not a {nouns} operator"
+            continue
         refusal = candidate.refuse(request)
         if refusal is not None:
             reasons[candidate.name] = refusal

@@ -21,8 +21,8 @@ from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.lowering.core.sampling import sampled
 from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
-from onnx_spatial.operators import ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall, PatchCall
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators.spellings import BlockCall
 
 #: Slices that one operator is made of at most.
 MAX_SLICES = 256
@@ -32,17 +32,17 @@ class Slices:
     """As many Slices (or outputs of a Split) as a block or a window has places."""
 
     name = "slices"
+    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around block operators may fit; around patches they are written out."""
-        return isinstance(request.call, BlockCall)
+        return request.call.kind in (SpaceToBatch, BatchToSpace)
 
     def refuse(self, request: Request) -> str | None:
         """The rank and the block must be known, and the block not too large."""
-        call = request.call
+        places = _places(request)
         if request.shape is None:
             return "the rank of the input is unknown"
-        places = call.block.values if isinstance(call, BlockCall) else call.operator.kernel
         if places is None:
             return "the block is computed at run time"
         if math.prod(places) > MAX_SLICES:
@@ -51,12 +51,19 @@ class Slices:
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
-        if isinstance(request.call, PatchCall):
-            return _patches(request.call.operator, request, emit).value
+        operator = request.call.operator
+        if isinstance(operator, ExtractPatches):
+            return _patches(operator, request, emit).value
         r = Rearrangement.of(request, emit)
-        if request.call.kind is SpaceToBatch:
-            return _apart(r, emit)
-        return _together(r, emit)
+        return _apart(r, emit) if request.call.kind is SpaceToBatch else _together(r, emit)
+
+
+def _places(request: Request) -> tuple[int, ...] | None:
+    """Of a block or a window along each axis; None if only the run knows."""
+    call = request.call
+    if isinstance(call, BlockCall):
+        return call.block.values
+    return call.operator.positions if call.operator is not None else None
 
 
 def _apart(r: Rearrangement, emit: Emitter) -> ir.Value:

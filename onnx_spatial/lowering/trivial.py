@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
-from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.builder import Emitter
 from onnx_spatial.lowering.core.padding import filled
 from onnx_spatial.lowering.core.run_time_checks import checked_zero
-from onnx_spatial.lowering.core.sampling import sampled
-from onnx_spatial.lowering.core.strategy import Parameters, Request
-from onnx_spatial.operators import SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.operators import Operator
 
 
 class Copy:
-    """Blocks of 1 without padding, windows of 1 with stride 1: the output is the input."""
+    """Blocks of 1 without padding, windows of 1 with stride 1, ...: the output is the input."""
 
     name = "identity"
+    accepts = (Operator,)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are written out."""
@@ -26,14 +23,9 @@ class Copy:
 
     def refuse(self, request: Request) -> str | None:
         """Only what is known to change nothing."""
-        call = request.call
-        if isinstance(call, BlockCall):
-            op = call.operator
-            amounts = (*(call.begins.values or ()), *(call.ends.values or ()))
-            known = request.shape is not None and request.ranked
-            still = op is not None and known and set(op.block_shape) <= {1} and not any(amounts)
-        else:
-            still = set(call.operator.kernel) == {1} and set(call.operator.strides) == {1}
+        operator = request.call.operator
+        known = request.shape is not None and request.ranked
+        still = operator is not None and known and operator.is_identity
         return None if still else "the operator moves data"
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
@@ -48,6 +40,7 @@ class Empty:
     """
 
     name = "empty"
+    accepts = (Operator,)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are written out."""
@@ -63,30 +56,8 @@ class Empty:
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Zeros: padding an empty tensor up gives nothing else."""
-        dims = list(_output_dims(request, emit))
+        x = request.data(emit)
+        dims = request.call.output_dims(emit, x.dims, request.parameters(emit))
         dims[0] = emit.add(dims[0], checked_zero(request, emit))  # there may be zeros that came in
         emit.tensor(request.inputs[0], dims)  # type: ignore[arg-type]
         return filled(emit, dims, min(request.element_types, default=1))
-
-
-def _output_dims(request: Request, emit: Emitter) -> Sequence[Size]:
-    x, call = request.data(emit), request.call
-    dims = list(x.dims)
-    if not isinstance(call, BlockCall):
-        for axis, sample in zip(
-            call.operator.spatial_axes, sampled(emit, call.operator, x), strict=True
-        ):
-            dims[axis] = sample.count
-        channel = call.operator.channel_axis
-        dims[channel] = emit.product([*call.operator.kernel, dims[channel]])
-        return dims
-    p = Parameters.of(request, emit)
-    factor = emit.product(p.block)
-    to_batch = call.kind is SpaceToBatch
-    dims[0] = emit.mul(dims[0], factor) if to_batch else emit.div(dims[0], factor)
-    for i, (b, begin, end) in enumerate(zip(p.block, p.begins, p.ends, strict=True), start=1):
-        if to_batch:
-            dims[i] = emit.div(emit.add(emit.add(dims[i], begin), end), b)
-        else:
-            dims[i] = emit.sub(emit.sub(emit.mul(dims[i], b), begin), end)
-    return dims

@@ -6,16 +6,21 @@ are pure data movement: every bit of every element survives, NaN payloads and -0
 """
 
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Operator
 from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
 from onnx_spatial.operators.shapes import Dim
 
-Operator = SpaceToBatch | BatchToSpace | ExtractPatches
+#: Every operator. A new one is a module of its own and a line here.
+OPERATORS: tuple[type[Operator], ...] = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
 __all__ = [
+    "OPERATORS",
+    "Arithmetic",
     "AutoPad",
     "BatchToSpace",
     "Dim",
     "ExtractPatches",
+    "FixedOperator",
     "Layout",
     "Operator",
     "SpaceToBatch",

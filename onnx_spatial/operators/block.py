@@ -18,11 +18,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, Operator, Size
 from onnx_spatial.operators.shapes import (
     INT64_MAX,
     Dim,
@@ -33,6 +35,9 @@ from onnx_spatial.operators.shapes import (
 from onnx_spatial.operators.strided_copies import Allocate, Move, carry_out, gaps, moves_of
 
 Pairs = tuple[tuple[int, int], ...]
+
+#: In tests: cells of a blocked axis beyond the fewest possible, for neighbouring axes in turn.
+_CELLS = (1, 2, 3, 1, 2, 0)
 
 
 def _check_parameters(
@@ -90,7 +95,33 @@ def _interleave(split: npt.NDArray[np.generic], out: npt.NDArray[np.generic], bl
 
 
 @dataclass(frozen=True)
-class SpaceToBatch:
+class _Blocks(Operator):
+    """What the two operators share."""
+
+    block_shape: tuple[int, ...]
+
+    noun = "block"
+    positions_of = "blocks"
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The offsets inside a block."""
+        return self.block_shape
+
+    def count(self) -> int:
+        """One move for each offset inside a block."""
+        return math.prod(self.block_shape)
+
+
+def _left_over(sizes: Arithmetic[Any], size: Any, block: Any) -> Any:
+    """Minus what a block leaves over that does not divide."""
+    if isinstance(block, int) and block == 1:
+        return 0
+    return sizes.sub(sizes.mul(sizes.div(size, block), block), size)
+
+
+@dataclass(frozen=True)
+class SpaceToBatch(_Blocks):
     """Zero-pad axes 1..M, cut them into blocks and move the offsets inside a block to the batch.
 
     Attributes:
@@ -101,7 +132,6 @@ class SpaceToBatch:
         OperatorError: a value breaks one of these rules.
     """
 
-    block_shape: tuple[int, ...]
     pads: Pairs
 
     name = "SpaceToBatch"
@@ -140,6 +170,46 @@ class SpaceToBatch:
         check_element_count(self.name, out)
         return tuple(out)
 
+    @property
+    def is_identity(self) -> bool:
+        """Blocks of 1 without pads."""
+        return set(self.block_shape) <= {1} and not any(map(any, self.pads))
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        """Sizes that give an axis some cells."""
+        if not 1 <= axis <= len(self.block_shape):
+            return [*(BATCHES if axis == 0 else CHANNELS)]
+        b, pads = self.block_shape[axis - 1], sum(self.pads[axis - 1])
+        return [(pads // b + 1 + more) * b - pads for more in _CELLS]
+
+    @staticmethod
+    def output_dims(
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        block: Sequence[Size | int],
+        begins: Sequence[Size | int],
+        ends: Sequence[Size | int],
+    ) -> list[Size | int]:
+        """`output_shape` for parameters and dims that are computed."""
+        out = [sizes.mul(dims[0], sizes.product(block))]
+        for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
+            out.append(sizes.div(sizes.add(sizes.add(d, begin), end), b))
+        return [*out, *dims[len(out) :]]
+
+    @staticmethod
+    def margins(
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        block: Sequence[Size | int],
+        begins: Sequence[Size | int],
+        ends: Sequence[Size | int],
+    ) -> list[Size | int]:
+        """Sizes that are negative where a block does not divide an axis."""
+        axes = zip(dims[1:], block, begins, ends, strict=False)
+        return [
+            _left_over(sizes, sizes.add(sizes.add(d, begin), end), b) for d, b, begin, end in axes
+        ]
+
     def __call__(
         self,
         x: npt.NDArray[np.generic],
@@ -159,10 +229,6 @@ class SpaceToBatch:
         carry_out(moves_of(self, x.shape), x, split, pad_value)
         return out
 
-    def count(self) -> int:
-        """One move for each offset inside a block."""
-        return math.prod(self.block_shape)
-
     def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """To [b1, .., bM, N, D1', .., DM', rest] from an input of that shape."""
         blocked = len(self.block_shape)
@@ -176,7 +242,7 @@ class SpaceToBatch:
 
 
 @dataclass(frozen=True)
-class BatchToSpace:
+class BatchToSpace(_Blocks):
     """The exact inverse of SpaceToBatch, followed by a crop.
 
     Attributes:
@@ -188,7 +254,6 @@ class BatchToSpace:
         OperatorError: a value breaks one of these rules.
     """
 
-    block_shape: tuple[int, ...]
     crops: Pairs
 
     name = "BatchToSpace"
@@ -233,6 +298,50 @@ class BatchToSpace:
         check_element_count(self.name, out)
         return tuple(out)
 
+    @property
+    def is_identity(self) -> bool:
+        """Blocks of 1 without crops."""
+        return set(self.block_shape) <= {1} and not any(map(any, self.crops))
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        """Sizes that leave some images and some cells."""
+        if axis == 0:
+            return [math.prod(self.block_shape) * images for images in BATCHES]
+        if axis > len(self.block_shape):
+            return [*CHANNELS]
+        fewest = sum(self.crops[axis - 1]) // self.block_shape[axis - 1] + 1
+        return [fewest + more for more in _CELLS]
+
+    @staticmethod
+    def output_dims(
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        block: Sequence[Size | int],
+        begins: Sequence[Size | int],
+        ends: Sequence[Size | int],
+    ) -> list[Size | int]:
+        """`output_shape` for parameters and dims that are computed."""
+        out = [sizes.div(dims[0], sizes.product(block))]
+        for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
+            out.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))
+        return [*out, *dims[len(out) :]]
+
+    @staticmethod
+    def margins(
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        block: Sequence[Size | int],
+        begins: Sequence[Size | int],
+        ends: Sequence[Size | int],
+    ) -> list[Size | int]:
+        """Sizes that are negative where the block does not divide the batch, or crops exceed a size."""
+        factor = sizes.product(block)
+        found: list[Size | int] = [_left_over(sizes, dims[0], factor)]
+        for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
+            if (begin, end) != (0, 0):
+                found.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))
+        return found
+
     def __call__(
         self,
         x: npt.NDArray[np.generic],
@@ -256,10 +365,6 @@ class BatchToSpace:
         else:  # in the order of the output, which is twice as fast as offset by offset
             _interleave(split, out, len(self.block_shape))
         return out
-
-    def count(self) -> int:
-        """One move for each offset inside a block."""
-        return math.prod(self.block_shape)
 
     def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
         """From [b1, .., bM, N, D1, .., DM, rest], an input of that shape split."""

@@ -25,6 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.operator import (
+    BATCHES,
+    CHANNELS,
+    MOST_SIZES,
+    Arithmetic,
+    FixedOperator,
+    Size,
+)
 from onnx_spatial.operators.shapes import (
     INT32_MAX,
     Dim,
@@ -39,7 +47,7 @@ Layout = Literal["channels_last", "channels_first"]
 
 
 @dataclass(frozen=True)
-class ExtractPatches:
+class ExtractPatches(FixedOperator):
     """Collect the window around every output position into the channel axis.
 
     Attributes:
@@ -63,6 +71,8 @@ class ExtractPatches:
     clamp_negative: bool = False
 
     name = "ExtractPatches"
+    noun = "patch"
+    positions_of = "windows"
 
     def __post_init__(self) -> None:
         for field in ("kernel", "strides", "rates"):
@@ -101,6 +111,44 @@ class ExtractPatches:
     def channel_axis(self) -> int:
         """Position of the channel axis in the input (and output) shape."""
         return self.rank - 1 if self.layout == "channels_last" else 1
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The samples of a window."""
+        return self.kernel
+
+    @property
+    def is_identity(self) -> bool:
+        """Windows of 1 with stride 1."""
+        return set(self.kernel) == {1} and set(self.strides) == {1}
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether windows may reach beyond the image."""
+        return self.auto_pad != "valid"
+
+    @property
+    def test_draws(self) -> int:
+        """As many as the paddings that the remainders of a size give."""
+        return 8 if self.auto_pad == "valid" else max(8, min(MOST_SIZES, 4 + max(self.strides)))
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        """Sizes on both sides of where another window begins to fit, and the smallest.
+
+        Neighbours in the list give two windows or more, and not as many, so that swapped axes show.
+        """
+        if axis not in self.spatial_axes:
+            return [*(BATCHES if axis == 0 else CHANNELS)]
+        number = self.spatial_axes.index(axis)
+        extent, stride = self.extent(number), self.strides[number]
+        if self.auto_pad == "valid":
+            more = [extent + n for n in (stride, 2 * stride + 1, 3 * stride - 1, 0, stride - 1)]
+        else:
+            full = stride * (-(-extent // stride) + 1)
+            more = [full + 1, full, full + stride - 1, full + stride + 1, 1, max(1, extent - 1)]
+            # The padding depends on the remainder, and so does who gets the odd element of it.
+            more += [full + r for r in range(2, min(stride - 1, MOST_SIZES))]
+        return list(dict.fromkeys(more))
 
     def extent(self, axis: int) -> int:
         """Elements that one window spans on spatial axis number `axis`: (k-1)*r + 1."""
@@ -160,6 +208,54 @@ class ExtractPatches:
             out[self.channel_axis] = channels * positions if isinstance(channels, int) else None
         check_element_count(self.name, out)
         return tuple(out)
+
+    def windows(
+        self, sizes: Arithmetic[Size], axis: int, size: Size | int
+    ) -> tuple[Size | int, Size | int, Size | int]:
+        """(`output_size`, begin and end of `padding`) for a size that may be computed."""
+        if isinstance(size, int):
+            # On an axis of no elements there is nothing to cut off.
+            return (self.output_size(axis, size), *(self.padding(axis, size) if size else (0, 0)))
+        stride, extent = self.strides[axis], self.extent(axis)
+        count: Size | int
+        begin: Size | int
+        total: Size | int
+        if self.auto_pad == "valid":
+            count = sizes.div(sizes.add(size, stride - extent), stride)
+            if extent >= 2 * stride:  # a window beyond the image: no Slice may take -1 for its last
+                count = sizes.max(count, 0)
+            return count, 0, 0
+        count = sizes.div(sizes.add(size, stride - 1), stride)
+        if stride == 1:  # total = extent - 1, whatever the size
+            total = extent - 1
+        else:
+            total = sizes.sub(sizes.add(sizes.mul(count, stride), extent - stride), size)
+            if self.auto_pad != "same_unclamped":
+                total = sizes.max(total, 0)
+            elif stride > extent:  # an empty axis has nothing to cut off
+                total = sizes.max(total, sizes.sub(0, size))
+        before = sizes.add(total, 1) if self.auto_pad == "same_lower" else total
+        begin = sizes.div(before, 2)
+        return count, begin, sizes.sub(total, begin)
+
+    def output_dims(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+        """`output_shape` for dims that are computed."""
+        out = list(dims)
+        for number, axis in enumerate(self.spatial_axes):
+            out[axis] = self.windows(sizes, number, dims[axis])[0]
+        out[self.channel_axis] = sizes.product([*self.kernel, dims[self.channel_axis]])
+        return out
+
+    def margins(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+        """How much smaller images could be; how few windows a SAME image has does not matter."""
+        if self.auto_pad != "valid" or self.clamp_negative:
+            return []
+        found = []
+        for number, axis in enumerate(self.spatial_axes):
+            least = self.extent(number) - 2 * self.strides[number] + 1
+            if least > 0:
+                found.append(sizes.sub(dims[axis], least))
+        return found
 
     def __call__(
         self,

@@ -10,7 +10,6 @@ from dataclasses import replace
 from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Candidate, Lowered, Request, candidates, lower, rank
-from onnx_spatial.operators.spellings import BlockCall
 from onnx_spatial.tuning import harness_model
 from onnx_spatial.tuning.cache import Cache
 from onnx_spatial.tuning.harness_model import HarnessData
@@ -111,10 +110,8 @@ class Tuner:
         self, request: Request, ways: Sequence[Lowered], given: HarnessData, rank: int
     ) -> dict[str, object]:
         """Everything that the figures depend on. The nets say it all; the rest is for a reader."""
-        call = request.call
-        operator = call.kind if isinstance(call, BlockCall) else call.operator
         return {
-            "operator": operator.name,
+            "operator": request.call.kind.name,
             "declared_shape": _dims(request.shape),
             "shape": list(given.shape),
             "element_type": dtype_name(given.element_type),

@@ -23,7 +23,7 @@ from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.operators.spellings import BlockCall, Conflict, python_ops, read
+from onnx_spatial.operators.spellings import Conflict, python_ops, read
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8
@@ -140,15 +140,11 @@ class _Site:
             return None
         data = self.wanted.facts.inputs[0]
         rank = None if data is None or data.shape is None else len(data.shape)
-        if isinstance(call, BlockCall):
-            operator: tuple[object, ...] = (call.kind, call.blocked)
-        else:
-            operator = (call.operator,)
         names = tuple(sorted(a.name for a in node.attribute))
         missing = tuple(fact is None for fact in self.wanted.facts.inputs)
         known_type = bool(self.wanted.element_types)
         return (
-            *(self.spelled, call.dialect, *operator, call.rank or rank),
+            *(self.spelled, call.dialect, *call.family, call.rank or rank),
             *(names, missing, known_type, self.wanted.opset),
         )
 
@@ -174,7 +170,7 @@ def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Bod
     first = each[0]
     joined = analysis.join([wanted.facts for wanted in each])
     differing = [n for n, value in joined.attributes.items() if isinstance(value, Conflict)]
-    if differing and (first.opset < body.REFERENCE_OPSET or set(differing) - body.REFERABLE):
+    if differing and (first.opset < body.REFERENCE_OPSET or set(differing) - first.call.referable):
         return None
     joined = replace(joined, attributes=first.facts.attributes)
     element_types = frozenset[int]().union(*(wanted.element_types for wanted in each))

@@ -17,12 +17,8 @@ import onnx_ir as ir
 
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
-from onnx_spatial.operators.spellings import BlockCall, Call, InputFacts, NodeFacts, Vector
+from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts
 
-#: Attributes that a body can read by reference: they stand for integers of a block operator.
-REFERABLE = frozenset(
-    "block_size block_shape paddings crops pads_begin pads_end crops_begin crops_end".split()
-)
 #: Constant takes a list of integers, and so a reference to one, since this opset.
 REFERENCE_OPSET = 12
 
@@ -57,7 +53,7 @@ class Wanted:
         facts: of the nodes that will call the function.
         element_types: ONNX element types of the data; empty if unknown.
         opset: version of the default domain.
-        references: attributes to read from the call, each one of `REFERABLE`.
+        references: attributes to read from the call, each one of `Call.referable`.
     """
 
     call: Call
@@ -80,10 +76,12 @@ def build(wanted: Wanted, options: ConvertOptions) -> Body:
     emit = Emitter(wanted.opset)
     call, facts = wanted.call, wanted.facts
     for name in wanted.references:
-        assert isinstance(call, BlockCall)
-        call = _with_reference(call, name, len(inputs))
-        value = _reference(emit, name, 2 if name == "block_size" else None)
-        count = 2 if name == "block_size" else len(facts.integers(name))
+        call = call.with_reference(name, len(inputs))
+        given = facts.attributes[name]
+        (vector, *_) = (p.vector for p in call.parameters if p.vector.input == len(inputs))
+        # A single integer stands for each entry.
+        count = len(given) if isinstance(given, tuple) else vector.length
+        value = _reference(emit, name, None if isinstance(given, tuple) else count)
         facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
         inputs.append(value)
     request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
@@ -103,36 +101,8 @@ def build(wanted: Wanted, options: ConvertOptions) -> Body:
 
 def input_names(call: Call, facts: NodeFacts) -> list[str]:
     """What the inputs of a node are called, in the words of its spelling."""
-    if call.dialect == "openvino":
-        amounts = "crops" if isinstance(call, BlockCall) and _crops(call) else "pads"
-        names = ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]
-    elif isinstance(call, BlockCall):
-        parameters = ["block_shape", "crops" if _crops(call) else "paddings"]
-        if "block_size" in facts.attributes:
-            del parameters[0]
-        # An attribute takes no input slot.
-        names = ["x", *(p for p in parameters if p not in facts.attributes)]
-    else:
-        names = ["x"]
-    count = len(facts.inputs)
+    names, count = call.input_names(facts.attributes), len(facts.inputs)
     return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
-
-
-def _crops(call: BlockCall) -> bool:
-    return call.kind.name == "BatchToSpace"
-
-
-def _with_reference(call: BlockCall, name: str, index: int) -> BlockCall:
-    """`call` with the vectors that attribute `name` holds read from input number `index`."""
-    count = call.blocked
-    if name in ("paddings", "crops"):
-        begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
-        return replace(call, begins=begins, ends=ends)
-    # OpenVINO's vectors have an entry for the batch in front.
-    vector = Vector(count, None, index, 1 if call.dialect == "openvino" else 0)
-    if name.startswith("block"):
-        return replace(call, block=vector)
-    return replace(call, begins=vector) if name.endswith("begin") else replace(call, ends=vector)
 
 
 def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:

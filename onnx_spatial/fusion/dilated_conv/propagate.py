@@ -24,8 +24,8 @@ from onnx_spatial.lowering import are_open
 from onnx_spatial.model import traversal
 from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
-from onnx_spatial.operators import SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall, Conflict
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators.spellings import Conflict
 
 #: Why an operator is no end of a region in a model that is to check every run.
 _UNCHECKED = "only the run can tell whether its sizes are legal, and it is to be checked"
@@ -100,11 +100,10 @@ class _Walk:
         if node is None:
             return
         subject = self._around.subject(node)
-        if subject is not None and isinstance(subject.request.call, BlockCall):
-            if subject.request.call.kind is SpaceToBatch:
-                self._enter(subject, message)
-            else:
-                self._leave(subject, message)
+        kind = None if subject is None else subject.request.call.kind
+        if subject is not None and kind in (SpaceToBatch, BatchToSpace):
+            enter_or_leave = self._enter if kind is SpaceToBatch else self._leave
+            enter_or_leave(subject, message)
             return
         states = tuple(self.found.states.get(name) for name in message.input)
         if not any(states):

@@ -7,27 +7,23 @@ which a tensor without elements comes out in place of an error; `guarded` refuse
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
 
-from onnx_spatial.lowering.core.builder import Emitter, Size, same
-from onnx_spatial.lowering.core.strategy import Parameters, Request
-from onnx_spatial.operators import ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.strategy import Request
 
 
 def are_open(request: Request, *, of_batch: bool = True) -> bool:
     """Whether a run can break a rule of the operator; `of_batch`: that of its batch counts as well."""
     call = request.call
-    if isinstance(call, BlockCall) and call.operator is None:
+    if call.operator is None:
         return True
     if not of_batch and request.shape is not None:
-        assert isinstance(call, BlockCall) and call.block.values is not None
-        request = replace(request, shape=(math.prod(call.block.values), *request.shape[1:]))
+        request = replace(request, shape=(call.typical_batch, *request.shape[1:]))
     return not request.ranked or bool(_margins(request.apart(), Emitter(request.opset)))
 
 
@@ -59,14 +55,8 @@ def nothing(emit: Emitter, margins: Sequence[Size]) -> ir.Value:
 
 def _margins(request: Request, emit: Emitter) -> list[Size]:
     """Sizes that are negative where a rule is broken, of the rules that are left to the run."""
-    call = request.call
     dims = _dims(request, emit)
-    if isinstance(call, BlockCall):
-        parameters = Parameters.of(request, emit)
-        of = _space_to_batch if call.kind is SpaceToBatch else _batch_to_space
-        found = of(emit, dims, parameters)
-    else:
-        found = _windows(emit, call.operator, dims)
+    found = request.call.margins(emit, dims, request.parameters(emit))
     return [margin for margin in found if not isinstance(margin, int)]
 
 
@@ -74,37 +64,5 @@ def _dims(request: Request, emit: Emitter) -> Sequence[Size]:
     """Of the axes that the operator looks at."""
     if request.shape is not None:
         return request.operand(emit).dims
-    assert isinstance(request.call, BlockCall) and request.inputs[0] is not None
-    return emit.elements(emit.shape_of(request.inputs[0]), range(request.call.blocked + 1))
-
-
-def _space_to_batch(emit: Emitter, dims: Sequence[Size], p: Parameters) -> list[Size]:
-    sizes = zip(dims[1:], p.block, p.begins, p.ends, strict=False)
-    return [_left_over(emit, emit.add(emit.add(d, begin), end), b) for d, b, begin, end in sizes]
-
-
-def _batch_to_space(emit: Emitter, dims: Sequence[Size], p: Parameters) -> list[Size]:
-    found = [_left_over(emit, dims[0], emit.product(p.block))]
-    for d, b, begin, end in zip(dims[1:], p.block, p.begins, p.ends, strict=False):
-        if not (same(begin, 0) and same(end, 0)):
-            found.append(emit.sub(emit.sub(emit.mul(d, b), begin), end))
-    return found
-
-
-def _left_over(emit: Emitter, size: Size, block: Size) -> Size:
-    """Minus what a block leaves over that does not divide."""
-    if same(block, 1):
-        return 0
-    return emit.sub(emit.mul(emit.div(size, block), block), size)
-
-
-def _windows(emit: Emitter, op: ExtractPatches, dims: Sequence[Size]) -> list[Size]:
-    """How much smaller images could be; how few windows a SAME image has does not matter."""
-    if op.auto_pad != "valid" or op.clamp_negative:
-        return []
-    found = []
-    for number, axis in enumerate(op.spatial_axes):
-        least = op.extent(number) - 2 * op.strides[number] + 1
-        if least > 0:
-            found.append(emit.sub(dims[axis], least))
-    return found
+    assert request.inputs[0] is not None
+    return emit.elements(emit.shape_of(request.inputs[0]), range(request.call.axes))

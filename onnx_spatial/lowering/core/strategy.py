@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -14,8 +13,8 @@ from onnx import TensorProto
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.operators import BatchToSpace, Dim
-from onnx_spatial.operators.spellings import BlockCall, Call, NodeFacts, Vector
+from onnx_spatial.operators import Dim, Operator
+from onnx_spatial.operators.spellings import Call, NodeFacts, Vector
 
 
 @dataclass(frozen=True)
@@ -130,17 +129,12 @@ class Request:
         return emit.op("Reshape", value, shape, **extra)
 
     def typical(self, axis: int) -> int:
-        """What an unknown dim of the operator's data may be, in estimates.
+        """What an unknown dim of the operator's data may be, in estimates."""
+        return TYPICAL_DIM if axis else self.call.typical_batch
 
-        Two images: an axis that turns out to be 1 is one all the same for onnxruntime's kernels.
-        """
-        call = self.call
-        if axis != 0:
-            return TYPICAL_DIM
-        if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
-            return TYPICAL_BATCH
-        block = call.block.values or (TYPICAL_BLOCK,) * call.blocked
-        return TYPICAL_BATCH * math.prod(block)
+    def parameters(self, emit: Emitter) -> list[list[Size]]:
+        """The parameters of `Call.parameters` as sizes, read at run time where they are not known."""
+        return [self.sizes(emit, p.vector, p.least, p.typical) for p in self.call.parameters]
 
     def sizes(self, emit: Emitter, vector: Vector, least: int, guess: int = 1) -> list[Size]:
         """A parameter of the operator, one size per entry; a run in which one is too small fails.
@@ -205,12 +199,6 @@ _MOST = 1 << 62
 #: Bytes that stand for a string, a pointer and a short text.
 _STRING_SIZE = 40
 
-#: What an unknown number of images is taken to be.
-TYPICAL_BATCH = 2
-
-#: What a block that is computed at run time is taken to be.
-TYPICAL_BLOCK = 2
-
 
 def _itemsize(element_type: int) -> int:
     dtype = numpy_dtype(element_type)
@@ -242,13 +230,7 @@ class Parameters:
     @classmethod
     def of(cls, request: Request, emit: Emitter) -> Parameters:
         """Read from the request, at run time where they are not known."""
-        call = request.call
-        assert isinstance(call, BlockCall)
-        return cls(
-            request.sizes(emit, call.block, 1, TYPICAL_BLOCK),
-            request.sizes(emit, call.begins, 0),
-            request.sizes(emit, call.ends, 0),
-        )
+        return cls(*request.parameters(emit))
 
 
 class Strategy(Protocol):
@@ -260,6 +242,10 @@ class Strategy(Protocol):
 
     #: What `inspect` shows and `convert(strategy=...)` forces.
     name: str
+
+    @property
+    def accepts(self) -> tuple[type[Operator], ...]:
+        """The operators that it knows; no other is offered to it."""
 
     def absorbs(self, request: Request) -> bool:
         """Whether `build` sees to `Request.before` and `after`; if not, they are written out."""

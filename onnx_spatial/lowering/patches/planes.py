@@ -26,28 +26,27 @@ from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
 from onnx_spatial.lowering.slices import window_slice
 from onnx_spatial.operators import ExtractPatches
-from onnx_spatial.operators.spellings import PatchCall
 
 
 class Planes:
     """Dense Slices along the last axis and a Gather of rows along the others."""
 
     name = "planes"
+    accepts = (ExtractPatches,)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it decide the layouts."""
-        return isinstance(request.call, PatchCall) and windows.layout_behind(request) is not None
+        return windows.layout_behind(request) is not None
 
     def refuse(self, request: Request) -> str | None:
-        """Only patches, and no strings: onnxruntime's Gather takes one string of each row."""
+        """No strings: onnxruntime's Gather takes one string of each row."""
         if TensorProto.STRING in request.element_types:
             return "onnxruntime's Gather is wrong for strings"
         return windows.refusal(request)
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
-        assert isinstance(request.call, PatchCall)
-        op = request.call.operator
+        op = windows.patches(request)
         w = Windows.of(request, emit, channels_last=False)
         taps = _taps(op, request, emit, w)
         last = windows.layout_behind(request) == "channels_last"

@@ -18,8 +18,8 @@ from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor,
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.lowering.core.sampling import sampled
 from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.patches import windows
 from onnx_spatial.operators import ExtractPatches
-from onnx_spatial.operators.spellings import PatchCall
 
 #: Elements of an index that is stored in the file; longer ones are computed at run time.
 _LARGEST_INDEX = 2**20
@@ -29,24 +29,22 @@ class SeparableGather:
     """One Gather per spatial axis."""
 
     name = "separable-gather"
+    accepts = (ExtractPatches,)
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are written out."""
         return False
 
     def refuse(self, request: Request) -> str | None:
-        """Only patches, and no strings: onnxruntime's Gather takes one string of each slice."""
-        if not isinstance(request.call, PatchCall):
-            return "not a patch operator"
+        """No strings: onnxruntime's Gather takes one string of each slice."""
         if TensorProto.STRING in request.element_types:
             return "onnxruntime's Gather is wrong for strings"
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
-        assert isinstance(request.call, PatchCall)
-        x = request.data(emit)
-        return move(request.call.operator, emit, x, request.element_types).value
+        op, x = windows.patches(request), request.data(emit)
+        return move(op, emit, x, request.element_types).value
 
 
 def move(
@@ -69,17 +67,17 @@ def move(
     for number in reversed(range(len(axes))):
         x = _windows(emit, op, x, number, axes[number].count)
     counts = [sample.count for sample in axes]
-    windows, inside, axis = [], [], op.spatial_axes.start
+    outside, inside, axis = [], [], op.spatial_axes.start
     for kernel in op.kernel:
-        windows.append(axis)
+        outside.append(axis)
         inside += [axis + 1] if kernel > 1 else []
         axis += 2 if kernel > 1 else 1
     positions = emit.product([*op.kernel, channels])
     if op.layout == "channels_last":
-        perm = [0, *windows, *inside, x.rank - 1]
+        perm = [0, *outside, *inside, x.rank - 1]
         out = [batch, *counts, positions]
     else:
-        perm = [0, *inside, 1, *windows]
+        perm = [0, *inside, 1, *outside]
         out = [batch, positions, *counts]
     moving = [axis for axis in perm if not same(x.dims[axis], 1)]
     if moving != sorted(moving):

@@ -20,28 +20,27 @@ from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.slices import window_slice
 from onnx_spatial.operators import ExtractPatches
-from onnx_spatial.operators.spellings import PatchCall
 
 
 class Taps:
     """Slices along the last axis and a Gather of rows along the others."""
 
     name = "taps"
+    accepts = (ExtractPatches,)
 
     def absorbs(self, request: Request) -> bool:
         """A Transpose in front decides the layout of the data; one behind must give this layout."""
         return _gives_channels_last(request)
 
     def refuse(self, request: Request) -> str | None:
-        """Only patches, and no strings: onnxruntime's Gather takes one string of each row."""
+        """No strings: onnxruntime's Gather takes one string of each row."""
         if TensorProto.STRING in request.element_types:
             return "onnxruntime's Gather is wrong for strings"
         return _refusal(request)
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
-        assert isinstance(request.call, PatchCall)
-        op = request.call.operator
+        op = windows.patches(request)
         w = Windows.of(request, emit, channels_last=True)
         x = along(op, emit, w, w.x, len(op.kernel) - 1)
         batch, run = w.x.dims[0], emit.mul(w.channels, op.kernel[-1])
@@ -57,19 +56,19 @@ class TapConcat:
     """Slices along every axis, the last one first."""
 
     name = "tap-concat"
+    accepts = (ExtractPatches,)
 
     def absorbs(self, request: Request) -> bool:
         """A Transpose in front decides the layout of the data; one behind must give this layout."""
         return _gives_channels_last(request)
 
     def refuse(self, request: Request) -> str | None:
-        """Only patches."""
+        """Only channels that come last."""
         return _refusal(request)
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Write it."""
-        assert isinstance(request.call, PatchCall)
-        op = request.call.operator
+        op = windows.patches(request)
         w = Windows.of(request, emit, channels_last=True)
         x = w.x
         for number in reversed(range(len(op.kernel))):
@@ -103,8 +102,7 @@ def _terms(op: ExtractPatches, emit: Emitter, w: Windows) -> list[Term]:
 
 
 def _gives_channels_last(request: Request) -> bool:
-    patches = isinstance(request.call, PatchCall)
-    return patches and windows.layout_behind(request) == "channels_last"
+    return windows.layout_behind(request) == "channels_last"
 
 
 def _refusal(request: Request) -> str | None:

@@ -8,7 +8,7 @@ from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.lowering.core.sampling import sampled
 from onnx_spatial.lowering.core.strategy import Request
-from onnx_spatial.operators.spellings import PatchCall
+from onnx_spatial.operators import ExtractPatches
 
 #: A window that is taken apart has this many places along one axis at most.
 MAX_TAPS = 64
@@ -31,8 +31,7 @@ class Windows:
     @classmethod
     def of(cls, request: Request, emit: Emitter, *, channels_last: bool) -> Windows:
         """Pad the data and bring it into this layout, the cheaper way round."""
-        assert isinstance(request.call, PatchCall)
-        op = request.call.operator
+        op = patches(request)
         x = request.operand(emit)
         axes = sampled(emit, op, x)
         around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
@@ -65,19 +64,23 @@ class Windows:
         return self.x.dims[-1 if self.channels_last else 1]
 
 
+def patches(request: Request) -> ExtractPatches:
+    """The operator of a request that asks for patches."""
+    operator = request.call.operator
+    assert isinstance(operator, ExtractPatches)
+    return operator
+
+
 def refusal(request: Request) -> str | None:
-    """Why a request cannot be told by its windows; None if it can."""
-    if not isinstance(request.call, PatchCall):
-        return "not a patch operator"
-    if max(request.call.operator.kernel) > MAX_TAPS:
+    """Why patches cannot be told by their windows; None if they can."""
+    if max(patches(request).kernel) > MAX_TAPS:
         return f"the window has more than {MAX_TAPS} places along one axis"
     return None
 
 
 def layout_behind(request: Request) -> str | None:
     """Layout of what the Transpose behind the operator gives, None if it is neither."""
-    assert isinstance(request.call, PatchCall)
-    op = request.call.operator
+    op = patches(request)
     if request.after is None:
         return op.layout
     last = [0, *op.spatial_axes, op.channel_axis]

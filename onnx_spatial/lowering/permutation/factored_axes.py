@@ -11,7 +11,7 @@ front of and behind the operator only change which axis comes when, so they cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,8 +22,7 @@ from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor,
 from onnx_spatial.lowering.core.padding import Pads, pad
 from onnx_spatial.lowering.core.sampling import sampled
 from onnx_spatial.lowering.core.strategy import Parameters, Request
-from onnx_spatial.operators import SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall, PatchCall
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
 
 Order = tuple[int, ...]
 Cut = tuple[Size, Size] | None
@@ -74,16 +73,10 @@ class Rearrangement:
             emit: where the nodes go.
             x: data to use instead of the request's.
         """
-        call = request.call
         tail = None
         if x is None:
             x, tail = _data(request, emit)
-        if isinstance(call, PatchCall):
-            found = _tiles(request, emit, call, x)
-        elif call.kind is SpaceToBatch:
-            found = _space_to_batch(request, emit, x)
-        else:
-            found = _batch_to_space(request, emit, x)
+        found = _OF[request.call.kind](request, emit, x)
         return replace(found, tail=tail, near=request.near)._seen_through(request)
 
     @property
@@ -176,12 +169,11 @@ def stop(emit: Emitter, size: Size, cut: Size) -> Size:
 
 def refusal(request: Request) -> str | None:
     """Why a request cannot be told as one movement of factors; None if it can."""
-    call = request.call
+    operator = request.call.operator
     if request.shape is None and (request.before is not None or request.after is not None):
         return "the rank of the input is unknown"
-    if isinstance(call, PatchCall):
-        op = call.operator
-        for k, s, r in zip(op.kernel, op.strides, op.rates, strict=True):
+    if isinstance(operator, ExtractPatches):
+        for k, s, r in zip(operator.kernel, operator.strides, operator.rates, strict=True):
             if k != s or (k > 1 and r > 1):
                 return "the windows do not tile the image (stride differs from kernel, or rate > 1)"
     return None
@@ -194,9 +186,8 @@ def _data(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     """
     if request.shape is not None:
         return request.operand(emit), None
-    value, call = request.inputs[0], request.call
-    assert value is not None and isinstance(call, BlockCall)
-    lead = call.blocked + 1
+    value, lead = request.inputs[0], request.call.axes
+    assert value is not None
     shape = emit.shape_of(value)
     # As if there were one of them, which matters for its price alone.
     tail = emit.slice(emit.tensor(shape, [lead + 1]), [0], [lead], [INT64_MAX], [1]).value
@@ -251,8 +242,9 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
     )
 
 
-def _tiles(request: Request, emit: Emitter, call: PatchCall, x: Tensor) -> Rearrangement:
-    op = call.operator
+def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+    op = request.call.operator
+    assert isinstance(op, ExtractPatches)
     axes = sampled(emit, op, x)
     pads: list[tuple[Size, Size]] = [(0, 0)] * x.rank
     cuts: list[Cut] = [None] * x.rank
@@ -278,6 +270,15 @@ def _tiles(request: Request, emit: Emitter, call: PatchCall, x: Tensor) -> Rearr
         signed=op.auto_pad == "same_unclamped",
         cuts=tuple(cuts),
     )
+
+
+#: The operators that can be told like this, and how.
+_OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
+    SpaceToBatch: _space_to_batch,
+    BatchToSpace: _batch_to_space,
+    ExtractPatches: _tiles,
+}
+OPERATORS = tuple(_OF)
 
 
 def _numbered(

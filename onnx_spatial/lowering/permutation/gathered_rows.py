@@ -19,6 +19,7 @@ class GatheredRows:
     """Transposes and one Gather."""
 
     name = "gather"
+    accepts = factored_axes.OPERATORS
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are part of the permutation."""

@@ -20,6 +20,7 @@ class Interleaved:
     """Split and Concat in the place of a Transpose."""
 
     name = "interleave"
+    accepts = factored_axes.OPERATORS
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are part of the permutation."""

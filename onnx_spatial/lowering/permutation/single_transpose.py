@@ -20,6 +20,7 @@ class SingleTranspose:
     """One Transpose, whatever it costs."""
 
     name = "transpose"
+    accepts = factored_axes.OPERATORS
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are part of the permutation."""

@@ -27,6 +27,7 @@ class Depth:
     """One SpaceToDepth or DepthToSpace, and the blocks moved to or from the front."""
 
     name = "space-to-depth"
+    accepts = factored_axes.OPERATORS
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are part of the permutation."""

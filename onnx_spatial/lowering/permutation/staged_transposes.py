@@ -19,6 +19,7 @@ class StagedTransposes:
     """Transposes alone, as many as pay."""
 
     name = "staged"
+    accepts = factored_axes.OPERATORS
 
     def absorbs(self, request: Request) -> bool:
         """Transposes around it are part of the permutation."""

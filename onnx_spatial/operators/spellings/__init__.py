@@ -12,13 +12,13 @@ from collections.abc import Callable
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import openvino, python_ops, tensorflow
+from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall
 from onnx_spatial.operators.spellings.call import (
-    BlockCall,
     Call,
     Conflict,
+    FixedCall,
     InputFacts,
     NodeFacts,
-    PatchCall,
     Vector,
 )
 
@@ -48,9 +48,6 @@ DOMAINS = frozenset(
         python_ops.DOMAIN,
     }
 )
-
-#: Entries of a block shape; more dims than any tensor that a runtime or numpy holds.
-MAX_BLOCKED = 1000
 
 _BEGINS_AND_ENDS = frozenset({"pads_begin", "pads_end", "crops_begin", "crops_end"})
 #: Attributes that belong to different spellings.
@@ -83,8 +80,7 @@ def read(node: NodeFacts) -> Call:
     if node.domain != python_ops.DOMAIN:
         _check_unambiguous(node)
     call = _reader(node)(node)
-    if isinstance(call, BlockCall) and call.operator is None:
-        _check_known_parts(call)
+    call.check()
     shape = node.inputs[0].shape
     if shape is not None:
         if call.rank is not None and len(shape) != call.rank:
@@ -134,27 +130,17 @@ def _is_openvino_patches(node: NodeFacts) -> bool:
     return "ksizes" not in node.attributes and bool({"sizes", "auto_pad"} & node.attributes.keys())
 
 
-def _check_known_parts(call: BlockCall) -> None:
-    """Rules that hold whatever the run-time parameters turn out to be."""
-    if call.blocked > MAX_BLOCKED:  # declared of a parameter that is computed at run time
-        raise OperatorError(f"block_shape has {call.blocked} entries; no tensor has so many dims")
-    neutral = (0,) * call.blocked
-    call.kind(
-        call.block.values or (1,) * call.blocked,
-        tuple(zip(call.begins.values or neutral, call.ends.values or neutral, strict=True)),
-    )
-
-
 __all__ = [
     "DOMAINS",
     "LEFTOVER_OP_TYPES",
+    "MAX_BLOCKED",
     "OP_TYPES",
     "BlockCall",
     "Call",
     "Conflict",
+    "FixedCall",
     "InputFacts",
     "NodeFacts",
-    "PatchCall",
     "Vector",
     "read",
     "recognise",

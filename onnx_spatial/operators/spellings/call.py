@@ -7,17 +7,21 @@ with each parameter either known or said where in the node's inputs it is found 
 
 from __future__ import annotations
 
-import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators import Arithmetic, Dim, FixedOperator, Operator
+from onnx_spatial.operators.operator import Size
+
+#: What an unknown number of images is taken to be in estimates. Two: an axis that turns out to be 1 is
+#: one all the same for onnxruntime's kernels.
+TYPICAL_BATCH = 2
 
 
 @dataclass(frozen=True)
@@ -143,75 +147,167 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class BlockCall:
-    """A node that asks for SpaceToBatch or BatchToSpace.
+class Parameter:
+    """Integers of an operator that may be left to the run.
 
     Attributes:
-        kind: the operator.
-        block, begins, ends: M entries each; begins and ends are the pads or the crops.
-        rank: the input's rank where the spelling fixes it, else None.
-        dialect: which spelling it was.
+        vector: where they are.
+        least: what each of them may be at least.
+        typical: what an unknown one is taken to be in estimates.
     """
 
-    kind: type[SpaceToBatch] | type[BatchToSpace]
-    block: Vector
-    begins: Vector
-    ends: Vector
-    dialect: str
-    rank: int | None = None
+    vector: Vector
+    least: int
+    typical: int = 1
+
+
+class Call(Protocol):
+    """What a node asks for, whichever the operator.
+
+    `FixedCall` serves every operator whose parameters are all attributes; one whose parameters may be
+    inputs needs a class of its own, as `BlockCall`.
+    """
 
     @property
-    def blocked(self) -> int:
-        """Number of blocked axes, M."""
-        return self.block.length
+    def kind(self) -> type[Operator]:
+        """The operator's class."""
 
-    @cached_property
-    def operator(self) -> SpaceToBatch | BatchToSpace | None:
+    @property
+    def dialect(self) -> str:
+        """Which spelling it was."""
+
+    @property
+    def rank(self) -> int | None:
+        """The input's rank where the spelling or the operator fixes it."""
+
+    @property
+    def operator(self) -> Operator | None:
         """The operator, if nothing of it is left to the run."""
-        if any(v.values is None for v in (self.block, self.begins, self.ends)):
-            return None
-        return self.bind(())
 
-    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters that may be left to the run."""
+
+    @property
+    def axes(self) -> int:
+        """Number of leading axes that the operator looks at."""
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether the output may hold elements that are not in the input."""
+
+    @property
+    def typical_batch(self) -> int:
+        """What an unknown batch is taken to be in estimates; it breaks no rule."""
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """Calls that one function could serve have the same."""
+
+    @property
+    def referable(self) -> frozenset[str]:
+        """Attributes that a function may read by reference, see `with_reference`."""
+
+    @property
+    def test_draws(self) -> int:
+        """How many draws meet all sizes and parameters that the operator treats differently."""
+
+    def check(self) -> None:
+        """Check what holds whatever the run-time parameters turn out to be.
+
+        Raises:
+            OperatorError: a rule is broken.
+        """
+
+    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> Operator:
         """The operator of one run, its parameters read from the node's inputs."""
-        pairs = tuple(zip(self.begins.read(inputs), self.ends.read(inputs), strict=True))
-        return self.kind(self.block.read(inputs), pairs)
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """Output shape from what is known; dims that depend on run-time values are None."""
-        if self.operator is not None:
-            return self.operator.output_shape(shape)
-        if len(shape) <= self.blocked:
-            neutral = ((0, 0),) * self.blocked
-            return self.kind((1,) * self.blocked, neutral).output_shape(shape)  # raises
-        factor = None if self.block.values is None else math.prod(self.block.values)
-        batch: Dim = None
-        if isinstance(shape[0], int) and factor is not None:
-            if self.kind is SpaceToBatch:
-                batch = shape[0] * factor
-            elif shape[0] % factor:
-                raise OperatorError(
-                    f"{self.kind.name}: batch {shape[0]} is not divisible by {factor}, "
-                    f"the product of block_shape"
-                )
-            else:
-                batch = shape[0] // factor
-        return (batch, *(None,) * self.blocked, *shape[1 + self.blocked :])
+
+    def output_dims(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """`output_shape` for dims and `parameters` that are computed, in the terms of `sizes`."""
+
+    def margins(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """Sizes that are negative where a rule is broken that only a run can break."""
+
+    def input_names(self, attributes: Container[str]) -> list[str]:
+        """What the inputs of the node are called, in the words of its spelling."""
+
+    def with_reference(self, name: str, index: int) -> Call:
+        """The call with what attribute `name` holds read from input number `index`."""
+
+    def test_rank(self, number: int = 0) -> int:
+        """A rank for draw `number` where nothing says which."""
+
+    def draw(
+        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
+    ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]] | None:
+        """Draw legal values for what is left to the run: the operator, and inputs by their number.
+
+        Args:
+            dims: of the data.
+            facts: of the node.
+            rng: to draw with.
+            number: draws with another number differ.
+        """
 
 
 @dataclass(frozen=True)
-class PatchCall:
-    """A node that asks for ExtractPatches; all of its parameters are attributes."""
+class FixedCall:
+    """A node that asks for an operator all of whose parameters are attributes."""
 
-    operator: ExtractPatches
+    operator: FixedOperator
     dialect: str
+
+    parameters = ()
+    typical_batch = TYPICAL_BATCH
+    referable = frozenset[str]()
+
+    @property
+    def kind(self) -> type[FixedOperator]:
+        """The operator's class."""
+        return type(self.operator)
 
     @property
     def rank(self) -> int:
-        """The input's rank, which the spelling fixes."""
+        """The input's rank, which the operator fixes."""
         return self.operator.rank
 
-    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> ExtractPatches:
+    @property
+    def axes(self) -> int:
+        """All of them."""
+        return self.operator.rank
+
+    @property
+    def may_pad(self) -> bool:
+        """What the operator says."""
+        return self.operator.may_pad
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """The operator with its parameters."""
+        return (self.operator,)
+
+    @property
+    def test_draws(self) -> int:
+        """What the operator says."""
+        return self.operator.test_draws
+
+    def check(self) -> None:
+        """Nothing: the operator has checked itself."""
+
+    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> FixedOperator:
         """The operator of one run."""
         return self.operator
 
@@ -219,5 +315,38 @@ class PatchCall:
         """Output shape from what is known."""
         return self.operator.output_shape(shape)
 
+    def output_dims(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """Output shape from computed dims."""
+        return self.operator.output_dims(sizes, dims)
 
-Call = BlockCall | PatchCall
+    def margins(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """Negative where a rule is broken."""
+        return self.operator.margins(sizes, dims)
+
+    def input_names(self, attributes: Container[str]) -> list[str]:
+        """The data alone."""
+        return ["data" if self.dialect == "openvino" else "x"]
+
+    def with_reference(self, name: str, index: int) -> FixedCall:
+        """Refuse: no attribute is referable."""
+        raise ValueError(f"{self.operator.name} reads no attribute by reference")
+
+    def test_rank(self, number: int = 0) -> int:
+        """The operator's."""
+        return self.operator.rank
+
+    def draw(
+        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
+    ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]]:
+        """The operator; nothing is left to draw."""
+        return self.operator, {}

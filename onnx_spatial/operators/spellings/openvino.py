@@ -15,7 +15,8 @@ from dataclasses import replace
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings.call import BlockCall, NodeFacts, PatchCall, Vector
+from onnx_spatial.operators.spellings.block_call import BlockCall
+from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector
 from onnx_spatial.operators.spellings.parameters import ANY_INTEGER, vector
 
 _AUTO_PAD: dict[str, AutoPad] = {
@@ -74,7 +75,7 @@ def _without_batch(name: str, entries: Vector, neutral: int) -> Vector:
     return Vector(entries.length - 1, entries.values[1:])
 
 
-def patches(node: NodeFacts) -> PatchCall:
+def patches(node: NodeFacts) -> FixedCall:
     """ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
     kernel, strides, rates = (_positive(node, name) for name in ("sizes", "strides", "rates"))
     auto_pad = node.string("auto_pad").lower()
@@ -85,7 +86,7 @@ def patches(node: NodeFacts) -> PatchCall:
     operator = ExtractPatches(
         kernel, strides, rates, _AUTO_PAD[auto_pad], "channels_first", clamp_negative=True
     )
-    return PatchCall(operator, "openvino")
+    return FixedCall(operator, "openvino")
 
 
 def _positive(node: NodeFacts, name: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
     SpaceToBatch    x, block_shape[M], paddings[M,2]     both int64
     BatchToSpace    x, block_shape[M], crops[M,2]        both int64
-    ExtractPatches  x                                    parameters: a JSON object, see `as_json`
+    any other       x                                    parameters: a JSON object, see `as_json`
 
 all in the domain `onnx_spatial.ops`, each with an attribute `site` that says in words where the
 node comes from. With `batch_entry` = 1 the tables hold R entries instead of M: the batch axis too,
@@ -16,28 +16,24 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings.call import (
-    BlockCall,
-    Call,
-    NodeFacts,
-    PatchCall,
-    Vector,
-)
+from onnx_spatial.operators import OPERATORS, BatchToSpace, FixedOperator, SpaceToBatch
+from onnx_spatial.operators.spellings.block_call import BlockCall
+from onnx_spatial.operators.spellings.call import Call, FixedCall, NodeFacts, Vector
 from onnx_spatial.operators.spellings.parameters import length_of_pairs, pairs, vector
 
 DOMAIN = "onnx_spatial.ops"
 VERSION = 1
 
-PATCHES = "ExtractPatches"
 #: Operator and the name of its table of amounts.
 BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
     "SpaceToBatch": (SpaceToBatch, "paddings"),
     "BatchToSpace": (BatchToSpace, "crops"),
 }
-OP_TYPES = frozenset({PATCHES, *BLOCKS})
+#: Operators all of whose parameters are in the attribute PARAMETERS.
+FIXED = {kind.name: kind for kind in OPERATORS if issubclass(kind, FixedOperator)}
+OP_TYPES = frozenset({*FIXED, *BLOCKS})
 
-#: Attributes, each of which every node has (PATCHES has no BATCH_ENTRY, the others no PARAMETERS).
+#: Attributes, each of which every node has (FIXED have no BATCH_ENTRY, the others no PARAMETERS).
 SITE = "site"
 BATCH_ENTRY = "batch_entry"
 PARAMETERS = "parameters"
@@ -51,8 +47,8 @@ def read(node: NodeFacts) -> Call:
     Raises:
         OperatorError: the node breaks a rule.
     """
-    if node.op_type == PATCHES:
-        return PatchCall(from_json(node.string(PARAMETERS)), "prepared")
+    if node.op_type in FIXED:
+        return FixedCall(from_json(node.op_type, node.string(PARAMETERS)), "prepared")
     if node.op_type not in BLOCKS:
         raise OperatorError(f"domain {DOMAIN!r} has no operator {node.op_type!r}")
     kind, table = BLOCKS[node.op_type]
@@ -87,13 +83,13 @@ def check_batch_entry(name: str, value: int, neutral: int) -> None:
         raise OperatorError(f"{name}: the entry of the batch axis is {value}; it must be {neutral}")
 
 
-def as_json(operator: ExtractPatches) -> str:
-    """The attribute `parameters`: the fields of `operators.ExtractPatches` by name."""
+def as_json(operator: FixedOperator) -> str:
+    """The attribute `parameters`: the operator's fields by name."""
     return json.dumps(asdict(operator), separators=(",", ":"))
 
 
-def from_json(text: str) -> ExtractPatches:
-    """The operator that `as_json` wrote.
+def from_json(name: str, text: str) -> FixedOperator:
+    """The operator of that name, one of `FIXED`, that `as_json` wrote.
 
     Raises:
         OperatorError: the text is something else.
@@ -103,10 +99,10 @@ def from_json(text: str) -> ExtractPatches:
         lists: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()
         }
-        return ExtractPatches(**lists)
+        return FIXED[name](**lists)
     except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, OperatorError):
             raise
         raise OperatorError(
-            f"attribute {PARAMETERS} holds no parameters of {PATCHES}: {error}"
+            f"attribute {PARAMETERS} holds no parameters of {name}: {error}"
         ) from None

@@ -14,13 +14,8 @@ from __future__ import annotations
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings.call import (
-    BlockCall,
-    NodeFacts,
-    PatchCall,
-    Vector,
-    quoted,
-)
+from onnx_spatial.operators.spellings.block_call import BlockCall
+from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector, quoted
 from onnx_spatial.operators.spellings.parameters import (
     TF_TYPES,
     length_of_pairs,
@@ -57,7 +52,7 @@ def block_nd(node: NodeFacts) -> BlockCall:
     return BlockCall(kind, block, begins, ends, dialect)
 
 
-def patches(node: NodeFacts) -> PatchCall:
+def patches(node: NodeFacts) -> FixedCall:
     """ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
     volume = node.op_type == "ExtractVolumePatches"
     rank = 5 if volume else 4
@@ -78,7 +73,7 @@ def patches(node: NodeFacts) -> PatchCall:
     if padding not in known:
         raise OperatorError(f"attribute padding must be SAME or VALID, not {quoted(padding)}")
     operator = ExtractPatches(kernel, strides, rates, known[padding], "channels_last")
-    return PatchCall(operator, "tensorflow")
+    return FixedCall(operator, "tensorflow")
 
 
 def _spatial(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ def _legal_draws(
     facts, call = stretch.head.facts, stretch.head.call
     assert call is not None
     first = None
-    for number in range(operator_shapes.number_of_samples(call)):
+    for number in range(call.test_draws):
         draw = operator_shapes.draw_sample(facts, rng, number)
         if draw is None:
             break

@@ -36,7 +36,9 @@ def run(operator: Operator, x: Array) -> Array:
         raise Silent("OpenVINO leaves padded sizes of zero uninitialised")
     if isinstance(operator, ExtractPatches):
         return _patches(operator, x)
-    return _blocks(operator, x)
+    if isinstance(operator, SpaceToBatch | BatchToSpace):
+        return _blocks(operator, x)
+    raise Silent(f"OpenVINO has no {operator.name}")
 
 
 def _blocks(operator: SpaceToBatch | BatchToSpace, x: Array) -> Array:

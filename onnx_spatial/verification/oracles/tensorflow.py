@@ -56,7 +56,9 @@ def _call(tf: Any, operator: Operator, x: Array) -> Any:
         if _is_square(x, block):
             return raw.BatchToSpace(input=data, crops=pairs, block_size=int(block[0]))
         return raw.BatchToSpaceND(input=data, block_shape=block, crops=pairs)
-    return _patches(tf, operator, x)
+    if isinstance(operator, ExtractPatches):
+        return _patches(tf, operator, x)
+    raise Silent(f"TensorFlow has no {operator.name}")
 
 
 def _table(block: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:

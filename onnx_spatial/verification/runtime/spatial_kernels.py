@@ -11,9 +11,8 @@ import onnx
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts, read
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.verification.arrays import Array
 
 #: Outputs above this are not made: a block of 10^9 must not take the machine down.
@@ -51,18 +50,18 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     if not arrays or arrays[0] is None:
         raise OperatorError("the data input is missing")
     operator, x = call.bind(arrays), arrays[0]
-    blocked = call.blocked if isinstance(call, BlockCall) else len(call.operator.kernel)
-    if x.ndim + blocked > MAX_RANK:
+    positions = operator.positions
+    if x.ndim + len(positions) > MAX_RANK:
         raise OperatorError(
-            f"numpy has no room to rearrange {x.ndim} dims, {blocked} of them split"
+            f"numpy has no room to rearrange {x.ndim} dims, {len(positions)} of them split"
         )
     shape = operator.output_shape(x.shape)
     elements = math.prod(d for d in shape if isinstance(d, int))
     if elements * x.dtype.itemsize > MAX_BYTES or (x.dtype.kind == "O" and elements > MAX_STRINGS):
         raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
-    inner = operator.kernel if isinstance(operator, ExtractPatches) else operator.block_shape
-    if math.prod(inner) > MAX_POSITIONS:
-        what = "windows" if isinstance(operator, ExtractPatches) else "blocks"
-        raise OperatorError(f"{what} of {show(inner)} are too large for a comparison")
+    if math.prod(positions) > MAX_POSITIONS:
+        raise OperatorError(
+            f"{operator.positions_of} of {show(positions)} are too large for a comparison"
+        )
     result: Array = operator(x)
     return result

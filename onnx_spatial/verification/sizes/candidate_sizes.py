@@ -18,7 +18,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim, Operator
-from onnx_spatial.operators.spellings import BlockCall, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings import InputFacts, NodeFacts
 from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
@@ -256,8 +256,7 @@ def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
     """The rank of an input that a site takes directly, if the site's spelling fixes it or M does."""
     for info in infos:
         if info.place == traversal.Place() and info.call and info.node.input[0] == name:
-            call = info.call
-            return call.blocked + 2 if isinstance(call, BlockCall) and not call.rank else call.rank
+            return info.call.test_rank()
     return None
 
 

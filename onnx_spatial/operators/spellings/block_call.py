@@ -1,0 +1,297 @@
+"""A node that asks for SpaceToBatch or BatchToSpace, whose parameters may be inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators import Arithmetic, BatchToSpace, Dim, SpaceToBatch
+from onnx_spatial.operators.operator import USUAL_DRAWS, Size
+from onnx_spatial.operators.spellings.call import (
+    TYPICAL_BATCH,
+    InputFacts,
+    NodeFacts,
+    Parameter,
+    Vector,
+)
+
+Array = npt.NDArray[np.generic]
+
+#: Entries of a block shape; more dims than any tensor that a runtime or numpy holds.
+MAX_BLOCKED = 1000
+
+#: What a block that is computed at run time is taken to be in estimates.
+TYPICAL_BLOCK = 2
+
+#: Draws for a node some of whose parameters come at run time.
+_PARAMETER_DRAWS = 9
+
+#: Blocks that come at run time, after some usual draws: of even axes and of odd ones.
+_BLOCKS = ((1, 1), (4, 1), (2, 2), (3, 4), (5, 2))
+
+#: Pads and crops that come at run time are up to so many blocks, by the number of the draw.
+_BLOCKS_OF_PADDING = (1, 1, 0, 3)
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """A node that asks for SpaceToBatch or BatchToSpace.
+
+    Attributes:
+        kind: the operator.
+        block, begins, ends: M entries each; begins and ends are the pads or the crops.
+        rank: the input's rank where the spelling fixes it, else None.
+        dialect: which spelling it was.
+    """
+
+    kind: type[SpaceToBatch] | type[BatchToSpace]
+    block: Vector
+    begins: Vector
+    ends: Vector
+    dialect: str
+    rank: int | None = None
+
+    referable = frozenset(
+        "block_size block_shape paddings crops pads_begin pads_end crops_begin crops_end".split()
+    )
+
+    @property
+    def blocked(self) -> int:
+        """Number of blocked axes, M."""
+        return self.block.length
+
+    @cached_property
+    def operator(self) -> SpaceToBatch | BatchToSpace | None:
+        """The operator, if nothing of it is left to the run."""
+        if any(v.values is None for v in (self.block, self.begins, self.ends)):
+            return None
+        return self.bind(())
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The block and the pads or crops."""
+        return (
+            Parameter(self.block, 1, TYPICAL_BLOCK),
+            Parameter(self.begins, 0),
+            Parameter(self.ends, 0),
+        )
+
+    @property
+    def axes(self) -> int:
+        """The batch and the blocked ones."""
+        return self.blocked + 1
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether there are pads, or may be."""
+        amounts = (self.begins.values, self.ends.values)
+        return self.kind is SpaceToBatch and any(a is None or any(a) for a in amounts)
+
+    @property
+    def typical_batch(self) -> int:
+        """As many as the blocks want of BatchToSpace."""
+        if self.kind is SpaceToBatch:
+            return TYPICAL_BATCH
+        return TYPICAL_BATCH * math.prod(self.block.values or (TYPICAL_BLOCK,) * self.blocked)
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """The operator and the number of blocked axes."""
+        return (self.kind, self.blocked)
+
+    @property
+    def test_draws(self) -> int:
+        """More where parameters come at run time."""
+        return USUAL_DRAWS if self.operator is not None else _PARAMETER_DRAWS
+
+    def check(self) -> None:
+        """Check the parameters that are known.
+
+        Raises:
+            OperatorError: one breaks a rule.
+        """
+        if self.operator is not None:
+            return
+        if self.blocked > MAX_BLOCKED:  # declared of a parameter that is computed at run time
+            raise OperatorError(
+                f"block_shape has {self.blocked} entries; no tensor has so many dims"
+            )
+        none = (0,) * self.blocked
+        amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
+        self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
+
+    def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
+        """The operator of one run, its parameters read from the node's inputs."""
+        pairs = tuple(zip(self.begins.read(inputs), self.ends.read(inputs), strict=True))
+        return self.kind(self.block.read(inputs), pairs)
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Output shape from what is known; dims that depend on run-time values are None."""
+        if self.operator is not None:
+            return self.operator.output_shape(shape)
+        if len(shape) <= self.blocked:
+            neutral = ((0, 0),) * self.blocked
+            return self.kind((1,) * self.blocked, neutral).output_shape(shape)  # raises
+        factor = None if self.block.values is None else math.prod(self.block.values)
+        batch: Dim = None
+        if isinstance(shape[0], int) and factor is not None:
+            if self.kind is SpaceToBatch:
+                batch = shape[0] * factor
+            elif shape[0] % factor:
+                raise OperatorError(
+                    f"{self.kind.name}: batch {shape[0]} is not divisible by {factor}, "
+                    f"the product of block_shape"
+                )
+            else:
+                batch = shape[0] // factor
+        return (batch, *(None,) * self.blocked, *shape[1 + self.blocked :])
+
+    def output_dims(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """Output shape from computed dims and parameters."""
+        block, begins, ends = parameters
+        return self.kind.output_dims(sizes, dims, block, begins, ends)
+
+    def margins(
+        self,
+        sizes: Arithmetic[Size],
+        dims: Sequence[Size | int],
+        parameters: Sequence[Sequence[Size | int]],
+    ) -> list[Size | int]:
+        """Negative where a block does not divide, or crops exceed a size."""
+        block, begins, ends = parameters
+        return self.kind.margins(sizes, dims, block, begins, ends)
+
+    def input_names(self, attributes: Container[str]) -> list[str]:
+        """The data and the parameters; an attribute takes no input slot."""
+        crops = self.kind is BatchToSpace
+        if self.dialect == "openvino":
+            amounts = "crops" if crops else "pads"
+            return ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]
+        names = ["block_shape"] if "block_size" not in attributes else []
+        names.append("crops" if crops else "paddings")
+        return ["x", *(name for name in names if name not in attributes)]
+
+    def with_reference(self, name: str, index: int) -> BlockCall:
+        """The call with what attribute `name` holds read from input number `index`."""
+        count = self.blocked
+        if name in ("paddings", "crops"):
+            begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
+            return replace(self, begins=begins, ends=ends)
+        # OpenVINO's vectors have an entry for the batch in front.
+        vector = Vector(count, None, index, 1 if self.dialect == "openvino" else 0)
+        if name.startswith("block"):
+            return replace(self, block=vector)
+        if name.endswith("begin"):
+            return replace(self, begins=vector)
+        return replace(self, ends=vector)
+
+    def test_rank(self, number: int = 0) -> int:
+        """One, two or no axes behind the blocked ones where the spelling leaves that open."""
+        return self.rank or self.blocked + 1 + (number + 1) % 3
+
+    def draw(
+        self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
+    ) -> tuple[SpaceToBatch | BatchToSpace, dict[int, Array]] | None:
+        """Draw blocks that divide what is known, and pads or crops; None if nothing fits."""
+        block, begins, ends = [], [], []
+        for axis in range(self.blocked):
+            size = dims[axis + 1]
+            low, high = (
+                None if v.values is None else v.values[axis] for v in (self.begins, self.ends)
+            )
+            if self.block.values is not None:
+                b = self.block.values[axis]
+            elif self.kind is BatchToSpace:
+                b = _divisor(dims[0], rng, number, axis)
+            else:
+                known = isinstance(size, int) and low is not None and high is not None
+                padded = size + low + high if known else None  # type: ignore[operator]
+                b = _divisor(padded, rng, number, axis)
+            pair = _pads if self.kind is SpaceToBatch else _crops
+            most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
+            if b == 1 and number < USUAL_DRAWS:
+                most = 0  # most likely the channels, and what reads them counts on their number
+            low, high = pair(size if isinstance(size, int) else None, b, low, high, most, rng)
+            block.append(b)
+            begins.append(low)
+            ends.append(high)
+        parameters: dict[int, Array] = {}
+        try:
+            _fill(parameters, facts, self.block, block, 1)
+            _fill(parameters, facts, self.begins, begins, 0)
+            _fill(parameters, facts, self.ends, ends, 0)
+            operator = self.kind(tuple(block), tuple(zip(begins, ends, strict=True)))
+        except (OperatorError, OverflowError):  # the latter: more than the input's integers hold
+            return None
+        return operator, parameters
+
+
+def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
+    """A block size that a known size does not exclude."""
+    if not isinstance(size, int) or size == 0:
+        if number < USUAL_DRAWS:
+            return int(rng.integers(2, 4))
+        return _BLOCKS[number % len(_BLOCKS)][axis % 2]
+    return int(rng.choice([d for d in range(1, min(size, 8) + 1) if size % d == 0]))
+
+
+def _pads(
+    size: int | None,
+    block: int,
+    low: int | None,
+    high: int | None,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[int, int]:
+    if low is None and high is not None and size is not None:
+        return (-size - high) % block, high
+    if low is None:
+        low = int(rng.integers(0, most + 1))
+    if high is None and size is not None:
+        return low, (-size - low) % block + (block * int(rng.integers(0, 2)) if most else 0)
+    return low, int(rng.integers(0, most + 1)) if high is None else high
+
+
+def _crops(
+    size: int | None,
+    block: int,
+    low: int | None,
+    high: int | None,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[int, int]:
+    room = most if size is None else min(most, max(0, (size * block - 1) // 2))
+    if low is None:
+        low = int(rng.integers(0, room + 1))
+    return low, int(rng.integers(0, room + 1)) if high is None else high
+
+
+def _fill(
+    parameters: dict[int, Array],
+    facts: NodeFacts,
+    vector: Vector,
+    values: Sequence[int],
+    neutral: int,
+) -> None:
+    """Write the entries of one vector into the input that it is read from at run time."""
+    index = vector.input
+    if vector.values is not None or index is None:
+        return
+    if index not in parameters:
+        fact = facts.inputs[index] or InputFacts()
+        # OpenVINO's vectors hold a neutral entry for the batch; tables have a row for each axis.
+        shape = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
+        parameters[index] = np.full(shape, neutral, fact.dtype or "int64")
+    flat = parameters[index].reshape(-1)
+    flat[vector.start :: vector.step][: vector.length] = values
