@@ -1,7 +1,8 @@
 """What the operators mean, written down a second time: slowly, plainly and apart from the library.
 
 SpaceToBatch and BatchToSpace are the textbook chain of pad, reshape, permute, reshape (and crop);
-ExtractPatches looks up every sample of every window by its index. `node` reads every spelling that
+ExtractPatches looks up every sample of every window by its index, ReorgYolo every element by its
+place in memory. `node` reads every spelling that
 files use. Whatever breaks a rule is a ValueError.
 """
 
@@ -125,6 +126,24 @@ def extract_patches(
     return np.ascontiguousarray(np.moveaxis(out, -1, 1)) if channels_first else out
 
 
+def reorg_yolo(x: np.ndarray, stride: int) -> np.ndarray:
+    """OpenVINO's loops, which are darknet's: places in memory, whatever axes they fall on."""
+    require(x.ndim == 4, "rank")
+    require(stride >= 1, "stride >= 1")
+    batch, channels, height, width = x.shape
+    require(channels >= stride * stride, "stride * stride <= channels")
+    require(height % stride == 0 and width % stride == 0, "stride | height, width")
+    memory, read = x.ravel(), channels // (stride * stride)
+    out = np.full(x.size, empty_value(x.dtype), x.dtype)
+    places = itertools.product(range(batch), range(channels), range(height), range(width))
+    for target, (b, c, i, j) in enumerate(places):
+        offset, channel = c // read, c % read
+        row, column = i * stride + offset // stride, j * stride + offset % stride
+        lines = (b * read + channel) * height * stride + row
+        out[target] = memory[lines * width * stride + column]
+    return out.reshape(batch, channels * stride * stride, height // stride, width // stride)
+
+
 def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> np.ndarray:
     """The output of a node in any spelling; parameters are inputs or INTS attributes.
 
@@ -132,7 +151,12 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     """
     x, *tensors = (array for array in inputs if array is not None)
     if op_type == "ExtractPatches":
-        return _prepared_patches(x, json.loads(attributes["parameters"]))
+        return _prepared_patches(x, _parameters(attributes))
+    if op_type == "ReorgYolo":
+        given = (
+            attributes["stride"] if "stride" in attributes else _parameters(attributes)["stride"]
+        )
+        return reorg_yolo(x, given[0] if isinstance(given, list | tuple) else given)
     if attributes.get("batch_entry"):
         block, table = (tensor[1:] for tensor in tensors)
         run = space_to_batch if op_type == "SpaceToBatch" else batch_to_space
@@ -168,6 +192,11 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
     names = [n for n in ("block_shape", table_name) if n not in given]
     given.update(zip(names, tensors, strict=True))
     return run(x, given["block_shape"].tolist(), _pairs(given[table_name]))
+
+
+def _parameters(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an operator that this project writes for Python: a JSON object."""
+    return dict(json.loads(attributes["parameters"]))
 
 
 def _prepared_patches(x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:

@@ -284,6 +284,17 @@ def volume(rng: Random) -> Sample:
     return Sample("volume", "ExtractVolumePatches", TF, (data,), {**ints, "padding": padding})
 
 
+def reorg(rng: Random) -> Sample:
+    """OpenVINO's ReorgYolo; cells often leave channels over."""
+    stride = rng.choice((1, 2, 2, 2, 3))
+    cells = stride * stride
+    channels = cells * rng.randint(1, 3) + rng.choice((0, 0, rng.randrange(cells)))
+    image = (stride * _dim(rng), stride * _dim(rng))
+    data = array(rng, _dtype(rng), (_dim(rng), channels, *image))
+    given = stride if rng.random() < 0.5 else [stride]
+    return Sample("reorg-openvino", "ReorgYolo", OPENVINO, (data,), {"stride": given})
+
+
 def retyped(rng: Random, sample: Sample, types: Sequence[str]) -> Sample:
     """The same node on data of one of the types."""
     data, *parameters = sample.inputs
@@ -311,6 +322,7 @@ SPELLINGS: dict[str, Callable[[Random], Sample]] = {
     "image-tf": image_tf,
     "image-openvino": image_openvino,
     "volume": volume,
+    "reorg-openvino": reorg,
 }
 
 

@@ -15,6 +15,7 @@ SPATIAL = {
     "BatchToSpaceND",
     "ExtractImagePatches",
     "ExtractVolumePatches",
+    "ReorgYolo",
 }
 
 

@@ -20,6 +20,7 @@ from onnx_spatial.lowering.permutation.interleaved import Interleaved
 from onnx_spatial.lowering.permutation.single_transpose import SingleTranspose
 from onnx_spatial.lowering.permutation.space_to_depth import Depth
 from onnx_spatial.lowering.permutation.staged_transposes import StagedTransposes
+from onnx_spatial.lowering.reorg import Reorg
 from onnx_spatial.lowering.row_gather import RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
@@ -39,6 +40,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     Planes(),
     Taps(),
     TapConcat(),
+    Reorg(),
 )
 
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}

@@ -8,10 +8,16 @@ are pure data movement: every bit of every element survives, NaN payloads and -0
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Operator
 from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
+from onnx_spatial.operators.reorg import ReorgYolo
 from onnx_spatial.operators.shapes import Dim
 
 #: Every operator. A new one is a module of its own and a line here.
-OPERATORS: tuple[type[Operator], ...] = (SpaceToBatch, BatchToSpace, ExtractPatches)
+OPERATORS: tuple[type[Operator], ...] = (
+    SpaceToBatch,
+    BatchToSpace,
+    ExtractPatches,
+    ReorgYolo,
+)
 
 __all__ = [
     "OPERATORS",
@@ -23,5 +29,6 @@ __all__ = [
     "FixedOperator",
     "Layout",
     "Operator",
+    "ReorgYolo",
     "SpaceToBatch",
 ]

@@ -89,6 +89,8 @@ def openvino(sample: Sample) -> np.ndarray | None:
         node = opset13.extract_image_patches(
             parameter, given["sizes"], given["strides"], given["rates"], given["auto_pad"]
         )
+    elif sample.op_type == "ReorgYolo":
+        node = opset13.reorg_yolo(parameter, np.atleast_1d(sample.attributes["stride"]).tolist())
     else:
         make = (
             opset13.space_to_batch if sample.op_type == "SpaceToBatch" else opset13.batch_to_space
@@ -117,6 +119,8 @@ def _openvino_is_right(sample: Sample) -> bool:
         return False
     if data.dtype == np.float16 and np.isnan(data).any():
         return False  # it goes through float32, which makes signalling NaNs quiet
+    if sample.op_type == "ReorgYolo":
+        return data.dtype != np.int32  # it goes through float32
     if sample.op_type == "SpaceToBatch":
         _, block, begins, _ = sample.inputs
         sizes = np.array(data.shape) + begins.astype(np.int64)

@@ -35,13 +35,19 @@ def anything(rng: Random) -> Sample:
     return blocks(rng) if rng.random() < 0.5 else patches(rng)
 
 
+def of_any_kind(rng: Random) -> Sample:
+    return sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
+
+
 def still(rng: Random) -> Sample:
-    """Nothing is moved: blocks of 1 without pads, windows of 1."""
+    """Nothing is moved: blocks of 1 without pads, windows of 1, cells of 1."""
     if rng.random() < 0.5:
         sample = sampling.openvino(rng, rng.random() < 0.5)
         data, block, *amounts = sample.inputs
         unmoved = (np.ones_like(block), *map(np.zeros_like, amounts))
         return replace(sample, inputs=(data, *unmoved))
+    if rng.random() < 0.2:
+        return replace(sampling.reorg(rng), attributes={"stride": 1})
     sample = patches(rng)
     kernel = "sizes" if "sizes" in sample.attributes else "ksizes"
     ones = {name: [1] * len(sample.attributes[kernel]) for name in (kernel, "strides")}
@@ -50,7 +56,7 @@ def still(rng: Random) -> Sample:
 
 def empty(rng: Random) -> Sample:
     while True:
-        sample = anything(rng)
+        sample = of_any_kind(rng)
         if 0 in sample.inputs[0].shape or 0 in sample.expected.shape:
             return sample
 
@@ -105,6 +111,7 @@ SUITED = {
     "planes": patches,
     "taps": patches,
     "tap-concat": patches,
+    "reorg": sampling.reorg,
 }
 
 #: Strategies that refuse many of their samples: nothing to move in stages, nothing to interleave,

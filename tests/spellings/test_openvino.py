@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, ReorgYolo, SpaceToBatch
+from onnx_spatial.operators.spellings import (
+    DOMAINS,
+    InputFacts,
+    NodeFacts,
+    python_ops,
+    read,
+    recognise,
+)
 
 DATA = InputFacts("float32", (4, 2, 6))
 PATCHES = {"sizes": (3, 2), "strides": (2, 1), "rates": (1, 2), "auto_pad": "same_lower"}
@@ -227,3 +234,58 @@ def test_patches_need_every_attribute(name):
     given = {k: v for k, v in PATCHES.items() if k != name}
     with pytest.raises(OperatorError, match=f"attribute {name} is missing"):
         read(NodeFacts(made.op_type, made.domain, made.inputs, given))
+
+
+def reorg(*, data: InputFacts | None = None, **attributes: object) -> NodeFacts:
+    image = data or InputFacts("float32", ("N", 4, 6, None))
+    return NodeFacts("ReorgYolo", "org.openvinotoolkit", (image,), attributes)
+
+
+@pytest.mark.parametrize("stride", [2, (2,), (2, 3)])
+def test_reorg_takes_an_integer_or_the_first_of_a_list(stride):
+    call = read(reorg(stride=stride))
+    assert call.operator == ReorgYolo(2)
+    assert (call.dialect, call.rank) == ("openvino", 4)
+    assert call.output_shape(("N", 4, 6, None)) == ("N", 16, 3, None)
+
+
+@pytest.mark.parametrize("domain", sorted(DOMAINS - {python_ops.DOMAIN}))
+def test_reorg_is_recognised_in_every_known_domain(domain):
+    assert recognise("ReorgYolo", domain, 1)
+    made = reorg(stride=2)
+    assert read(NodeFacts(made.op_type, domain, made.inputs, made.attributes)).dialect == "openvino"
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({}, "attribute stride is missing"),
+        ({"stride": ()}, "attribute stride is an empty list"),
+        ({"stride": "2"}, "attribute stride must be an integer, not str '2'"),
+        ({"stride": 2.0}, "attribute stride must be an integer"),
+        ({"stride": (2.0,)}, "attribute stride must be a list of integers"),
+        ({"stride": 0}, "stride is 0; it must be an integer, at least 1"),
+        ({"stride": -2}, "stride is -2; it must be an integer, at least 1"),
+        ({"stride": 2**40}, "32 bits at most"),
+        ({"stride": 3}, r"4 channels; there must be stride \* stride = 9 or more"),
+        (
+            {"stride": 2, "data": InputFacts("float32", (1, 4, 5, 4))},
+            "axis 2: size 5 is not divisible by the stride, 2",
+        ),
+        (
+            {"stride": 2, "data": InputFacts("float32", (1, 4, 4, 7))},
+            "axis 3: size 7 is not divisible by the stride, 2",
+        ),
+        ({"stride": 2, "data": InputFacts("float32", (4, 4, 4))}, "must have rank 4"),
+        ({"stride": 2, "data": InputFacts("float32", (0, 3, 0, 4))}, "3 channels"),
+    ],
+)
+def test_reorg_rules(given, rule):
+    with pytest.raises(OperatorError, match=rule):
+        read(reorg(**given))
+
+
+def test_reorg_has_one_input():
+    image = InputFacts("float32", (1, 4, 4, 4))
+    with pytest.raises(OperatorError, match="has 2 inputs where its spelling has 1 at most"):
+        read(NodeFacts("ReorgYolo", "", (image, image), {"stride": 2}))

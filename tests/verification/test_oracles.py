@@ -17,7 +17,7 @@ from hand_lowered import (
 )
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.operators import ExtractPatches, SpaceToBatch
+from onnx_spatial.operators import ExtractPatches, ReorgYolo, SpaceToBatch
 from onnx_spatial.verification import Verification, oracles, verify
 from onnx_spatial.verification.oracles import Silent
 
@@ -108,5 +108,7 @@ def test_what_tensorflow_lacks_is_left_out() -> None:
     (run,) = oracles.get(["tensorflow"]).values()
     with pytest.raises(Silent, match="in front"):
         run(ExtractPatches((2, 2), (1, 1), (1, 1), "same_lower"), np.ones((1, 3, 3, 1), "f"))
+    with pytest.raises(Silent, match="TensorFlow has no ReorgYolo"):
+        run(ReorgYolo(2), np.ones((1, 4, 2, 2), "f"))
     with pytest.raises(Silent, match="bool"):
         run(ExtractPatches((2, 2), (1, 1), (1, 1), "valid"), np.ones((1, 3, 3, 1), bool))

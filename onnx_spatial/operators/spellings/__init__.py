@@ -30,10 +30,14 @@ OP_TYPES = frozenset(
         "BatchToSpaceND",
         "ExtractImagePatches",
         "ExtractVolumePatches",
+        "ReorgYolo",
     }
 )
 #: What tf2onnx renames nodes to whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
+
+#: Operators all of whose parameters are attributes in every spelling.
+_DATA_ONLY = frozenset({"ExtractImagePatches", "ExtractVolumePatches", "ReorgYolo"})
 
 #: Domains in which converters and exporters are known to leave these operators.
 DOMAINS = frozenset(
@@ -92,6 +96,8 @@ def read(node: NodeFacts) -> Call:
 def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     if node.domain == python_ops.DOMAIN:
         return python_ops.read
+    if node.op_type == "ReorgYolo":
+        return openvino.reorg
     if node.op_type == "ExtractVolumePatches":
         return tensorflow.patches
     if node.op_type == "ExtractImagePatches":
@@ -112,7 +118,7 @@ def _check_unambiguous(node: NodeFacts) -> None:
         if this in attributes and (both := sorted(others & attributes)):
             raise OperatorError(f"has both {this} and {both[0]}, which are two different spellings")
     inputs = sum(1 for fact in node.inputs if fact is not None)
-    if "Patches" in node.op_type:
+    if node.op_type in _DATA_ONLY:
         most = 1
     elif {"pads_begin", "crops_begin", "pads_end", "crops_end"} & attributes:
         most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)

@@ -3,9 +3,11 @@
     SpaceToBatch-2  data, block_shape[R], pads_begin[R], pads_end[R]     R = rank of data
     BatchToSpace-2  data, block_shape[R], crops_begin[R], crops_end[R]
     ExtractImagePatches-3  data[N,C,H,W]  sizes strides rates auto_pad
+    ReorgYolo-1  data[N,C,H,W]  stride, an integer or a list of which the first one counts
 
-Entry 0 stands for the batch and must be 1, 0, 0: the runtimes return garbage for anything else.
-The printed permutation of BatchToSpace-2 is off by one; the operators here are what it computes.
+Entry 0 of the first two stands for the batch and must be 1, 0, 0: the runtimes return garbage for
+anything else. The printed permutation of BatchToSpace-2 is off by one; the operators here are what it
+computes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
+from onnx_spatial.operators import (
+    AutoPad,
+    BatchToSpace,
+    ExtractPatches,
+    ReorgYolo,
+    SpaceToBatch,
+)
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.block_call import BlockCall
 from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector
@@ -87,6 +95,18 @@ def patches(node: NodeFacts) -> FixedCall:
         kernel, strides, rates, _AUTO_PAD[auto_pad], "channels_first", clamp_negative=True
     )
     return FixedCall(operator, "openvino")
+
+
+def reorg(node: NodeFacts) -> FixedCall:
+    """ReorgYolo; of a list of strides OpenVINO reads the first."""
+    strides = node.attributes.get("stride")
+    if not isinstance(strides, tuple):
+        stride = node.integer("stride")
+    elif strides:
+        stride = node.integers("stride")[0]
+    else:
+        raise OperatorError("attribute stride is an empty list; it must hold an integer")
+    return FixedCall(ReorgYolo(stride), "openvino")
 
 
 def _positive(node: NodeFacts, name: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 Silent where it is known to be wrong: SpaceToBatch of rank 4 and 5 reads a neighbour instead of 0 where a
 block exceeds D + pads_begin; sizes of zero that are padded up hold anything; 64-bit integers go
-through 32 bits and doubles through floats.
+through 32 bits and doubles through floats; so does ReorgYolo of int32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.operators import (
+    BatchToSpace,
+    ExtractPatches,
+    Operator,
+    ReorgYolo,
+    SpaceToBatch,
+)
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.oracles.silent import Silent
 
@@ -38,6 +44,8 @@ def run(operator: Operator, x: Array) -> Array:
         return _patches(operator, x)
     if isinstance(operator, SpaceToBatch | BatchToSpace):
         return _blocks(operator, x)
+    if isinstance(operator, ReorgYolo):
+        return _reorg(operator, x)
     raise Silent(f"OpenVINO has no {operator.name}")
 
 
@@ -71,6 +79,14 @@ def _patches(operator: ExtractPatches, x: Array) -> Array:
     padding = _PADDING[operator.auto_pad]
     found = _run(lambda p: opset13.extract_image_patches(p, *given, padding), data)
     return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if last else found
+
+
+def _reorg(operator: ReorgYolo, x: Array) -> Array:
+    from openvino import opset13
+
+    if x.dtype == np.int32:
+        raise Silent("OpenVINO computes ReorgYolo of int32 by way of floats")
+    return _run(lambda parameter: opset13.reorg_yolo(parameter, [operator.stride]), x)
 
 
 def _run(make: Any, x: Array) -> Array:

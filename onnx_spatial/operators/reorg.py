@@ -1,0 +1,148 @@
+"""ReorgYolo: OpenVINO's reorganisation of feature maps, as darknet wrote it.
+
+For stride s on x[N, C, H, W], C >= s*s, with q = C // (s*s) and y[N, C, H, W] in the order of memory:
+
+    y[n, c, h, w] = x at flat index ((n*q + c%q) * H*s + h*s + o//s) * W*s + w*s + o%s,   o = c // q
+
+and y is given out as [N, C*s*s, H/s, W/s]. Where s*s divides C this is space-to-depth of the data taken
+as [N, q, H*s, W*s]; where it does not, the channels that are left over read on in memory, beyond their
+image. Either way it is not space-to-depth of [N, C, H, W]. Checked against OpenVINO 2026.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.operator import BATCHES, Arithmetic, FixedOperator, Size
+from onnx_spatial.operators.shapes import INT32_MAX, Dim, check_element_count, show
+from onnx_spatial.operators.strided_copies import Allocate
+
+
+@dataclass(frozen=True)
+class ReorgYolo(FixedOperator):
+    """Move positions inside cells of s x s elements to the channels, across the rows of memory.
+
+    Attributes:
+        stride: s >= 1, which divides height and width.
+
+    Raises:
+        OperatorError: the stride breaks a rule.
+    """
+
+    stride: int
+
+    name = "ReorgYolo"
+    noun = "reorg"
+    positions_of = "cells"
+    rank = 4
+
+    def __post_init__(self) -> None:
+        if type(self.stride) is not int or not 1 <= self.stride <= INT32_MAX:
+            raise OperatorError(
+                f"{self.name}: stride is {self.stride!r}; it must be an integer, at least 1 and of 32 "
+                "bits at most"
+            )
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The elements of a cell."""
+        return (self.stride, self.stride)
+
+    @property
+    def is_identity(self) -> bool:
+        """Cells of one element."""
+        return self.stride == 1
+
+    @property
+    def test_draws(self) -> int:
+        """Among them channels that the cells divide and such that they do not."""
+        return 4
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        """Channels with and without a remainder; some cells along height and width."""
+        s = self.stride
+        if axis == 0:
+            return [*BATCHES]
+        if axis == 1:
+            return list(dict.fromkeys([2 * s * s, s * s + 1, 3 * s * s, 2 * s * s + s + 1, s * s]))
+        return [2 * s, 3 * s, s, 4 * s]
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """[N, C, H, W] -> [N, C*s*s, H/s, W/s]; unknown dims stay unknown.
+
+        Raises:
+            OperatorError: the rank is not 4, there are too few channels, or s does not divide H or W.
+        """
+        if len(shape) != self.rank:
+            raise OperatorError(
+                f"{self.name}: the input must have rank 4, [N, C, H, W], not {show(shape)}"
+            )
+        s, (batch, channels, *image) = self.stride, shape
+        if isinstance(channels, int) and channels < s * s:
+            raise OperatorError(
+                f"{self.name}: {channels} channels; there must be stride * stride = {s * s} or more"
+            )
+        out: list[Dim] = [batch, channels * s * s if isinstance(channels, int) else None]
+        for axis, size in enumerate(image, start=2):
+            if isinstance(size, int) and size % s:
+                raise OperatorError(
+                    f"{self.name}: axis {axis}: size {size} is not divisible by the stride, {s}"
+                )
+            out.append(size // s if isinstance(size, int) else None)
+        out = list(shape) if s == 1 else out
+        check_element_count(self.name, out)
+        return tuple(out)
+
+    def __call__(
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
+    ) -> npt.NDArray[np.generic]:
+        """Run on an array of any element type; every element is written once.
+
+        Args:
+            x: [N, C, H, W].
+            pad_value: accepted so that all operators are called alike; nothing is padded here.
+            empty: makes the result.
+        """
+        out = empty(tuple(int(d) for d in self.output_shape(x.shape)), x.dtype)  # type: ignore[arg-type]
+        if out.size == 0:
+            return out
+        s, (n, c, h, w) = self.stride, x.shape
+        q, left = divmod(c, s * s)
+        if left:
+            batch, channel, row, column = self.index(x.shape)
+            index = batch[:, None, None, None] + channel[:, None, None] + row[:, None] + column
+            out.reshape(x.shape)[...] = x.reshape(-1)[index]
+        else:
+            split = x.reshape(n, q, h, s, w, s)
+            out.reshape(n, s, s, q, h, w)[...] = split.transpose(0, 3, 5, 1, 2, 4)
+        return out
+
+    def index(self, shape: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+        """What the places along each axis add to the flat index of what y[n, c, h, w] is read from."""
+        s, (n, c, h, w) = self.stride, shape
+        q = c // (s * s)
+        offset, image = np.divmod(np.arange(c), q)
+        channel = image * (s * s * h * w) + offset // s * (s * w) + offset % s
+        batch, row = np.arange(n) * (q * s * s * h * w), np.arange(h) * (s * s * w)
+        return [batch, channel, row, np.arange(w) * s]
+
+    def output_dims(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+        """`output_shape` for dims that are computed."""
+        s, (batch, channels, *image) = self.stride, dims
+        return [batch, sizes.mul(channels, s * s), *(sizes.div(size, s) for size in image)]
+
+    def margins(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+        """Negative where there are too few channels, or the stride does not divide a size."""
+        s, (_, channels, *image) = self.stride, dims
+        if s == 1:
+            return [sizes.sub(channels, 1)]
+        left = [sizes.sub(sizes.mul(sizes.div(size, s), s), size) for size in image]
+        return [sizes.sub(channels, s * s), *left]

@@ -1,0 +1,189 @@
+"""ReorgYolo: where each element comes from, in every way that it is run."""
+
+from __future__ import annotations
+
+import definitions
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import running
+import sampling
+import structure
+from building import OPENVINO, one_node
+from hypothesis import given
+
+import onnx_spatial
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators import ReorgYolo
+from onnx_spatial.verification import verify
+from onnx_spatial.verification.oracles import Silent
+
+#: Sizes with what the cells leave over of the channels, and the shape that comes out.
+SHAPES = [
+    ((1, 4, 4, 6), 2, (1, 16, 2, 3)),
+    ((2, 12, 4, 6), 2, (2, 48, 2, 3)),
+    ((1, 5, 4, 6), 2, (1, 20, 2, 3)),
+    ((2, 5, 2, 2), 2, (2, 20, 1, 1)),
+    ((3, 7, 2, 4), 2, (3, 28, 1, 2)),
+    ((2, 11, 6, 3), 3, (2, 99, 2, 1)),
+    ((1, 17, 3, 3), 3, (1, 153, 1, 1)),
+    ((2, 3, 5, 4), 1, (2, 3, 5, 4)),
+]
+MODES = ["lower", "function", "custom-op"]
+
+
+def numbered(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_it_is_not_space_to_depth_of_its_axes():
+    out = ReorgYolo(2)(numbered((1, 4, 2, 2)))
+    # All sixteen elements are one image of 4 rows; the first channel holds its even rows and columns.
+    assert out.reshape(4, 4).tolist() == [
+        [0, 2, 8, 10],
+        [1, 3, 9, 11],
+        [4, 6, 12, 14],
+        [5, 7, 13, 15],
+    ]
+
+
+def test_channels_left_over_read_on_in_memory():
+    x = numbered((2, 5, 2, 2))
+    out = ReorgYolo(2)(x).reshape(2, 5, 2, 2)
+    assert out[0, 4].tolist() == [[8, 10], [16, 18]]
+    assert out[1, 0].tolist() == [[16, 18], [24, 26]]  # the next image begins with 16, not with 20
+
+
+@pytest.mark.parametrize(("shape", "stride", "after"), SHAPES, ids=str)
+def test_the_definition(shape, stride, after):
+    x = numbered(shape)
+    out = ReorgYolo(stride)(x)
+    assert out.shape == after == ReorgYolo(stride).output_shape(shape)
+    assert np.array_equal(out, definitions.reorg_yolo(x, stride))
+
+
+@given(rng=sampling.randoms)
+def test_every_sample_of_every_type(rng):
+    sample = sampling.reorg(rng)
+    stride = np.atleast_1d(sample.attributes["stride"])[0]
+    assert running.same_bits(ReorgYolo(int(stride))(sample.inputs[0]), sample.expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 2, 2), (2, 4, 0, 2), (2, 5, 2, 0)])
+def test_sizes_of_zero(shape):
+    out = ReorgYolo(2)(np.zeros(shape))
+    assert out.shape == (shape[0], shape[1] * 4, shape[2] // 2, shape[3] // 2)
+
+
+def test_what_is_known_of_the_output():
+    assert ReorgYolo(2).output_shape(("N", None, 6, "W")) == ("N", None, 3, None)
+    assert ReorgYolo(1).output_shape(("N", None, 6, "W")) == ("N", None, 6, "W")
+    with pytest.raises(OperatorError, match="overflows int64"):
+        ReorgYolo(2).output_shape((2**40, 2**40, 2, 2))
+
+
+@pytest.mark.parametrize("stride", [0, -1, 2.0, "2", True, None, 2**31])
+def test_strides_that_are_none(stride):
+    with pytest.raises(OperatorError, match="stride is"):
+        ReorgYolo(stride)
+
+
+def model(declared: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "org.openvinotoolkit" : 1]>
+        g (float[{declared}] x) => (float[a, b, c, d] y) {{
+            t = Neg (x)
+            r = org.openvinotoolkit.ReorgYolo <stride = 2> (t)
+            y = Neg (r)
+        }}""")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("declared", ["2, 8, 4, 6", "2, 5, 4, 6", "N, 9, 4, 2", "N, C, H, W"])
+def test_it_is_converted_and_verified_in_every_mode(declared, mode):
+    done = onnx_spatial.convert(model(declared), mode=mode)
+    assert done.verification.status == "passed"
+    (site,) = done.verification.sites
+    assert {c.how for c in site.checks} >= {"isolated"}
+    assert bool(structure.spatial(done.model)) == (mode != "lower")
+    sizes = [int(dim) if dim.isdigit() else 2 for dim in declared.split(", ")]
+    x = numbered((sizes[0], 5 if "C" in declared else sizes[1], *sizes[2:]))
+    (y,) = onnx_spatial.InferenceSession(done.model.SerializeToString()).run(None, {"x": x})
+    assert np.array_equal(y, definitions.reorg_yolo(x, 2))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_subgraphs_and_functions(mode):
+    made = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17, "org.openvinotoolkit" : 1, "local" : 1]>
+        g (float[N, 5, 4, 4] x, bool[1] turn) => (float[a, b, c, d] y) {
+            f = local.Reorg <s = 2> (x)
+            y = If (turn) <
+                then_branch = g1 () => (float[?, ?, ?, ?] p) {
+                    q = local.Reorg <s = 2> (x)
+                    p = Neg (q)
+                },
+                else_branch = g2 () => (float[?, ?, ?, ?] r) {
+                    v = org.openvinotoolkit.ReorgYolo <stride = 2> (x)
+                    r = Add (v, f)
+                }
+            >
+        }
+        <domain: "local", opset_import: ["" : 17, "org.openvinotoolkit" : 1]>
+        Reorg <s> (u) => (w) {
+            w = org.openvinotoolkit.ReorgYolo <stride : int = @s> (u)
+        }""")
+    done = onnx_spatial.convert(made, mode=mode)
+    assert done.verification.status == "passed"
+    x = numbered((3, 5, 4, 4))
+    session = onnx_spatial.InferenceSession(done.model.SerializeToString())
+    for turn, factor in ((True, -1), (False, 2)):
+        (y,) = session.run(None, {"x": x, "turn": np.array([turn])})
+        assert np.array_equal(y, factor * definitions.reorg_yolo(x, 2))
+
+
+@pytest.mark.parametrize("limit", [4, 5])
+def test_no_tensor_has_more_dims_than_allowed(limit):
+    made = one_node("ReorgYolo", (numbered((2, 8, 4, 6)),), domain=OPENVINO, stride=2)
+    done = onnx_spatial.convert(made, max_rank=limit)
+    operators = structure.counts(done.model)
+    assert operators["Gather" if limit == 4 else "Transpose"] == 1
+
+
+@pytest.mark.parametrize("opset", [7, 11, 21])
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 4, 4), (1, 4, 3, 4), (1, 4, 4, 3), (2, 5, 3, 6), (1, 0, 2, 2)]
+)
+def test_runs_that_break_a_rule_fail(shape, opset):
+    declared = (1, shape[1], "H", "W") if shape[1] == 4 else ("N", "C", "H", "W")
+    legal = one_node(
+        "ReorgYolo", (numbered((1, 4, 4, 4)),), domain=OPENVINO, shape=declared, stride=2,
+        opset=max(opset, 9 if "C" in declared else 7),
+    )  # fmt: skip
+    converted = onnx_spatial.convert(legal, verify=False).model
+    opened = running.session(converted, running.LEVELS[0])
+    with pytest.raises(Exception, match=r"Reshape|Gather"):
+        running.run_session(opened, {"x": numbered(shape)})
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("shape", "stride", "after"), SHAPES, ids=str)
+def test_openvino_agrees(shape, stride, after):
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    from onnx_spatial.verification.oracles.openvino import TYPES, run
+
+    with pytest.raises(Silent, match="int32 by way of floats"):
+        run(ReorgYolo(stride), numbered(shape).astype(np.int32))
+    for dtype in set(TYPES) - {"int32"}:
+        x = numbered(shape).astype(dtype)
+        assert running.same_bits(run(ReorgYolo(stride), x), ReorgYolo(stride)(x))
+
+
+@pytest.mark.oracle
+def test_it_is_verified_with_openvino_as_oracle():
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    made = model("N, C, H, W")
+    done = verify(made, onnx_spatial.convert(made, verify=False).model, oracles=["openvino"])
+    (site,) = done.sites
+    assert [c.passed for c in site.checks if c.how == "openvino"].count(True) >= 2
