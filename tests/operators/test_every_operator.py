@@ -1,0 +1,176 @@
+"""What every operator has to bring; a new one finds here what is missing of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+import onnx
+import pytest
+import sampling
+from building import ELEMENT_TYPES, one_node
+from converting import plan
+from sampling import Sample
+
+import onnx_spatial
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.lowering import STRATEGIES, Emitter
+from onnx_spatial.operators import OPERATORS, FixedOperator, Operator
+from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, python_ops, read
+from onnx_spatial.verification.sizes import operator_shapes
+
+#: Samples of each operator that are looked at.
+_SAMPLES = 4
+
+everyone = pytest.mark.parametrize("kind", OPERATORS, ids=lambda kind: kind.name)
+
+
+def concrete(kind: type[Operator]) -> Iterator[type[Operator]]:
+    for each in kind.__subclasses__():
+        if not each.__name__.startswith("_") and not inspect.isabstract(each):
+            yield each
+        yield from concrete(each)
+
+
+def facts_of(sample: Sample) -> NodeFacts:
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()}
+    facts = tuple(InputFacts.of(value) for value in sample.inputs)
+    return NodeFacts(sample.op_type, sample.domain, facts, given)
+
+
+@lru_cache
+def samples(kind: type[Operator]) -> list[tuple[Sample, Call]]:
+    """Nodes that ask for an operator and move something, the same ones in every run."""
+    found = []
+    for make in sampling.SPELLINGS.values():
+        for number in range(20):
+            sample = make(Random(number))
+            call = read(facts_of(sample))
+            moves = sample.expected.size and not call.bind(sample.inputs).is_identity
+            if call.kind is kind and moves:
+                found.append((sample, call))
+    assert len(found) >= _SAMPLES, f"tests/sampling.py has no spelling of {kind.name}"
+    return Random(0).sample(found, _SAMPLES)
+
+
+def test_all_are_listed():
+    assert set(concrete(Operator)) == set(OPERATORS)
+    assert len({kind.name for kind in OPERATORS}) == len(OPERATORS)
+    assert {kind.name for kind in OPERATORS} == python_ops.OP_TYPES
+
+
+@everyone
+def test_it_is_pure_data(kind):
+    assert dataclasses.is_dataclass(kind)
+    assert kind.__dataclass_params__.frozen
+    assert not inspect.isabstract(kind)
+    assert all(isinstance(word, str) and word for word in (kind.name, kind.noun, kind.positions_of))
+    for _, call in samples(kind):
+        assert hash(call.operator) == hash(dataclasses.replace(call.operator))
+
+
+@everyone
+def test_it_says_what_the_package_asks(kind):
+    for sample, call in samples(kind):
+        operator, rank = call.operator, sample.inputs[0].ndim
+        assert all(n >= 1 for n in operator.positions)
+        assert call.rank in (None, rank) and 1 <= call.axes <= rank
+        assert call.test_draws >= 1 and call.typical_batch >= 1
+        assert call.test_rank() >= call.axes
+        assert call.input_names({})[0] in ("x", "data")
+        names = call.input_names(sample.attributes)
+        assert len(names) == len(set(names)) >= len(sample.inputs)
+        assert call.bind(sample.inputs) == operator
+        call.check()
+
+
+@everyone
+def test_it_has_typical_sizes(kind):
+    for sample, call in samples(kind):
+        rank = sample.inputs[0].ndim
+        for axis in range(rank):
+            typical = call.operator.typical_sizes(axis)
+            assert len(set(typical)) >= 3
+            assert len(operator_shapes.fitting_sizes(call.operator, [None] * rank, [axis])) >= 2
+
+
+@everyone
+def test_legal_sizes_are_drawn(kind):
+    for sample, call in samples(kind):
+        data = InputFacts("float32", (None,) * sample.inputs[0].ndim)
+        facts = facts_of(sample)
+        facts = dataclasses.replace(facts, inputs=(data, *facts.inputs[1:]))
+        drawn = [
+            operator_shapes.draw_sample(facts, np.random.default_rng(0), n)
+            for n in range(call.test_draws)
+        ]
+        assert None not in drawn
+        assert len({each.shape for each in drawn}) > 1
+        assert all(0 not in call.operator.output_shape(each.shape) for each in drawn)
+
+
+@everyone
+def test_computed_sizes_agree_with_the_known_ones(kind):
+    rng = Random(0)
+    legal_ones = 0
+    for sample, call in samples(kind):
+        parameters = [list(parameter.vector.values) for parameter in call.parameters]
+        for _ in range(200):
+            shape = [
+                max(0, d + rng.choice((-3, -2, -1, 0, 0, 0, 1))) for d in sample.inputs[0].shape
+            ]
+            margins = call.margins(Emitter(17), shape, parameters)
+            try:
+                expected = call.output_shape(shape)
+            except OperatorError:
+                assert min(margins) < 0, f"{call.operator} on {shape}"
+                continue
+            legal_ones += 1
+            assert min(margins, default=0) >= 0, f"{call.operator} on {shape}"
+            assert tuple(call.output_dims(Emitter(17), shape, parameters)) == expected
+    assert legal_ones > 10
+
+
+@everyone
+def test_a_prepared_model_says_it_all(kind):
+    for _, call in samples(kind):
+        if issubclass(kind, FixedOperator):
+            assert (
+                python_ops.from_json(kind.name, python_ops.as_json(call.operator)) == call.operator
+            )
+        else:
+            assert kind.name in python_ops.BLOCKS
+
+
+@everyone
+@pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
+def test_a_lowering_accepts_every_element_type(kind, known):
+    assert [s.name for s in STRATEGIES if kind in s.accepts], "no strategy accepts it"
+    sample, _ = samples(kind)[0]
+    for dtype in ELEMENT_TYPES:
+        retyped = sampling.retyped(Random(0), sample, [dtype])
+        (site,) = plan(model_of(retyped, known=known)).sites
+        assert site.action == "lower", f"{dtype}: {site.reason}"
+
+
+def model_of(sample: Sample, *, known: bool) -> onnx.ModelProto:
+    shape = "static" if known else tuple(f"d{i}" for i in range(sample.inputs[0].ndim))
+    return one_node(
+        sample.op_type, sample.inputs, domain=sample.domain, shape=shape, **sample.attributes
+    )
+
+
+@everyone
+@pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
+def test_every_mode_is_verified(kind, mode):
+    for sample, _ in samples(kind)[:2]:
+        given = sampling.retyped(Random(0), sample, ["float32"])
+        for known in (True, False):
+            done = onnx_spatial.convert(model_of(given, known=known), mode=mode)
+            assert done.verification is not None
+            assert done.verification.status == "passed", f"{sample}: {done.verification.message}"
+            assert done.verification.sites[0].checks
