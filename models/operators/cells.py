@@ -73,9 +73,10 @@ class Cell:
             given = (self.form, blocks, 2, cells, channels)
             return self.row.shape(*given), self.row.output_shape(*given)
         windows = self.row.windows(self.axes, self.form)
-        sizes = tuple(d + 2 - i for i, d in enumerate(windows.sizes)) if other else windows.sizes
-        channels = windows.channels + 1 if other else windows.channels
-        return self.patch_shapes(2, sizes, channels)
+        if not other:
+            return self.patch_shapes(2, windows.sizes, windows.channels)
+        sizes = tuple(d + 2 - i for i, d in enumerate(windows.sizes))
+        return self.patch_shapes(2, *self.row.legal(sizes, windows.channels + 1))
 
     def patch_shapes(
         self, batch: int, sizes: Sequence[int], channels: int

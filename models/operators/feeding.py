@@ -139,7 +139,7 @@ def _patch_shape(cell: Cell, rng: Rng) -> tuple[int, ...]:
     least = windows.spans() if valid else (1,) * cell.axes
     sizes = [low + int(rng.integers(7)) for low in least]
     batch, channels = (int(d) for d in rng.integers(1, 4, 2))
-    return cell.patch_shapes(batch, sizes, channels)[0]
+    return cell.patch_shapes(batch, *row.legal(sizes, channels))[0]
 
 
 #: Forms whose sizes are all said in the model.

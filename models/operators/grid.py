@@ -19,6 +19,7 @@ from operators.cells import IR_VERSIONS, Cell
 from operators.columns import FORMS, STATIC
 from operators.feeding import feeds, recorded
 from operators.forms import model
+from operators.reorganised import ReorgRow
 from operators.spellings import ROWS, Row
 from operators.values import TYPES
 from operators.windows import PatchRow
@@ -36,11 +37,14 @@ RECORDERS = {
     "T": "TensorFlow's eager kernel",
     "I": "TensorFlow's eager kernel, which moves the elements' numbers: it has no kernel for their type",
     "O": "OpenVINO's CPU plugin",
+    "N": "OpenVINO's CPU plugin, which moves the elements' numbers: it takes their type through others",
 }
 
 
 def recorder(cell: Cell) -> str:
     """Who records the spatial nodes of a cell: a key of `RECORDERS`."""
+    if isinstance(cell.row, ReorgRow):
+        return "O" if cell.dtype in _OPENVINO_TYPES - {"int32"} else "N"
     spelled = cell.row.dialect == "openvino"
     if spelled and cell.dtype in _OPENVINO_TYPES:
         return "O"

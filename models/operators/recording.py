@@ -27,6 +27,7 @@ from openvino import opset13
 from operators import forms, grid
 from operators.blocks import BlockRow
 from operators.cells import Cell
+from operators.reorganised import ReorgRow
 from operators.values import Array
 
 #: What the spatial nodes are called while a cell is recorded: the evaluator would look up the
@@ -86,14 +87,15 @@ def moved(
         for t in cell.tables()
     ]
 
+    if isinstance(cell.row, ReorgRow):
+        return _reorganised(cell, x)
+
     def tensorflow(array: Array) -> Array:
         if isinstance(cell.row, BlockRow):
             return _blocks(cell, array, tables, attributes)
         return _patches(cell, array, attributes)
 
-    numbers = tensorflow(np.arange(1, x.size + 1, dtype=np.int32).reshape(x.shape))
-    nothing = np.array([""], object) if x.dtype.kind in "OUST" else np.zeros(1, x.dtype)
-    picked = np.concatenate([nothing, x.reshape(-1)])[numbers]
+    picked = _picked(x, tensorflow(np.arange(1, x.size + 1, dtype=np.int32).reshape(x.shape)))
     match grid.recorder(cell):
         case "I":
             return picked
@@ -104,6 +106,12 @@ def moved(
             _compare(cell, found, tensorflow(x))
     _compare(cell, found, picked)
     return found
+
+
+def _picked(x: Array, numbers: Array) -> Array:
+    """The elements by their numbers, which begin with 1; 0 stands for padding."""
+    nothing = np.array([""], object) if x.dtype.kind in "OUST" else np.zeros(1, x.dtype)
+    return np.concatenate([nothing, x.reshape(-1)])[numbers]
 
 
 def _compare(cell: Cell, found: Array, other: Array) -> None:
@@ -169,6 +177,15 @@ def _array(tensor: tf.Tensor) -> Array:
 # ---------------------------------------------------------------- OpenVINO
 
 
+def _reorganised(cell: Cell, x: Array) -> Array:
+    # As floats, which hold every number exactly and are what its kernel computes with.
+    numbers = np.arange(1, x.size + 1, dtype=np.float32).reshape(x.shape)
+    picked = _picked(x, _openvino(cell, numbers, (), {}).astype(np.int32))
+    if grid.recorder(cell) == "O":
+        _compare(cell, _openvino(cell, x, (), {}), picked)
+    return picked
+
+
 def _openvino(
     cell: Cell, x: Array, tables: Sequence[Array], attributes: Mapping[str, Any]
 ) -> Array:
@@ -176,6 +193,8 @@ def _openvino(
     if isinstance(cell.row, BlockRow):
         make = opset13.space_to_batch if cell.row.forward else opset13.batch_to_space
         node = make(data, *(opset13.constant(table) for table in tables))
+    elif isinstance(cell.row, ReorgRow):
+        node = opset13.reorg_yolo(data, list(cell.row.windows(2, cell.form).strides[:1]))
     else:
         given = (attributes[name] for name in ("sizes", "strides", "rates", "auto_pad"))
         node = opset13.extract_image_patches(data, *given)

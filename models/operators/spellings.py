@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operators.blocks import BlockRow
+from operators.reorganised import ReorgRow
 from operators.windows import PatchRow
 
 Row = BlockRow | PatchRow
@@ -103,5 +104,18 @@ ROWS: tuple[Row, ...] = (
         "prepared_extract_patches",
         "this project's, for Python operators: parameters are a JSON object, every padding and layout",
         "ExtractPatches", "ExtractImagePatches", "", "prepared", "prepared", (2, 1, 3), (PREPARED,),
+    ),
+    ReorgRow(
+        "openvino_reorg_yolo", "OpenVINO's: channels first, stride is an integer",
+        "ReorgYolo", "ReorgYolo", "valid", "openvino", "openvino", (2,), _OPENVINO,
+    ),
+    ReorgRow(
+        "openvino_reorg_yolo_list", "OpenVINO's: stride is a list, and cells leave a channel over",
+        "ReorgYolo", "ReorgYolo", "valid", "openvino", "openvino", (2,), _OPENVINO,
+        channels=5, in_list=True,
+    ),
+    ReorgRow(
+        "prepared_reorg_yolo", "this project's, for Python operators: the stride is in a JSON object",
+        "ReorgYolo", "ReorgYolo", "valid", "prepared", "prepared", (2,), (PREPARED,),
     ),
 )  # fmt: skip

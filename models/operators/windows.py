@@ -72,6 +72,7 @@ class PatchRow:
     domains: tuple[str, ...]
 
     types = ("",)
+    operators = "patch operators"
 
     def takes(self, dtype: str) -> bool:
         """Whether the node can have data of a type."""
@@ -80,7 +81,7 @@ class PatchRow:
     def missing(self, form: str) -> str | None:
         """Why the row has no such form."""
         if form in RUN_TIME:
-            return "patch operators have nothing but attributes, which no run can set"
+            return f"{self.operators} have nothing but attributes, which no run can set"
         if form in STATIC and STATIC[form] not in self.dims:
             count = {2: "two", 3: "three"}[self.dims[0]]
             return f"{self.op_type} has {count} spatial axes, neither more nor less"
@@ -98,6 +99,10 @@ class PatchRow:
     def windows(self, axes: int, form: str) -> Windows:
         """What a cell is asked for."""
         return _WINDOWS[axes, self.kind(axes, form).lower() == "valid"]
+
+    def legal(self, sizes: Sequence[int], channels: int) -> tuple[tuple[int, ...], int]:
+        """Legal sizes and channels that follow from others: these themselves, where windows fit."""
+        return tuple(sizes), channels
 
     def entry_for_each_axis(self, form: str) -> bool:
         """Whether the channels come first."""
