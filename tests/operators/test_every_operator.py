@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from random import Random
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import sampling
 from building import ELEMENT_TYPES, one_node
@@ -17,10 +18,18 @@ from converting import plan
 from sampling import Sample
 
 import onnx_spatial
-from onnx_spatial.errors import OperatorError
-from onnx_spatial.lowering import STRATEGIES, Emitter
-from onnx_spatial.operators import OPERATORS, FixedOperator, Operator
-from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts, python_ops, read
+from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial.lowering import STRATEGIES, Emitter, Request, lower, rank
+from onnx_spatial.operators import OPERATORS, Dim, FixedOperator, Operator
+from onnx_spatial.operators.spellings import (
+    Call,
+    FixedCall,
+    InputFacts,
+    NodeFacts,
+    python_ops,
+    read,
+)
+from onnx_spatial.verification.oracles import Silent, openvino
 from onnx_spatial.verification.sizes import operator_shapes
 
 #: Samples of each operator that are looked at.
@@ -31,7 +40,8 @@ everyone = pytest.mark.parametrize("kind", OPERATORS, ids=lambda kind: kind.name
 
 def concrete(kind: type[Operator]) -> Iterator[type[Operator]]:
     for each in kind.__subclasses__():
-        if not each.__name__.startswith("_") and not inspect.isabstract(each):
+        own = each.__module__.startswith("onnx_spatial.") and not each.__name__.startswith("_")
+        if own and not inspect.isabstract(each):
             yield each
         yield from concrete(each)
 
@@ -40,6 +50,33 @@ def facts_of(sample: Sample) -> NodeFacts:
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()}
     facts = tuple(InputFacts.of(value) for value in sample.inputs)
     return NodeFacts(sample.op_type, sample.domain, facts, given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stranger(FixedOperator):
+    """Reverses its only axis: an operator that nothing knows."""
+
+    name = "Stranger"
+    noun = "strange"
+    positions_of = "places"
+    rank = 1
+    positions = (1,)
+    is_identity = False
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return tuple(shape)
+
+    def __call__(self, x: np.ndarray, pad_value: object = None, empty: object = None) -> np.ndarray:
+        return x[::-1]
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        return [2, 3, 4]
+
+    def output_dims(self, sizes: object, dims: Sequence[object]) -> list[object]:
+        return list(dims)
+
+    def margins(self, sizes: object, dims: Sequence[object]) -> list[object]:
+        return []
 
 
 @lru_cache
@@ -61,6 +98,23 @@ def test_all_are_listed():
     assert set(concrete(Operator)) == set(OPERATORS)
     assert len({kind.name for kind in OPERATORS}) == len(OPERATORS)
     assert {kind.name for kind in OPERATORS} == python_ops.OP_TYPES
+
+
+def test_an_operator_that_nothing_knows_is_refused_by_everything():
+    facts = NodeFacts("Stranger", "", (InputFacts("float32", (4,)),))
+    values = [ir.Value(name="x")]
+    request = Request.of(FixedCall(Stranger(), "none"), facts, values, frozenset({1}), 17)
+    ranking = rank(request)
+    assert not ranking.fitting
+    assert ranking.reasons.pop("identity") == "the operator moves data"
+    assert ranking.reasons.pop("empty") == "the tensor is not known to be empty"
+    assert {name: reason.split()[-1] for name, reason in ranking.reasons.items()} == {
+        strategy.name: "operator" for strategy in STRATEGIES[2:]
+    }
+    with pytest.raises(ConversionError, match="row-gather: not a block or patch operator"):
+        lower(request)
+    with pytest.raises(Silent, match="OpenVINO has no Stranger"):
+        openvino.run(Stranger(), np.ones(4, np.float32))
 
 
 @everyone
