@@ -57,7 +57,7 @@ class Empty:
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Zeros: padding an empty tensor up gives nothing else."""
         x = request.data(emit)
-        dims = request.call.output_dims(emit, x.dims, request.parameters(emit))
+        dims = request.call.output_dims(emit, x.dims, *request.parameters(emit))
         dims[0] = emit.add(dims[0], checked_zero(request, emit))  # there may be zeros that came in
         emit.tensor(request.inputs[0], dims)  # type: ignore[arg-type]
         return filled(emit, dims, min(request.element_types, default=1))

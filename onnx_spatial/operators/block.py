@@ -18,7 +18,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +112,7 @@ class _Blocks(Operator):
         return math.prod(self.block_shape)
 
 
-def _left_over(sizes: Arithmetic[Any], size: Any, block: Any) -> Any:
+def _left_over(sizes: Arithmetic, size: Size, block: Size) -> Size:
     """Minus what a block leaves over that does not divide."""
     if isinstance(block, int) and block == 1:
         return 0
@@ -184,12 +183,12 @@ class SpaceToBatch(_Blocks):
 
     @staticmethod
     def output_dims(
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        block: Sequence[Size | int],
-        begins: Sequence[Size | int],
-        ends: Sequence[Size | int],
-    ) -> list[Size | int]:
+        sizes: Arithmetic,
+        dims: Sequence[Size],
+        block: Sequence[Size],
+        begins: Sequence[Size],
+        ends: Sequence[Size],
+    ) -> list[Size]:
         """`output_shape` for parameters and dims that are computed."""
         out = [sizes.mul(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
@@ -198,12 +197,12 @@ class SpaceToBatch(_Blocks):
 
     @staticmethod
     def margins(
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        block: Sequence[Size | int],
-        begins: Sequence[Size | int],
-        ends: Sequence[Size | int],
-    ) -> list[Size | int]:
+        sizes: Arithmetic,
+        dims: Sequence[Size],
+        block: Sequence[Size],
+        begins: Sequence[Size],
+        ends: Sequence[Size],
+    ) -> list[Size]:
         """Sizes that are negative where a block does not divide an axis."""
         axes = zip(dims[1:], block, begins, ends, strict=False)
         return [
@@ -314,12 +313,12 @@ class BatchToSpace(_Blocks):
 
     @staticmethod
     def output_dims(
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        block: Sequence[Size | int],
-        begins: Sequence[Size | int],
-        ends: Sequence[Size | int],
-    ) -> list[Size | int]:
+        sizes: Arithmetic,
+        dims: Sequence[Size],
+        block: Sequence[Size],
+        begins: Sequence[Size],
+        ends: Sequence[Size],
+    ) -> list[Size]:
         """`output_shape` for parameters and dims that are computed."""
         out = [sizes.div(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
@@ -328,15 +327,15 @@ class BatchToSpace(_Blocks):
 
     @staticmethod
     def margins(
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        block: Sequence[Size | int],
-        begins: Sequence[Size | int],
-        ends: Sequence[Size | int],
-    ) -> list[Size | int]:
+        sizes: Arithmetic,
+        dims: Sequence[Size],
+        block: Sequence[Size],
+        begins: Sequence[Size],
+        ends: Sequence[Size],
+    ) -> list[Size]:
         """Sizes that are negative where the block does not divide the batch, or crops exceed a size."""
         factor = sizes.product(block)
-        found: list[Size | int] = [_left_over(sizes, dims[0], factor)]
+        found = [_left_over(sizes, dims[0], factor)]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
             if (begin, end) != (0, 0):
                 found.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))

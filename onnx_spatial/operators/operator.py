@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from onnx_spatial.operators.shapes import Dim
 from onnx_spatial.operators.strided_copies import Allocate
 
-#: A size: an integer, or whatever an `Arithmetic` computes sizes as.
-Size = TypeVar("Size")
+#: An integer, or what an `Arithmetic` computes sizes as that only the run knows.
+Size = Any
 
 #: Sizes of a batch and of channels in tests, the first ones most often.
 BATCHES, CHANNELS = (2, 3, 1, 4), (3, 2, 5, 4)
@@ -30,25 +30,25 @@ MOST_SIZES = 14
 USUAL_DRAWS = 3
 
 
-class Arithmetic(Protocol[Size]):
+class Arithmetic(Protocol):
     """Integer arithmetic on sizes, some of which only the run knows."""
 
-    def add(self, a: Size | int, b: Size | int, /) -> Size | int:
+    def add(self, a: Size, b: Size, /) -> Size:
         """a + b"""
 
-    def sub(self, a: Size | int, b: Size | int, /) -> Size | int:
+    def sub(self, a: Size, b: Size, /) -> Size:
         """a - b"""
 
-    def mul(self, a: Size | int, b: Size | int, /) -> Size | int:
+    def mul(self, a: Size, b: Size, /) -> Size:
         """a * b"""
 
-    def div(self, a: Size | int, b: Size | int, /) -> Size | int:
+    def div(self, a: Size, b: Size, /) -> Size:
         """a // b"""
 
-    def max(self, a: Size | int, b: Size | int, /) -> Size | int:
+    def max(self, a: Size, b: Size, /) -> Size:
         """The larger of the two."""
 
-    def product(self, sizes: Sequence[Size | int], /) -> Size | int:
+    def product(self, sizes: Sequence[Size], /) -> Size:
         """The product of all."""
 
 
@@ -127,9 +127,9 @@ class FixedOperator(Operator):
         return USUAL_DRAWS
 
     @abstractmethod
-    def output_dims(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """`output_shape` for dims that are computed, in the terms of `sizes`."""
 
     @abstractmethod
-    def margins(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Sizes that are negative where the dims break a rule that only a run can break."""

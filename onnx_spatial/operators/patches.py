@@ -209,17 +209,12 @@ class ExtractPatches(FixedOperator):
         check_element_count(self.name, out)
         return tuple(out)
 
-    def windows(
-        self, sizes: Arithmetic[Size], axis: int, size: Size | int
-    ) -> tuple[Size | int, Size | int, Size | int]:
+    def windows(self, sizes: Arithmetic, axis: int, size: Size) -> tuple[Size, Size, Size]:
         """(`output_size`, begin and end of `padding`) for a size that may be computed."""
         if isinstance(size, int):
             # On an axis of no elements there is nothing to cut off.
             return (self.output_size(axis, size), *(self.padding(axis, size) if size else (0, 0)))
         stride, extent = self.strides[axis], self.extent(axis)
-        count: Size | int
-        begin: Size | int
-        total: Size | int
         if self.auto_pad == "valid":
             count = sizes.div(sizes.add(size, stride - extent), stride)
             if extent >= 2 * stride:  # a window beyond the image: no Slice may take -1 for its last
@@ -238,7 +233,7 @@ class ExtractPatches(FixedOperator):
         begin = sizes.div(before, 2)
         return count, begin, sizes.sub(total, begin)
 
-    def output_dims(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """`output_shape` for dims that are computed."""
         out = list(dims)
         for number, axis in enumerate(self.spatial_axes):
@@ -246,7 +241,7 @@ class ExtractPatches(FixedOperator):
         out[self.channel_axis] = sizes.product([*self.kernel, dims[self.channel_axis]])
         return out
 
-    def margins(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """How much smaller images could be; how few windows a SAME image has does not matter."""
         if self.auto_pad != "valid" or self.clamp_negative:
             return []

@@ -134,12 +134,12 @@ class ReorgYolo(FixedOperator):
         batch, row = np.arange(n) * (q * s * s * h * w), np.arange(h) * (s * s * w)
         return [batch, channel, row, np.arange(w) * s]
 
-    def output_dims(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """`output_shape` for dims that are computed."""
         s, (batch, channels, *image) = self.stride, dims
         return [batch, sizes.mul(channels, s * s), *(sizes.div(size, s) for size in image)]
 
-    def margins(self, sizes: Arithmetic[Size], dims: Sequence[Size | int]) -> list[Size | int]:
+    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Negative where there are too few channels, or the stride does not divide a size."""
         s, (_, channels, *image) = self.stride, dims
         if s == 1:

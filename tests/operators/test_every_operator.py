@@ -177,7 +177,7 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
             shape = [
                 max(0, d + rng.choice((-3, -2, -1, 0, 0, 0, 1))) for d in sample.inputs[0].shape
             ]
-            margins = call.margins(Emitter(17), shape, parameters)
+            margins = call.margins(Emitter(17), shape, *parameters)
             try:
                 expected = call.output_shape(shape)
             except OperatorError:
@@ -185,7 +185,7 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
                 continue
             legal_ones += 1
             assert min(margins, default=0) >= 0, f"{call.operator} on {shape}"
-            assert tuple(call.output_dims(Emitter(17), shape, parameters)) == expected
+            assert tuple(call.output_dims(Emitter(17), shape, *parameters)) == expected
     assert legal_ones > 10
 
 

@@ -56,7 +56,7 @@ def nothing(emit: Emitter, margins: Sequence[Size]) -> ir.Value:
 def _margins(request: Request, emit: Emitter) -> list[Size]:
     """Sizes that are negative where a rule is broken, of the rules that are left to the run."""
     dims = _dims(request, emit)
-    found = request.call.margins(emit, dims, request.parameters(emit))
+    found = request.call.margins(emit, dims, *request.parameters(emit))
     return [margin for margin in found if not isinstance(margin, int)]
 
 

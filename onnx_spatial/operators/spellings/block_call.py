@@ -153,24 +153,16 @@ class BlockCall:
         return (batch, *(None,) * self.blocked, *shape[1 + self.blocked :])
 
     def output_dims(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """Output shape from computed dims and parameters."""
-        block, begins, ends = parameters
-        return self.kind.output_dims(sizes, dims, block, begins, ends)
+        return self.kind.output_dims(sizes, dims, *parameters)
 
     def margins(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """Negative where a block does not divide, or crops exceed a size."""
-        block, begins, ends = parameters
-        return self.kind.margins(sizes, dims, block, begins, ends)
+        return self.kind.margins(sizes, dims, *parameters)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
         """The data and the parameters; an attribute takes no input slot."""

@@ -226,19 +226,13 @@ class Call(Protocol):
         """Output shape from what is known; dims that depend on run-time values are None."""
 
     def output_dims(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """`output_shape` for dims and `parameters` that are computed, in the terms of `sizes`."""
 
     def margins(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """Sizes that are negative where a rule is broken that only a run can break."""
 
     def input_names(self, attributes: Container[str]) -> list[str]:
@@ -316,20 +310,14 @@ class FixedCall:
         return self.operator.output_shape(shape)
 
     def output_dims(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """Output shape from computed dims."""
         return self.operator.output_dims(sizes, dims)
 
     def margins(
-        self,
-        sizes: Arithmetic[Size],
-        dims: Sequence[Size | int],
-        parameters: Sequence[Sequence[Size | int]],
-    ) -> list[Size | int]:
+        self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
+    ) -> list[Size]:
         """Negative where a rule is broken."""
         return self.operator.margins(sizes, dims)
 
