@@ -15,6 +15,7 @@ import onnx
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Plan, Site, freeze, make_plan, refusals
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
@@ -342,7 +343,5 @@ def read_source(
 
 def inspection_of(source: reader.Source, plan: Plan) -> Inspection:
     """What a plan says of a model."""
-    opset = next(
-        (o.version for o in source.proto.opset_import if o.domain in ("", "ai.onnx")), None
-    )
+    opset = op_traits.opset_of(source.proto.opset_import)
     return Inspection(source.name, source.proto.ir_version, opset, plan.sites)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Call, NodeFacts
 
@@ -48,4 +48,4 @@ def opset_of(model: onnx.ModelProto, place: traversal.Place) -> int | None:
     for function in model.functions:
         if place.function == (function.domain, function.name, function.overload):
             imports = function.opset_import
-    return next((o.version for o in imports if o.domain in ("", "ai.onnx")), None)
+    return op_traits.opset_of(imports)

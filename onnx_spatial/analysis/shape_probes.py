@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 
 
@@ -45,7 +45,7 @@ def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
     standard = {
         name
         for node in nodes
-        if node.domain in ("", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN)
+        if op_traits.is_standard(node) or node.domain in ("ai.onnx.ml", shape_inference.DOMAIN)
         for name in node.output
     }
     doubtful = shape_inference.downstream(model.graph, ours) & standard

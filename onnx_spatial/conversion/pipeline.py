@@ -36,7 +36,7 @@ from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.fusion import Rewritten
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.operators.spellings import python_ops
 
@@ -48,9 +48,6 @@ __all__ = [
     "make_plan",
     "refusals",
 ]
-
-#: The opset that a model gets that imports none, with the first IR version that goes with it.
-_DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
 
@@ -261,12 +258,8 @@ def _name(function: onnx.FunctionProto) -> str:
 
 
 def _default_opset(proto: onnx.ModelProto) -> int:
-    for imported in proto.opset_import:
-        if imported.domain in ("", "ai.onnx"):
-            return int(imported.version)
-    return next(
-        (opset for ir_version, opset in _DEFAULT_OPSETS if proto.ir_version >= ir_version), 11
-    )
+    imported = op_traits.opset_of(proto.opset_import)
+    return op_traits.assumed_opset(proto.ir_version) if imported is None else imported
 
 
 def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:

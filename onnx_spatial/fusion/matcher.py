@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators that a Transpose is looked for beyond, and how many of them in a row.
@@ -129,7 +129,7 @@ class Matcher:
     def standard(self, node: ir.Node) -> onnx.NodeProto | None:
         """The message of a node of the default domain that is there; None if it is no such thing."""
         message = self.message(node) if node.graph is not None else None
-        if message is None or message.domain not in ("", "ai.onnx"):
+        if message is None or not op_traits.is_standard(message):
             return None
         return None if (message.domain, message.op_type) in self._local else message
 
@@ -225,7 +225,7 @@ class Matcher:
         """
         if node is None or node.graph is None or self.op_type(node) != "Transpose":
             return None
-        if node.domain not in ("", "ai.onnx") or (node.domain, node.op_type) in self._local:
+        if not op_traits.is_standard(node) or (node.domain, node.op_type) in self._local:
             return None
         if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
             return None

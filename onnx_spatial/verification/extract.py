@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnx_spatial.model import traversal
-
-#: Opset of a model that imports none: the newest of its IR version that runtimes agree on.
-_OPSET_OF_IR = ((8, 17), (7, 13), (0, 11))
+from onnx_spatial.model import op_traits, traversal
 
 
 @dataclass(frozen=True)
@@ -31,13 +28,9 @@ class Imports:
     def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
         """Those of a model, or of one of its functions where `body` is one."""
         holder = body if isinstance(body, onnx.FunctionProto) else model
-        opsets = {_canonical(o.domain): o.version for o in holder.opset_import}
-        default = next((v for ir, v in _OPSET_OF_IR if model.ir_version >= ir), 11)
-        return cls(model.ir_version, {"": default, **opsets}, list(model.functions))
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
+        assumed = {"": op_traits.assumed_opset(model.ir_version)}
+        opsets = assumed | op_traits.opsets_of(holder.opset_import)
+        return cls(model.ir_version, opsets, list(model.functions))
 
 
 def captured(graph: onnx.GraphProto) -> set[str]:
@@ -99,9 +92,9 @@ def model_of(
     graph.output.extend(onnx.ValueInfoProto(name=n) for n in outputs)
     for position in sorted(called(graph.node, imports.functions)):
         model.functions.append(imports.functions[position])
-    domains = {_canonical(n.domain) for _, _, n in traversal.nodes(model)} | {""}
+    domains = {op_traits.canonical_domain(n.domain) for _, _, n in traversal.nodes(model)} | {""}
     for function in model.functions:
-        domains.update(_canonical(o.domain) for o in function.opset_import)
+        domains.update(op_traits.canonical_domain(o.domain) for o in function.opset_import)
     for domain in sorted(domains):
         model.opset_import.append(onnx.helper.make_opsetid(domain, imports.opsets.get(domain, 1)))
     return model

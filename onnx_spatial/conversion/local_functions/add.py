@@ -20,7 +20,7 @@ from onnx_spatial.conversion.local_functions.body import Body, Wanted
 from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators.spellings import Conflict, python_ops, read
@@ -250,4 +250,8 @@ def _names(base: str) -> Iterator[str]:
 
 def _is_of_onnx(domain: str) -> bool:
     """Whether onnx or onnxruntime may have operators of their own there, and look for no others."""
-    return domain in ("", "ai.onnx", python_ops.DOMAIN) or domain.startswith(_ONNX_DOMAINS)
+    return (
+        op_traits.is_standard_domain(domain)
+        or domain == python_ops.DOMAIN
+        or domain.startswith(_ONNX_DOMAINS)
+    )

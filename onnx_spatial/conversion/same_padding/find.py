@@ -18,7 +18,7 @@ from onnx_spatial import analysis
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import functions
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import constant_folding, shape_inference
@@ -80,7 +80,7 @@ class SamePadding:
 
 def kind_of(node: onnx.NodeProto) -> ConvKind | None:
     """Of the operators that pad like this; None for all others."""
-    return _KINDS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    return _KINDS.get((op_traits.canonical_domain(node.domain), node.op_type))
 
 
 def _may_be_refused(node: onnx.NodeProto) -> bool:

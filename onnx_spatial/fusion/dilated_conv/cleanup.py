@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
 from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.replace_nodes import Draft
 
 #: Nodes between two Transposes, at most.
@@ -158,7 +159,7 @@ class Cleanup:
                 return None
 
     def _link(self, node: ir.Node, perm: Sequence[int]) -> _Link | None:
-        if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+        if not op_traits.is_standard(node) or len(node.outputs) != 1:
             return None
         if node.op_type in _UNARY:
             return _Link(node, 0)
@@ -254,7 +255,7 @@ class Cleanup:
         return copy.outputs[0]
 
     def _perm(self, node: ir.Node) -> tuple[int, ...] | None:
-        if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx"):
+        if node.op_type != "Transpose" or not op_traits.is_standard(node):
             return None
         perm = self._around.attributes(node).get("perm")
         return perm if isinstance(perm, tuple) else None

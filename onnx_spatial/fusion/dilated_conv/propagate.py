@@ -21,7 +21,7 @@ from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import are_open
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -216,7 +216,7 @@ class _Walk:
     def _passage(
         self, node: ir.Node, message: onnx.NodeProto, states: tuple[BlockedLayout | None, ...]
     ) -> RegionNode | str:
-        if message.domain not in ("", "ai.onnx") or self._around.is_local(message):
+        if not op_traits.is_standard(message) or self._around.is_local(message):
             return f"{message.domain}:{message.op_type} is not known to treat all places alike"
         if any(traversal.subgraphs(message)):
             return "it has graphs of its own"

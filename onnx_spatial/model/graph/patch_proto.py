@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 
 IrGraph = ir.Graph | ir.Function
 
@@ -87,7 +87,7 @@ def adjust_imports(
         The domains that the model no longer imports.
     """
     replaced = set(converted)
-    candidates = {domain for _, domain in replaced} - {"", "ai.onnx"}
+    candidates = {d for _, d in replaced if not op_traits.is_standard_domain(d)}
     everywhere: set[str] = set()
     for function in proto.functions:
         place = traversal.Place((function.domain, function.name, function.overload))
@@ -108,7 +108,7 @@ def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int | N
             dropped.append(domain)
             del imports[index]  # type: ignore[attr-defined]
     domains = {o.domain for o in imports}  # type: ignore[attr-defined]
-    if needs_default and opset is not None and not domains & {"", "ai.onnx"}:
+    if needs_default and opset is not None and not any(map(op_traits.is_standard_domain, domains)):
         imports.append(onnx.helper.make_opsetid("", opset))  # type: ignore[attr-defined]
     return dropped[::-1]
 

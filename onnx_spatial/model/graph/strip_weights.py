@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 
 #: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
@@ -29,28 +29,23 @@ def skeleton(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelPr
         _drop_defaults(copy.graph)
     for function in model.functions:
         _copy_function(function, copy.functions.add(), folder)
-    _declare(
-        copy.opset_import,
-        (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), copy.graph)),
-    )
+    opset = op_traits.assumed_opset(model.ir_version)
+    used = (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), copy.graph))
+    _declare(copy.opset_import, used, opset)
     for function in copy.functions:
         used = (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), function))
-        _declare(function.opset_import, used)
-        _declare(copy.opset_import, (o.domain for o in function.opset_import))
+        _declare(function.opset_import, used, opset)
+        _declare(copy.opset_import, (o.domain for o in function.opset_import), opset)
     return copy
 
 
-def _declare(imports: object, domains: Iterable[str]) -> None:
-    declared = {_canonical(o.domain) for o in imports}  # type: ignore[attr-defined]
-    for domain in dict.fromkeys(map(_canonical, domains)):
+def _declare(imports: object, domains: Iterable[str], opset: int) -> None:
+    declared = {op_traits.canonical_domain(o.domain) for o in imports}  # type: ignore[attr-defined]
+    for domain in dict.fromkeys(map(op_traits.canonical_domain, domains)):
         if domain not in declared:
-            version = min(onnx.defs.onnx_opset_version(), 17) if not domain else 1
+            version = opset if not domain else 1
             imports.append(onnx.helper.make_opsetid(domain, version))  # type: ignore[attr-defined]
             declared.add(domain)
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _drop_defaults(graph: onnx.GraphProto) -> None:

@@ -18,7 +18,7 @@ from functools import cache
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 
 #: Operator type, in the domain of the probes.
 BOUND = "Bound"
@@ -94,11 +94,11 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
     bounded: dict[tuple[str, int], str] = {}
     nodes = []
     for node in graph.node:
-        if node.domain not in ("", "ai.onnx") or not _propagates(node.op_type):
+        if not op_traits.is_standard(node) or not _propagates(node.op_type):
             nodes.append(node)
             for name in node.output:
                 lengths.pop(name, None)
-            if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+            if node.op_type == "Constant" and op_traits.is_standard(node) and node.output:
                 lengths[node.output[0]] = _constant_length(node)
             continue
         length, most = _length(node, lengths)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
 
 Array = npt.NDArray[np.generic]
@@ -89,7 +89,7 @@ class ConstantScope:
     @property
     def opset(self) -> int:
         """Version of the default domain; 1 where none is imported."""
-        return self._opsets.get("", self._opsets.get("ai.onnx", 1))
+        return self._opsets.get("", 1)
 
     def type(self, name: str) -> onnx.TypeProto | None:
         """The type of a value that can be seen here, as far as it is known."""
@@ -155,7 +155,7 @@ class ConstantScope:
         if name in self._tensors:
             return _array(self._tensors[name])
         node = self._producers.get(name)
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or not op_traits.is_standard(node):
             return None
         if node.op_type == "Constant":
             return _constant(node)
@@ -191,7 +191,7 @@ class ConstantScope:
 
 def _foldable(node: onnx.NodeProto) -> bool:
     return (
-        node.domain in ("", "ai.onnx")
+        op_traits.is_standard(node)
         and node.op_type in _FOLDABLE
         and not any(a.ref_attr_name for a in node.attribute)
     )
@@ -233,7 +233,7 @@ def _run(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            version = opsets.get("", opsets.get("ai.onnx", 1))
+            version = opsets.get("", 1)
             (result,) = ReferenceEvaluator(graph, opsets={"": version}).run(None, feeds)
     except Exception:  # whatever the evaluator stumbles over, the value is simply not known
         return None
@@ -242,12 +242,12 @@ def _run(
 
 def scopes(model: onnx.ModelProto) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
     """A scope for every graph of a model, functions last and each on its own."""
-    opsets = {o.domain: o.version for o in model.opset_import}
+    opsets = op_traits.opsets_of(model.opset_import)
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
     main = ConstantScope(model.graph, opsets, overridable=model.ir_version >= 4)
     yield from _inner(main, model.graph, opsets)
     for function in model.functions:
-        own = {o.domain: o.version for o in function.opset_import}
+        own = op_traits.opsets_of(function.opset_import)
         yield from _inner(ConstantScope(function, own), function, own)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import shape_inference
 
@@ -107,7 +107,8 @@ def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[st
     opaque = {
         name
         for _, _, node in traversal.graph_nodes(traversal.Place(), copy.graph)
-        if node.domain not in ("", "ai.onnx", "ai.onnx.ml")
+        if not op_traits.is_standard(node)
+        and node.domain != "ai.onnx.ml"
         and (node.domain, node.op_type) not in local
         for name in node.output
     }

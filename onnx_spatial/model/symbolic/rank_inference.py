@@ -14,7 +14,7 @@ from functools import cache
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic import eval_shapes, symbolic_tensor
 from onnx_spatial.model.symbolic.symbolic_tensor import Attributes
@@ -122,7 +122,7 @@ class _Settling:
                     if through_ours:
                         self.claim(self._as_behind(node))
                     self._claim_types(node.input[:1], node.output[:1])
-                elif node.domain in ("", "ai.onnx"):
+                elif op_traits.is_standard(node):
                     try:
                         self.claim(list(self._ranks(node, attributes)))
                     except Exception:  # the node breaks its operator's rules, as the run will say

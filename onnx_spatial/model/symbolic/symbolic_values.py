@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import onnx
 
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic import (
     eval_elementwise,
@@ -148,10 +149,10 @@ class SymbolicValues:
         if elements:
             if static is not None and math.prod(static) > symbolic_tensor.MAX_ENTRIES:
                 return None
-            return node if _is_standard(node) and node.op_type in _OPERATORS else None
+            return node if op_traits.is_standard(node) and node.op_type in _OPERATORS else None
         if static is not None or name != node.output[0]:
             return None
-        if _is_standard(node):
+        if op_traits.is_standard(node):
             return node if node.op_type in eval_shapes.OPERATORS else None
         return node if self._rule is not None else None
 
@@ -169,7 +170,7 @@ class SymbolicValues:
             measured = node.input[:1]
         elif elements:
             read = node.input
-        elif _is_standard(node):
+        elif op_traits.is_standard(node):
             measured = node.input
             read = _parameters(node)
         else:
@@ -239,7 +240,7 @@ class SymbolicValues:
         attributes = symbolic_tensor.attributes(node) if node is not None else None
         if node is None or attributes is None:
             return None
-        if not _is_standard(node):
+        if not op_traits.is_standard(node):
             return self._ask_rule(node, scope)
         dims = [self._source_dims(scope, source) for source in node.input]
         parameters = _parameters(node)
@@ -267,10 +268,6 @@ class SymbolicValues:
 
 #: Operators whose outputs are looked into for their elements.
 _OPERATORS = eval_elementwise.OPERATORS | eval_movement.OPERATORS | eval_shapes.MEASURING
-
-
-def _is_standard(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx")
 
 
 def _parameters(node: onnx.NodeProto) -> list[str]:

@@ -10,6 +10,7 @@ import onnx
 from onnx_spatial.api import Inspection, convert
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.result import Kind
@@ -160,8 +161,8 @@ def _is_valid(subject: ExaminedModel) -> bool:
 
     Operators newer than onnxruntime, a kernel that refuses an attribute, a locale of the system.
     """
-    opsets = [o.version for o in subject.source.proto.opset_import if o.domain in ("", "ai.onnx")]
-    if any(version > onnx.defs.onnx_opset_version() for version in opsets):
+    opset = op_traits.opset_of(subject.source.proto.opset_import)
+    if opset is not None and opset > onnx.defs.onnx_opset_version():
         return False  # the checker would take the operators that it knows
     try:
         onnx.checker.check_model(subject.path, full_check=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import Array, element_type_of, is_native, patterns
 from onnx_spatial.verification.runtime.program import Program
@@ -64,7 +64,7 @@ def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool
             continue
         places: tuple[int, ...] | None = (0,)
         if program.site_of(node) is None:
-            if node.domain not in ("", "ai.onnx"):
+            if not op_traits.is_standard(node):
                 return False
             if node.op_type in _DECIDES:
                 if not _follow_bodies(program, node, reached):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
 
 
@@ -103,7 +103,7 @@ def _interface(graph: traversal.GraphLike) -> tuple[list[str], list[str]]:
 
 
 def _opsets(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
-    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in holder.opset_import}
+    return op_traits.opsets_of(holder.opset_import)
 
 
 def _opset_differs(

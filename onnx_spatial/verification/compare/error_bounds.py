@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.compare import to_float64
 
 #: Operators that sum or move their inputs; the numbers of those inputs that are real numbers.
@@ -102,7 +102,7 @@ class _Writer:
 
     def of(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Nodes instead of one that reads data; None if there is no rule for it."""
-        if node.domain not in ("", "ai.onnx") or any(traversal.subgraphs(node)):
+        if not op_traits.is_standard(node) or any(traversal.subgraphs(node)):
             return None
         x = node.input[0]
         if node.op_type in _SHRINKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.arrays import BOOL, INTEGERS, STRING
@@ -36,7 +36,6 @@ RANDOM = frozenset(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
 _SIZES = frozenset({"Shape", "Size"})
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class _Marks:
         mark |= self._bodies(node, known, mark)
         if self._program.site_of(node) is not None:
             return mark
-        standard = node.domain in _DEFAULT_DOMAINS
+        standard = op_traits.is_standard(node)
         if standard and node.op_type in _SIZES and not (mark.discrete or mark.random):
             return _NOTHING  # no shape depends on reals but behind a step to whole numbers
         if standard and node.op_type in RANDOM:

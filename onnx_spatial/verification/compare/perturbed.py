@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.compare import exactness, to_float64
 from onnx_spatial.verification.runtime.program import Program
@@ -98,7 +98,7 @@ class _Writer:
         ours = any(a.name == shape_inference.NUMBER for a in node.attribute)
         if ours or data.isdisjoint(traversal.reads(node)) or any(traversal.subgraphs(node)):
             return [node]
-        standard = node.domain in ("", "ai.onnx")
+        standard = op_traits.is_standard(node)
         front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
         if standard and node.op_type == "QuantizeLinear" and self._quantised:
             front += self._step(node)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.compare.exactness import RANDOM
@@ -65,7 +65,7 @@ def _random(node: onnx.NodeProto, off: Collection[str]) -> list[str]:
     ]
     found = []
     for each in (node, *inner):
-        standard = each.domain in ("", "ai.onnx")
+        standard = op_traits.is_standard(each)
         training = each.op_type == "Dropout" and len(each.input) > 2 and each.input[2] not in off
         if standard and (each.op_type in RANDOM or (training and each.input[2])):
             seeded = " with a seed" if any(a.name == "seed" for a in each.attribute) else ""

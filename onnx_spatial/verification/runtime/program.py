@@ -19,7 +19,7 @@ from typing import Any
 import onnx
 import onnx.defs
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import functions
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification.arrays import Array, element_type_of
@@ -149,7 +149,7 @@ class Program:
 
     def kernel_of(self, node: onnx.NodeProto) -> Kernel | None:
         """What runs a node that is none of ours in numpy; None if onnxruntime does."""
-        return self._kernels.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        return self._kernels.get(node.op_type) if op_traits.is_standard(node) else None
 
     def label(self, site: int) -> str:
         """A site in messages."""
@@ -189,7 +189,7 @@ class Program:
         functions = {(f.domain, f.name) for f in self.flat.functions}
         found: dict[str, str] = {}
         for _, _, node in traversal.nodes(self.flat):
-            domain = "" if node.domain == "ai.onnx" else node.domain
+            domain = op_traits.canonical_domain(node.domain)
             known = (domain, node.op_type) in functions or _is_known(domain, node.op_type)
             if self.site_of(node) is None and not known:
                 found.setdefault(f"{domain or 'ai.onnx'}:{node.op_type}", traversal.label(node))

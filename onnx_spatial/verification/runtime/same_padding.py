@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime.scope import RunScope
@@ -59,7 +59,7 @@ def may_be_refused(node: onnx.NodeProto) -> bool:
 
 
 def _operator(node: onnx.NodeProto) -> tuple[int, int | None] | None:
-    return _OPERATORS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+    return _OPERATORS.get((op_traits.canonical_domain(node.domain), node.op_type))
 
 
 def weight_of(node: onnx.NodeProto) -> int:

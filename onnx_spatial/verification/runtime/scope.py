@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnx_spatial.model import op_traits
 from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
@@ -65,7 +66,7 @@ def is_dense_constant(node: onnx.NodeProto) -> bool:
     """Whether a node is a Constant with a plain tensor or numbers."""
     return (
         node.op_type == "Constant"
-        and node.domain in ("", "ai.onnx")
+        and op_traits.is_standard(node)
         and len(node.attribute) == 1
         and node.attribute[0].name in _DENSE_CONSTANTS
     )

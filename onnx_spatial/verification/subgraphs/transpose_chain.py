@@ -18,7 +18,7 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime.spatial_kernels import run_facts
@@ -159,7 +159,9 @@ class Original:
         self._producers: dict[tuple[traversal.Place, str], tuple[int, onnx.NodeProto]] = {}
         self._readers: dict[tuple[traversal.Place, str], list[tuple[int, onnx.NodeProto]]] = {}
         local = {(f.domain, f.name) for f in model.functions}
-        self._has_transpose = any((domain, "Transpose") in local for domain in ("", "ai.onnx"))
+        self._has_transpose = any(
+            name == "Transpose" and op_traits.is_standard_domain(domain) for domain, name in local
+        )
         for index, (place, _, node) in enumerate(traversal.nodes(model)):
             if index not in self._infos and node.op_type != "Transpose":
                 continue
@@ -216,7 +218,7 @@ class Original:
         if info is not None:
             call = info.call
             return info if call is not None and call.operator is not None else None
-        if node.domain not in ("", "ai.onnx") or self._has_transpose or len(node.input) != 1:
+        if not op_traits.is_standard(node) or self._has_transpose or len(node.input) != 1:
             return None
         if not node.attribute:
             return Transpose(index, node.output[0], None)
