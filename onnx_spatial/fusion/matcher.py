@@ -16,10 +16,11 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators that a Transpose is looked for beyond, and how many of them in a row.
-_RESHAPES = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_RESHAPES = op_traits.having(Trait.RESHAPES)
 _FAR = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})

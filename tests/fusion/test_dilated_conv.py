@@ -347,21 +347,39 @@ def test_an_activation_that_makes_something_of_zero() -> None:
     assert structure.ops(converted) == ["Transpose", "Pad", "Sigmoid", "Conv", "Transpose"]
 
 
-def test_two_layers_in_a_row() -> None:
+def two_layers(between: str) -> onnx.ModelProto:
     second = ATROUS.replace("(x,", "(r,").replace("y =", "z =")
     for name in ("s", "t", "c", "b"):
         second = second.replace(f" {name} =", f" {name}2 =").replace(f"({name})", f"({name}2)")
     second = second.replace("(t, w)", "(t2, v)").replace("(b,", "(b2,")
     for name in ("in", "before", "conv", "behind", "out"):
         second = second.replace(f"[{name}]", f"[{name}2]")
-    made = model(
-        ATROUS + "\n r = Relu(y)\n" + second,
+    return model(
+        f"{ATROUS}\n {between}\n{second}",
         gives="float[?,?,?,?] z",
-        weights={**KERNEL, "v": (5, 4, 3, 3)},
+        weights={**KERNEL, "v": (5, 4, 3, 3), "half": (1, 1, 1, 4)},
         **SAME,
     )
-    converted = check(made, (1, 5, 6, 3))
+
+
+def test_two_layers_in_a_row() -> None:
+    converted = check(two_layers("r = Relu(y)"), (1, 5, 6, 3))
     assert structure.ops(converted) == ["Transpose", "Conv", "Relu", "Conv", "Transpose"]
+
+
+@pytest.mark.parametrize(
+    ("between", "ops"),
+    [
+        ("r = Atan(y)", ["Atan"]),
+        ("a = Abs(y) e = Pow(a, half) r = Clip(e)", ["Abs", "Pow", "Clip"]),
+        ("r = CastLike(y, y)", ["Transpose", "CastLike", "Transpose"]),
+    ],
+    ids=["of one element", "of two elements", "of one value twice"],
+)
+def test_functions_of_elements_between_two_layers(between: str, ops: list[str]) -> None:
+    made = two_layers(between)
+    converted = agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+    assert structure.ops(converted) == ["Transpose", "Conv", *ops, "Conv", "Transpose"]
 
 
 # Others that read

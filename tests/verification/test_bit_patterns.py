@@ -30,8 +30,23 @@ def test_inputs_that_are_only_moved() -> None:
         ("s = Shape(x) y = Reshape(z, s)", ["z"]),
         ("s = Shape(x) t = Transpose(x) y = Reshape(t, s)", ["x"]),
         ("y = loc.Identity(x)", []),
+        ("p = Constant<value = int64[1, 1] {1}>() y = ScatterND(x, p, x)", ["x"]),
+        ('p = Constant<value = int64[1, 1] {1}>() y = ScatterND<reduction = "add">(x, p, x)', []),
+        (
+            "c = Constant<value = float {3.}>() p = Constant<value = int64[4] {0, 0, 1, 0}>() "
+            "y = Pad(x, p, c)",
+            ["x"],
+        ),
     ],
-    ids=["places", "sizes lead to no output", "sizes", "of somebody else"],
+    ids=[
+        "places",
+        "sizes lead to no output",
+        "sizes",
+        "of somebody else",
+        "scattered",
+        "summed",
+        "padded",
+    ],
 )
 def test_what_an_input_is_read_for(body: str, moved: list[str]) -> None:
     text = f"g (float[2,3] x, float[6] z, int64[6] i) => (float[E,F] y) {{ {body} }}"

@@ -20,16 +20,13 @@ from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.replace_nodes import Draft
+from onnx_spatial.model.op_traits import Trait
 
 #: Nodes between two Transposes, at most.
 _FAR = 16
 
-_UNARY = frozenset(
-    "Abs Cast Ceil Celu Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish "
-    "Neg Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Swish Tanh "
-    "ThresholdedRelu".split()
-)
-_WITH_CONSTANT = frozenset({"Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub"})
+_UNARY = op_traits.having(Trait.UNARY) - {"Dropout"}  # which may draw a mask for each place
+_WITH_CONSTANT = op_traits.having(Trait.BROADCASTS)
 
 
 @dataclass(frozen=True)
@@ -162,13 +159,14 @@ class Cleanup:
         if not op_traits.is_standard(node) or len(node.outputs) != 1:
             return None
         if node.op_type in _UNARY:
-            return _Link(node, 0)
-        if node.op_type not in _WITH_CONSTANT or len(node.inputs) != 2:
+            return _Link(node, 0) if node.inputs[0] not in node.inputs[1:] else None
+        # Before opset 7 an attribute said how operands line up.
+        if node.op_type not in _WITH_CONSTANT or len(node.inputs) != 2 or self._view.opset < 7:
             return None
         for index in (0, 1):
             other = node.inputs[1 - index]
             known = self._view.value(other.name) if other is not None and other.name else None
-            if known is None or known.ndim > len(perm):
+            if known is None or known.ndim > len(perm) or known.dtype == object:
                 continue
             if known.size == 1:
                 return _Link(node, index)

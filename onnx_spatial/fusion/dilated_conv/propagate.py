@@ -22,6 +22,7 @@ from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -31,7 +32,7 @@ from onnx_spatial.operators.spellings import Conflict
 _UNCHECKED = "only the run can tell whether its sizes are legal, and it is to be checked"
 
 #: Operators that look at the shape of a value only.
-SHAPES = frozenset({"Shape", "Size"})
+SHAPES = op_traits.having(Trait.SIZES)
 #: Operators behind one that may be taken for several that are asked which of them they can do with.
 _AHEAD = 32
 

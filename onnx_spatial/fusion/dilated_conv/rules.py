@@ -15,13 +15,10 @@ from onnx_spatial.fusion.dilated_conv import rules_axes, rules_channels, rules_e
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 
-#: Operators that are known to look further than one place.
-_ACROSS = frozenset(
-    "AffineGrid AveragePool ConvTranspose CumSum DepthToSpace GlobalAveragePool "
-    "GlobalLpPool GlobalMaxPool GridSample GroupNormalization InstanceNormalization LpPool MaxPool "
-    "MaxUnpool Pad Resize ReverseSequence SpaceToDepth Tile Upsample".split()
-)
+_ACROSS = op_traits.having(Trait.ACROSS)
 
 _RULES = {**rules_elementwise.RULES, **rules_channels.RULES, **rules_axes.RULES}
 

@@ -19,11 +19,11 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     same_border,
     zero_stays,
 )
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 
-_REDUCTIONS = frozenset(
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
-    "ReduceSum ReduceSumSquare".split()
-)
+#: Reductions to numbers of the same type; ArgMax and ArgMin give positions.
+_REDUCTIONS = op_traits.having(Trait.REDUCES) - op_traits.having(Trait.STEPS)
 #: Operators along one axis, with the axis that they take if none is given.
 _ALONG = {"Hardmax": -1, "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1}
 

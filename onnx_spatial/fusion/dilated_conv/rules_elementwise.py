@@ -19,36 +19,19 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     same_border,
     zero_stays,
 )
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 
-_ZERO_TO_ZERO = frozenset(
-    "Abs Asin Asinh Atan Atanh Ceil Celu Elu Erf Floor Gelu HardSwish Identity LeakyRelu Mish "
-    "Relu Round Selu Sign Sin Sinh Softsign Sqrt Swish Tan Tanh".split()
-)
-_OTHER_UNARY = frozenset(
-    "Acos Acosh Cos Cosh Exp HardSigmoid IsInf IsNaN Log Neg Not BitwiseNot Reciprocal Shrink Sigmoid "
-    "Softplus ThresholdedRelu".split()
-)
-_UNARY = _ZERO_TO_ZERO | _OTHER_UNARY
-_SUMS = frozenset({"Add", "Sub", "Sum", "Mean", "Max", "Min"})
-_PRODUCTS = frozenset({"Mul"})
-_BROADCASTING = (
-    _SUMS
-    | _PRODUCTS
-    | frozenset(
-        "And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
-        "LessOrEqual Mod Or PRelu Pow Where Xor".split()
-    )
-)
-_TRUTHS = frozenset(
-    "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor".split()
-)
+_KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
+_BROADCASTING = op_traits.having(Trait.BROADCASTS)
+_TRUTHS = op_traits.having(Trait.TRUTH)
 
 
 def _unary(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
     state = data_state(states)
     if node.op_type in _TRUTHS:
         state = state.with_types(frozenset({TensorProto.BOOL}))
-    return RuleResult((state,), zero_stays if node.op_type in _ZERO_TO_ZERO else no_border)
+    return RuleResult((state,), zero_stays if node.op_type in _KEEP_ZERO else no_border)
 
 
 def _cast(node: NodeView, states: Sequence[BlockedLayout | None]) -> RuleResult | str:
@@ -151,9 +134,9 @@ def _border_of(
     node: NodeView, states: Sequence[BlockedLayout | None]
 ) -> Callable[[Sequence[BorderValue]], BorderValue]:
     others = [i for i, state in enumerate(states) if state is None]
-    if node.op_type in _SUMS:
-        return no_border if others else zero_stays
-    if node.op_type == "PRelu" or node.op_type in _PRODUCTS:
+    if not others and node.op_type in _KEEP_ZERO:
+        return zero_stays
+    if node.op_type in ("Mul", "PRelu"):
         values = [node.known(i) for i in others]
         # A negative number makes -0 of 0, which a reciprocal tells from it.
         finite = all(
@@ -165,8 +148,9 @@ def _border_of(
 
 #: The rule for each operator.
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_UNARY, _unary),
+    **dict.fromkeys(op_traits.having(Trait.UNARY), _unary),
     **dict.fromkeys(_BROADCASTING, _broadcasting),
+    "BitCast": _cast,
     "Cast": _cast,
     "CastLike": _cast,
     "Clip": _clip,

@@ -19,6 +19,7 @@ from functools import cache
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 
 #: Operator type, in the domain of the probes.
 BOUND = "Bound"
@@ -29,6 +30,7 @@ LONGEST = 4096
 
 #: Operators whose output may be a vector although the input is not.
 _LOSE_DIMS = frozenset({"Gather", "Squeeze"})
+_SIZES = op_traits.having(Trait.SIZES)
 
 _SUFFIX = "\n(bounded)"  # no exporter's names hold a line break, and collisions are looked for
 
@@ -103,7 +105,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
             continue
         length, most = _length(node, lengths)
         unknown = any(lengths.get(name, LONGEST + 1) > LONGEST for name in node.input)
-        for index, name in enumerate(node.input if node.op_type not in ("Shape", "Size") else ()):
+        for index, name in enumerate(node.input if node.op_type not in _SIZES else ()):
             if name and (most == 0 or lengths.get(name, LONGEST + 1) > LONGEST):
                 if (name, most) not in bounded:
                     bounded[name, most] = f"{name}{_SUFFIX}{most}"
@@ -127,7 +129,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
 def _length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     """(elements that a node gives at most, bound for its inputs)."""
     known = [min(lengths.get(name, LONGEST), LONGEST) for name in node.input if name]
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type in _SIZES:
         return 64, LONGEST
     if node.op_type == "Concat":
         length = sum(known)

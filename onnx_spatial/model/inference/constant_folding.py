@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import SMALL
+from onnx_spatial.model.op_traits import Trait
 
 Array = npt.NDArray[np.generic]
 
@@ -33,6 +34,8 @@ _FOLDABLE = frozenset(
 
 #: Of these, the ones whose last input says how large the result is: looked at before they run.
 _GROWS = frozenset({"ConstantOfShape", "Expand"})
+
+_SIZES = op_traits.having(Trait.SIZES)
 
 
 class _Kind(NamedTuple):
@@ -159,7 +162,7 @@ class ConstantScope:
             return None
         if node.op_type == "Constant":
             return _constant(node)
-        if node.op_type in ("Shape", "Size"):
+        if node.op_type in _SIZES:
             return self._shape(node)
         if not _foldable(node):
             return None

@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic import polynomial
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import (
@@ -32,10 +34,11 @@ _RING: dict[int, int] = {TensorProto.INT32: 32, TensorProto.INT64: 64}
 #: Floating point types whose arithmetic gives the same for the same operands wherever it stands.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
-_COMPARING = frozenset("And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split())
+_TRUTHS = op_traits.having(Trait.TRUTH)
 #: Operators of the default domain that are followed.
-OPERATORS = _COMPARING | frozenset(
-    "Abs Add Cast CastLike Ceil Div Floor Max Min Mod Mul Neg Round Sign Sub Sum Where".split()
+OPERATORS = frozenset(
+    "Abs Add And Cast CastLike Ceil Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Max Min "
+    "Mod Mul Neg Not Or Round Sign Sub Sum Where Xor".split()
 )
 
 _Row = Sequence[Polynomial]
@@ -80,7 +83,7 @@ def compute(
     results = [_apply(operator, attributes, types[0], row) for row in rows]
     if any(r is None for r in results):
         return None
-    of = TensorProto.BOOL if operator in _COMPARING else types[0]
+    of = TensorProto.BOOL if operator in _TRUTHS else types[0]
     return SymbolicTensor(of, table([r for r in results if r is not None], shape))
 
 

@@ -14,6 +14,8 @@ from operator import mul
 
 from onnx import TensorProto
 
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.eval_movement import parameter
 from onnx_spatial.model.symbolic.polynomial import Polynomial, quotient
 from onnx_spatial.model.symbolic.symbolic_tensor import (
@@ -29,33 +31,15 @@ Partial = tuple[Polynomial | None, ...]
 _Inputs = Sequence[SymbolicTensor | None]
 
 #: Operators whose first output has the dims of their first input.
-SAME = frozenset(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Bernoulli BitwiseNot Cast CastLike "
-    "Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Dropout DynamicQuantizeLinear Elu Erf Exp "
-    "Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization "
-    "IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization "
-    "MeanVarianceNormalization Mish Neg Not PRelu QuantizeLinear Reciprocal Relu Round Selu "
-    "Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Trilu".split()
-)
+SAME = op_traits.having(Trait.SAME_SHAPE)
 #: Operators whose inputs are broadcast to each other.
-BROADCAST = frozenset(
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
-    "LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
-)
-#: Where the weight of a convolution is among its inputs.
-_WEIGHT = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+BROADCAST = op_traits.having(Trait.BROADCASTS) - SAME
+_WINDOWS = op_traits.having(Trait.WINDOWS) - {"ConvTranspose"}
 
 #: Operators of the default domain that there is a rule for.
-OPERATORS = (
-    SAME
-    | BROADCAST
-    | _WEIGHT.keys()
-    | _POOLS
-    | {"Concat", "Pad", "Squeeze", "Transpose", "Unsqueeze"}
-)
+OPERATORS = SAME | BROADCAST | _WINDOWS | {"Concat", "Pad", "Squeeze", "Transpose", "Unsqueeze"}
 #: Operators that tell the dims of their input.
-MEASURING = frozenset({"Shape", "Size"})
+MEASURING = op_traits.having(Trait.SIZES)
 #: Of these, the ones that take parameters, and which of their inputs those are.
 PARAMETERS = {"Pad": (1, 3), "Squeeze": (1,), "Unsqueeze": (1,)}
 
@@ -96,10 +80,11 @@ def follow(
         operator in SAME or operator in BROADCAST
     ):  # which before opset 7 fit themselves to the first
         return first
-    if operator in _WEIGHT:
-        return _convolved(attributes, first, dims[_WEIGHT[operator]])
-    if operator in _POOLS:
-        return _pooled(attributes, first)
+    if operator in _WINDOWS:
+        weight = op_traits.OPERATORS[operator].weight
+        if weight is None:
+            return _pooled(attributes, first)
+        return _convolved(attributes, first, dims[weight])
     if operator == "Concat":
         return _concatenated(attributes["axis"], dims)
     return _RULES[operator](attributes, first, entries)

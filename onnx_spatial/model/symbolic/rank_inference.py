@@ -16,23 +16,14 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic import eval_shapes, symbolic_tensor
 from onnx_spatial.model.symbolic.symbolic_tensor import Attributes
 
-#: Operators whose first output has as many axes as their first input.
-_SAME = eval_shapes.SAME | frozenset(
-    "AveragePool Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalLpPool "
-    "GlobalMaxPool LpPool MaxPool Pad QLinearConv Resize ReverseSequence ScatterElements ScatterND "
-    "Slice SpaceToDepth Split Tile Transpose Upsample".split()
-)
-_REDUCTIONS = frozenset(
-    "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
-    "ReduceProd ReduceSum ReduceSumSquare".split()
-)
-#: Where the weight of a convolution stands: it has as many axes as the data.
-_WEIGHT = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+_SAME = op_traits.having(Trait.SAME_RANK)
+_REDUCTIONS = op_traits.having(Trait.REDUCES)
 #: Operators whose attributes have an entry for each spatial axis, or two.
-_SPATIAL = _WEIGHT.keys() | {"AveragePool", "LpPool", "MaxPool"}
+_SPATIAL = op_traits.having(Trait.WINDOWS)
 _PER_AXIS = {"dilations": 1, "kernel_shape": 1, "pads": 2, "strides": 1}
 #: Where others have a vector with an entry for each axis, and of how many.
 _VECTORS = {"Pad": ((1, 2),), "Resize": ((2, 1), (3, 1)), "Tile": ((1, 1),), "Upsample": ((1, 1),)}
@@ -191,9 +182,10 @@ class _Settling:
     def _own_rank(self, node: onnx.NodeProto, attributes: Attributes) -> int | None:
         """The rank of the data by weights, attributes and parameters."""
         operator = node.op_type
-        weight = self._rank(node.input[_WEIGHT[operator]]) if operator in _WEIGHT else None
-        if weight is not None:
-            return weight
+        weight = op_traits.of(node).weight
+        rank = None if weight is None else self._rank(node.input[weight])
+        if rank is not None:
+            return rank
         if operator in _SPATIAL:
             lengths = [len(attributes.get(name, ())) // n for name, n in _PER_AXIS.items()]
             return 2 + max(lengths) if any(lengths) else None

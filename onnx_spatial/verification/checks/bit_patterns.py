@@ -17,24 +17,13 @@ import numpy as np
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import Array, element_type_of, is_native, patterns
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
-#: Operators that move what they read, and at which inputs; None: at all of them. Others of their inputs
-#: are sizes and places, which not every number can be.
-_MOVES: dict[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(
-        "DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Reshape Slice "
-        "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split(),
-        (0,),
-    ),
-    "Pad": (0,),
-    "Concat": None,
-    "Where": (1, 2),
-}
 #: Operators with bodies, and their inputs that say which runs, or how often.
 _DECIDES: dict[str, frozenset[int]] = {
     "If": frozenset({0}),
@@ -42,7 +31,7 @@ _DECIDES: dict[str, frozenset[int]] = {
     "Scan": frozenset(),  # in opset 8 the one in front, which is no input of the body
 }
 #: The sizes of a value say nothing of its numbers.
-_SIZES = frozenset({"Shape", "Size"})
+_SIZES = op_traits.having(Trait.SIZES)
 
 
 def moved_inputs(program: Program) -> list[str]:
@@ -62,7 +51,7 @@ def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool
     for node in traversal.in_order(graph):
         if reached.isdisjoint(extract.needs(node)) or node.op_type in _SIZES:
             continue
-        places: tuple[int, ...] | None = (0,)
+        moved: tuple[int, ...] = (0,)
         if program.site_of(node) is None:
             if not op_traits.is_standard(node):
                 return False
@@ -70,11 +59,9 @@ def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool
                 if not _follow_bodies(program, node, reached):
                     return False
                 continue
-            if node.op_type not in _MOVES:
-                return False
-            places = _MOVES[node.op_type]
+            moved = op_traits.moved_inputs(node)
         read = {i for i, n in enumerate(node.input) if n in reached}
-        if places is not None and not read <= set(places):
+        if not read <= set(moved):
             return False
         reached.update(n for n in node.output if n)
     return True

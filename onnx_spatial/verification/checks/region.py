@@ -21,7 +21,9 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import BlockCall
 from onnx_spatial.verification.arrays import (
     SPREADS,
@@ -328,9 +330,11 @@ def _data(feeds: Mapping[str, Array], default: Array) -> Array:
 
 def _reach(node: onnx.NodeProto, stored: Mapping[str, Iterable[int]]) -> int:
     """How many elements lie between the first and the last that one window of a node meets."""
-    if node.op_type not in ("Conv", "ConvTranspose", "MaxPool", "AveragePool"):
+    known = op_traits.of(node)
+    if Trait.WINDOWS not in known.traits:
         return 0
     given = {a.name: list(a.ints) for a in node.attribute}
-    kernel = given.get("kernel_shape") or list(stored.get((*node.input, "", "")[1], ()))[2:]
+    name = "" if known.weight is None else (*node.input, *[""] * 4)[known.weight]
+    kernel = given.get("kernel_shape") or list(stored.get(name, ()))[2:]
     dilations = given.get("dilations") or [1] * len(kernel)
     return max(((k - 1) * d for k, d in zip(kernel, dilations, strict=False)), default=0)

@@ -19,26 +19,21 @@ import onnx
 from onnx import helper
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.compare import to_float64
 
-#: Operators that sum or move their inputs; the numbers of those inputs that are real numbers.
-_KEPT: dict[str, tuple[int, ...]] = {
+#: Operators that sum up their inputs, or take the largest; which of these are real numbers.
+_SUMS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (0, 1, 2)),
     **dict.fromkeys(("Add", "Div", "Mul", "MatMul"), (0, 1)),
-    **{"Pad": (0, 2), "Where": (1, 2)},
     **dict.fromkeys(
-        "AveragePool Cast DepthToSpace Dropout Expand Flatten Gather GlobalAveragePool "
-        "GlobalMaxPool Identity MaxPool ReduceMax ReduceMean ReduceSum Reshape Slice "
-        "SpaceToDepth Split Squeeze Tile Transpose Unsqueeze".split(),
+        "AveragePool Cast Dropout GlobalAveragePool GlobalMaxPool MaxPool ReduceMax ReduceMean "
+        "ReduceSum".split(),
         (0,),
     ),
 }
-#: Operators whose result is no larger than their input, nor are their errors by much.
-_SHRINKING = frozenset(
-    "Abs Clip Elu Erf HardSwish LeakyRelu Mish Neg Relu Selu Softsign Tanh ThresholdedRelu".split()
-)
-#: The same for 1 more than their input.
-_SHRINKING_TO_ONE = frozenset({"HardSigmoid", "Sigmoid", "Softplus"})
+_SHRINKING = op_traits.having(Trait.SHRINKS)
+_SHRINKING_TO_ONE = op_traits.having(Trait.SHRINKS_TO_ONE)
 
 _PREFIX = "magnitude of "
 
@@ -116,14 +111,15 @@ class _Writer:
         if node.op_type == "BatchNormalization":
             return self._normalised(node)
         node.op_type = {"Sub": "Add", "Min": "Max"}.get(node.op_type, node.op_type)
-        if node.op_type in ("Concat", "Max", "Sum"):
+        if node.op_type in ("Max", "Sum"):
             return self._with_positive(node, range(len(node.input)))
-        if node.op_type not in _KEPT:
+        summed = _SUMS.get(node.op_type) or op_traits.moved_inputs(node)
+        if not summed or node.op_type == "SequenceInsert":  # Abs takes no sequences
             return None
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.FLOAT:  # alpha and beta of Gemm
                 attribute.f = abs(attribute.f)
-        return self._with_positive(node, _KEPT[node.op_type])
+        return self._with_positive(node, summed)
 
     def _with_positive(
         self, node: onnx.NodeProto, numbers: Collection[int]

@@ -14,28 +14,13 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import BOOL, INTEGERS, STRING
 from onnx_spatial.verification.runtime.program import Program
 
-#: Operators whose result holds bits of their inputs, or whole numbers, whatever the types.
-MOVEMENT = frozenset(
-    "BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Compress Concat "
-    "ConcatFromSequence Constant ConstantOfShape DepthToSpace Equal Expand EyeLike Flatten Gather "
-    "GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual NonZero "
-    "Not OneHot And Or Xor Pad Reshape ReverseSequence Scatter ScatterElements ScatterND "
-    "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape "
-    "Size Slice SpaceToDepth Split SplitToSequence Squeeze StringConcat StringNormalizer "
-    "StringSplit Tile Transpose Trilu Unsqueeze Where".split()
-)
-DISCRETE = frozenset(
-    "ArgMax ArgMin Cast CastLike Ceil DynamicQuantizeLinear Equal Floor Greater GreaterOrEqual "
-    "Hardmax Less LessOrEqual Mod NonMaxSuppression NonZero QuantizeLinear Round Sign TopK "
-    "Unique".split()
-)
-RANDOM = frozenset(
-    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
-)
-_SIZES = frozenset({"Shape", "Size"})
+_SIZES = op_traits.having(Trait.SIZES)
+_STEPS = op_traits.having(Trait.STEPS)
+_RANDOM = op_traits.having(Trait.RANDOM)
 
 
 @dataclass(frozen=True)
@@ -127,12 +112,12 @@ class _Marks:
         standard = op_traits.is_standard(node)
         if standard and node.op_type in _SIZES and not (mark.discrete or mark.random):
             return _NOTHING  # no shape depends on reals but behind a step to whole numbers
-        if standard and node.op_type in RANDOM:
+        if standard and node.op_type in _RANDOM:
             return Exactness(True, mark.discrete, True)
-        moves = standard and (node.op_type in MOVEMENT or any(traversal.subgraphs(node)))
+        moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
         if not moves and not self._is_whole(node):
             mark |= Exactness(arithmetic=True)
-        if mark.arithmetic and standard and node.op_type in DISCRETE:
+        if mark.arithmetic and standard and node.op_type in _STEPS:
             real = node.op_type in ("Cast", "CastLike") and not self._is_whole_output(node)
             mark |= Exactness(discrete=not real)
         return mark

@@ -17,7 +17,8 @@ from onnx import helper
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification.compare import exactness, to_float64
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.verification.compare import to_float64
 from onnx_spatial.verification.runtime.program import Program
 
 #: A computed real, and what goes into a sum of products, is off by up to so many units in the last
@@ -27,17 +28,8 @@ UNITS, PER_ROOT = 4.0, 0.02
 #: place of real ones.
 STEP = 0.25
 
-#: Operators that give an input's number, or a whole one, without rounding.
-_EXACT = (
-    exactness.MOVEMENT
-    | exactness.DISCRETE
-    | frozenset(
-        "Abs Clip DequantizeLinear Dropout GlobalMaxPool Max MaxPool MaxRoiPool MaxUnpool Min Neg "
-        "Optional OptionalGetElement ReduceMax ReduceMin Relu ThresholdedRelu".split()
-    )
-)
 #: Operators that sum products of their first two inputs.
-_PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm GRU LSTM MatMul RNN".split())
+_PRODUCTS = op_traits.having(Trait.PRODUCTS)
 _REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
@@ -109,7 +101,9 @@ class _Writer:
                     moved = self._new(f"{name} moved")
                     front += self._moved(name, moved, self._types[name], size)
                     node.input[number] = moved
-        if not (standard and node.op_type in _EXACT) and node.op_type not in to_float64.SIZES:
+        # DequantizeLinear rounds one product, which IEEE 754 leaves no freedom.
+        keeps = op_traits.is_exact(node) or (standard and node.op_type == "DequantizeLinear")
+        if not keeps and node.op_type not in to_float64.SIZES:
             for number, name in enumerate(node.output):
                 if name and self._types.get(name) in _REALS:
                     exact = self._new(f"{name} exact")

@@ -9,13 +9,15 @@ import numpy as np
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.compare.exactness import RANDOM
 from onnx_spatial.verification.runtime.scope import is_dense_constant
 
 #: How many nodes are named.
 _MOST_NAMED = 3
+
+_RANDOM = op_traits.having(Trait.RANDOM)
 
 
 def sources(graph: onnx.GraphProto, output: str, feeds: Mapping[str, Any] | None = None) -> str:
@@ -67,7 +69,7 @@ def _random(node: onnx.NodeProto, off: Collection[str]) -> list[str]:
     for each in (node, *inner):
         standard = op_traits.is_standard(each)
         training = each.op_type == "Dropout" and len(each.input) > 2 and each.input[2] not in off
-        if standard and (each.op_type in RANDOM or (training and each.input[2])):
+        if standard and (each.op_type in _RANDOM or (training and each.input[2])):
             seeded = " with a seed" if any(a.name == "seed" for a in each.attribute) else ""
             found.append(f"{each.op_type} node {traversal.label(each)!r}{seeded}")
     return found

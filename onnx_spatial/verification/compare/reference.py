@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float
 from onnx_spatial.verification.compare import exactness, to_float64
 from onnx_spatial.verification.compare.bitwise import bitwise
@@ -300,7 +300,7 @@ def _allowed(model: onnx.ModelProto, program: Program) -> float:
     dims = {t.name: tuple(t.dims) for t in model.graph.initializer}
     allowed = ULPS
     for node in model.graph.node:
-        moves = program.site_of(node) is not None or node.op_type in exactness.MOVEMENT
+        moves = program.site_of(node) is not None or op_traits.is_bitwise(node)
         if moves or node.op_type in to_float64.SIZES or data.isdisjoint(traversal.reads(node)):
             continue
         allowed += ULPS

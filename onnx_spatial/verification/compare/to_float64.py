@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.compare.exactness import DISCRETE, RANDOM
 
 DOUBLE = onnx.TensorProto.DOUBLE
 
@@ -27,7 +27,8 @@ EPSILON: dict[int, float] = {
 }
 
 #: Their results say nothing of the values of their inputs.
-SIZES = frozenset({"Shape", "Size"})
+SIZES = op_traits.having(Trait.SIZES)
+_STEPS = op_traits.having(Trait.STEPS, Trait.RANDOM)
 _CASTS = frozenset({"Cast", "CastLike"})
 
 
@@ -72,7 +73,7 @@ def _is_step(node: onnx.NodeProto) -> bool:
     if node.op_type in _CASTS:
         return not any(a.name == "to" and a.i in EPSILON for a in node.attribute)
     whole = "Quantize" in node.op_type or "Integer" in node.op_type or "QLinear" in node.op_type
-    return whole or node.op_type in DISCRETE or node.op_type in RANDOM
+    return whole or node.op_type in _STEPS
 
 
 def doubled(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:

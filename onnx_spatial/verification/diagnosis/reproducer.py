@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import ModelFileError, SpatialError
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import (
@@ -38,6 +38,9 @@ from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer
+
+#: Arithmetic that is on sizes in a converted part which moves data.
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range"})
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,11 @@ def _embedded(source: reader.Source, folder: Path | None) -> onnx.ModelProto:
     return model
 
 
+def _is_exact(node: onnx.NodeProto) -> bool:
+    """Tell whether every bit must be the same behind a node, if its arithmetic is on sizes."""
+    return op_traits.is_bitwise(node) or node.op_type in _ARITHMETIC
+
+
 def _shown(pair: _Pair, domains: Iterable[str]) -> float | None:
     """The tolerance under which the difference shows, 0 for bits; None if it does not."""
     wanted = [v.name for v in pair.original.graph.input]
@@ -168,7 +176,7 @@ def _shown(pair: _Pair, domains: Iterable[str]) -> float | None:
         actual = session.run({n: a for n, a in pair.feeds.items() if n in names})
     except RunFailure:
         return 0.0  # that it does not run is the difference
-    moves = all(n.op_type in script.EXACT for _, _, n in traversal.nodes(pair.converted))
+    moves = all(_is_exact(n) for _, _, n in traversal.nodes(pair.converted))
     for name, value in expected.items():
         given = actual.get(name)
         if given is None or (dtype_name(given), given.shape) != (dtype_name(value), value.shape):

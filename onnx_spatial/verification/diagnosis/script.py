@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from onnx_spatial.verification.arrays import Array, dtype_name, is_native
-from onnx_spatial.verification.compare.exactness import MOVEMENT
-
-#: Operators of the converted part among which every bit must be the same.
-EXACT = MOVEMENT | {"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range", "Constant"}
 
 _TEXT = '''"""{message}
 
