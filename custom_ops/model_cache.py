@@ -10,11 +10,9 @@ empty message. What is damaged is written anew; where nothing can be written not
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +23,8 @@ from google.protobuf.message import DecodeError, EncodeError
 
 import onnx_spatial
 from onnx_spatial.model.io import external_data
+from onnx_spatial.model.io.atomic import atomic_write
+from onnx_spatial.model.io.byte_ranges import Content
 from onnx_spatial.model.io.source import Source
 
 logger = logging.getLogger(__name__)
@@ -88,15 +88,10 @@ def get(folder: Path, key: str) -> onnx.ModelProto | None:
 
 def put(folder: Path, key: str, model: onnx.ModelProto) -> None:
     """Keep a model, in one step; where that is not possible it is not kept."""
-    beside = folder / f".{key}.{secrets.token_hex(4)}"
     try:
         content = model.SerializeToString()
         folder.mkdir(parents=True, exist_ok=True)
-        with beside.open("xb") as file:
-            file.write(_MARK + hashlib.sha256(content).digest())
-            file.write(content)
-        beside.replace(folder / f"{key}.model")
+        parts = Content([_MARK + hashlib.sha256(content).digest(), content])
+        atomic_write(folder / f"{key}.model", parts.write)
     except (OSError, ValueError, EncodeError) as error:  # read-only, full, no folder, over 2 GiB
         logger.warning("%s: the rewritten model cannot be kept there: %s", folder, error)
-        with contextlib.suppress(OSError):
-            beside.unlink()

@@ -12,12 +12,12 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.model.io.atomic import atomic_write
 
 _MARK = "onnx_spatial_tune_cache"
 _VERSION = 1
@@ -133,15 +133,10 @@ class Cache:
 
     def _write(self, path: Path) -> None:
         document = {_MARK: _VERSION, "entries": dict(sorted(self._entries.items()))}
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             if not self._required:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                beside.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            atomic_write(path, (json.dumps(document, indent=1) + "\n").encode())
         except OSError as error:
             if self._required:
                 reason = error.strerror or error

@@ -15,13 +15,13 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_spatial
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.model.io.atomic import atomic_write
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import ModelResult
@@ -111,11 +111,6 @@ def put(folder: Path, key: str, result: ModelResult) -> None:
     if result.status not in _KEPT:
         return
     document = {_MARK: _VERSION, "key": key, "result": result.to_dict()}
-    beside = folder / f".{key}.{secrets.token_hex(4)}"
-    try:
+    with contextlib.suppress(OSError):  # read-only, full, or no folder at all
         folder.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(document), "utf-8")
-        beside.replace(folder / f"{key}.json")
-    except OSError:  # read-only, full, or no folder at all
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        atomic_write(folder / f"{key}.json", json.dumps(document).encode())

@@ -443,7 +443,7 @@ def test_the_script_is_installed_and_a_closed_pipe_is_no_error(save):
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("where", ["api.run_verification", "model.io.writer.os.fsync"])
+@pytest.mark.parametrize("where", ["api.run_verification", "model.io.atomic.os.fsync"])
 def test_an_interrupt_is_exit_code_130_and_leaves_no_file(
     where, save, tmp_path, capsys, monkeypatch
 ):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.model.io import byte_ranges, reader, writer
+from onnx_spatial.model.io import atomic, byte_ranges, reader, writer
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_in_place_an_interrupt_after_the_move_puts_the_original_back(path, monke
     def interrupt(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer, "_sync", interrupt)
+    monkeypatch.setattr(atomic, "_sync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.replace(edited(path), path, keep=keep)
     assert path.read_bytes() == before
@@ -287,7 +287,7 @@ def test_an_interrupt_after_the_move_leaves_the_model_its_external_data(
         if len(calls) == 2:  # the first is for the weights
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer, "_sync", interrupt)
+    monkeypatch.setattr(atomic, "_sync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.write(edited(external), folder / "out.onnx")
     assert names(folder) == ["out.onnx", "weights.bin"]

@@ -10,25 +10,21 @@ of another name.
 from __future__ import annotations
 
 import filecmp
-import gc
 import itertools
 import os
-import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.model.io.atomic import Fill, atomic_write
 from onnx_spatial.model.io.byte_ranges import Content, copy_range
 from onnx_spatial.model.io.source import Source
 
 #: protobuf's limit for one message.
 MAX_BYTES = 2**31 - 1
-
-#: Writes content to a file descriptor.
-Fill = Callable[[int], None]
 
 #: Files, each with the place that a copy of it goes to.
 _Pairs = list[tuple[Path, Path]]
@@ -112,7 +108,7 @@ def as_read(source: Source) -> Content:
 def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
     try:
         with _Copies.made_for(path, copies):
-            _atomically(path, lambda target: _fill(source, content, target))
+            atomic_write(path, lambda target: _fill(source, content, target))
     except OSError as error:
         raise _failure(path, error) from None
 
@@ -156,7 +152,12 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
     try:
         mode = path.stat().st_mode
         with _Copies.made_for(path, copies):
-            _atomically(path, lambda target: _fill(settled, content, target), mode, check_written)
+            atomic_write(
+                path,
+                lambda target: _fill(settled, content, target),
+                mode=mode,
+                check=check_written,
+            )
     except BaseException as error:  # Ctrl-C too
         if _identity(path) != original:
             backup.replace(path)
@@ -206,7 +207,7 @@ def _second_name(path: Path, backup: Path) -> None:
     except (OSError, NotImplementedError):  # a system without links: a copy, and no half of one
         if backup.exists():
             raise FileExistsError from None
-        _atomically(backup, _copy_of(path))
+        atomic_write(backup, _copy_of(path))
 
 
 def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
@@ -264,7 +265,7 @@ class _Copies:
             self.made.append(folder)  # before it is: an interrupt may come in between
             folder.mkdir()
         self.made.append(target)
-        _atomically(target, _copy_of(origin))
+        atomic_write(target, _copy_of(origin))
 
     def _undo(self) -> None:
         for path in reversed(self.made):
@@ -325,54 +326,3 @@ def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
         if name not in taken and free:
             return name
     raise AssertionError
-
-
-def _atomically(
-    path: Path,
-    fill: Fill,
-    mode: int | None = None,
-    check_written: Callable[[Path], None] = lambda temporary: None,
-) -> None:
-    """Fill a temporary file beside `path`, then move it there in one step.
-
-    Args:
-        path: the file to be.
-        fill: writes it.
-        mode: its permissions, if they are not those of any new file.
-        check_written: is called before the move.
-    """
-    temporary = path.with_name(f".onnx-spatial-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb", buffering=0) as file:
-            fill(file.fileno())
-            if mode is not None:
-                temporary.chmod(mode)
-            os.fsync(file.fileno())
-        check_written(temporary)
-        _move(temporary, path)
-    except BaseException:  # Ctrl-C too
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _move(temporary: Path, path: Path) -> None:
-    try:
-        temporary.replace(path)
-    except PermissionError:  # Windows, as long as a session that nobody needs has the file mapped
-        gc.collect()
-        temporary.replace(path)
-
-
-def _sync(folder: Path) -> None:
-    """Make the new name last through a loss of power, where folders can be synced."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

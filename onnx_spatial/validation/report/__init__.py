@@ -6,12 +6,12 @@ The JSON itself is `Report.to_dict()`.
 from __future__ import annotations
 
 import json
-import secrets
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model.io.atomic import atomic_write
 from onnx_spatial.validation.report import github, junit, sarif
 
 __all__ = ["check_target", "github", "junit", "sarif", "schema", "write"]
@@ -51,11 +51,6 @@ def write(path: Path, content: bytes) -> None:
         if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
             path.write_bytes(content)
             return
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            beside.write_bytes(content)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        atomic_write(path, content)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be written: {error.strerror or error}") from None

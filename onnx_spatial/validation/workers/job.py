@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx_spatial
+from onnx_spatial.model.io.atomic import atomic_write
 from onnx_spatial.validation import cache
 from onnx_spatial.validation.checks.examine import examine
 from onnx_spatial.validation.checks.subject import Stage
@@ -85,9 +86,7 @@ def do(folder: Path) -> None:
         detail = str(error).splitlines()[0] if str(error) else ""
         message = f"unexpected {type(error).__name__}: {detail}; please report it"
         result = ModelResult.without(job.model, "failed", "crash", message)
-    beside = folder / f".{RESULT}"
-    beside.write_text(json.dumps(result.to_dict()), "utf-8")
-    beside.replace(folder / RESULT)
+    atomic_write(folder / RESULT, json.dumps(result.to_dict()).encode())
 
 
 def _notes(path: Path) -> Stage:
