@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -30,6 +32,9 @@ _BUILT_IN = frozenset(
     }
 )
 
+#: What options say of a session that writes nothing.
+_QUIET = {"enable_profiling": False, "optimized_model_filepath": "", "log_severity_level": 4}
+
 _lock = threading.Lock()
 
 
@@ -45,19 +50,13 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
         return ort.SessionOptions()
     if _holds_more(options, model):
         return options
-    with _lock:
-        profiling, target = options.enable_profiling, options.optimized_model_filepath
-        options.enable_profiling, options.optimized_model_filepath = False, ""
-        try:
-            session = ort.InferenceSession(
-                _identity(), options, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-        except Exception:  # of onnxruntime's own types: the options fit only the program's model
-            return options
-        finally:
-            options.enable_profiling, options.optimized_model_filepath = profiling, target
+    with _probing(options) as kept:
+        session = _session(_identity(), options)
+    if session is None:  # the options fit only the program's model
+        return options
     copy = session.get_session_options()
-    copy.enable_profiling, copy.optimized_model_filepath = profiling, target
+    for name, value in kept.items():
+        setattr(copy, name, value)
     return copy
 
 
@@ -74,28 +73,40 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
     names = list(locations)
     if not names:
         return False
+    if not loads(_identity(), options):
+        return True
+    # Where options take no files, a tensor that cannot be found is missed in a run only.
+    files = hasattr(options, "add_external_initializers_from_files_in_memory")
+    return files and any(loads(_reading(name), options) for name in names)
+
+
+def loads(model: bytes, options: ort.SessionOptions) -> bool:
+    """Whether a session of a small model can be made with options, which stay as they are."""
+    with _probing(options):
+        return _session(model, options) is not None
+
+
+@contextmanager
+def _probing(options: ort.SessionOptions) -> Iterator[dict[str, Any]]:
+    """Keep sessions with these options from writing files and messages; what the options say else."""
     with _lock:
-        profiling, target = options.enable_profiling, options.optimized_model_filepath
-        severity = options.log_severity_level
-        options.enable_profiling, options.optimized_model_filepath = False, ""
-        options.log_severity_level = 4
+        kept = {name: getattr(options, name) for name in _QUIET}
         try:
-            if not _loads(_identity(), options):
-                return True
-            # Where options take no files, a tensor that cannot be found is missed in a run only.
-            files = hasattr(options, "add_external_initializers_from_files_in_memory")
-            return files and any(_loads(_reading(name), options) for name in names)
+            for name, value in _QUIET.items():
+                setattr(options, name, value)
+            yield kept
         finally:
-            options.enable_profiling, options.optimized_model_filepath = profiling, target
-            options.log_severity_level = severity
+            for name, value in kept.items():
+                setattr(options, name, value)
 
 
-def _loads(model: bytes, options: ort.SessionOptions) -> bool:
+def _session(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession | None:
     try:
-        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+        return ort.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
     except Exception:  # of onnxruntime's own types
-        return False
-    return True
+        return None
 
 
 def entry(options: ort.SessionOptions | None, key: str) -> str:

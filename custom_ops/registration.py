@@ -18,7 +18,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
@@ -26,6 +25,7 @@ from onnx_spatial.custom_ops import operators
 from onnx_spatial.custom_ops.carriers import DIRECT
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
+from onnx_spatial.custom_ops.options import loads
 from onnx_spatial.errors import UsageError
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
@@ -105,9 +105,9 @@ def register(sess_options: ort.SessionOptions) -> None:
             return
         was_ready = found.ready
         _register_operators(library, found)
-        if was_ready and _loads(sess_options, _own_probe()):
+        if was_ready and loads(_own_probe(), sess_options):
             pass  # the program registered the library on its own
-        elif _loads(sess_options, _foreign_probe()):
+        elif loads(_foreign_probe(), sess_options):
             raise UsageError(
                 "these SessionOptions hold the operators of onnxruntime-extensions from before those "
                 "of onnx-spatial were there: call onnx_spatial.custom_ops.register(options) instead "
@@ -254,37 +254,16 @@ def _takes_results(library: ModuleType) -> bool:
         return False
 
 
-def _loads(options: ort.SessionOptions, probe: onnx.ModelProto) -> bool:
-    """Whether a session with these options knows the operator in `probe`."""
-    profiling, target = options.enable_profiling, options.optimized_model_filepath
-    severity = options.log_severity_level
-    options.enable_profiling, options.optimized_model_filepath = False, ""
-    options.log_severity_level = 4
-    try:
-        ort.InferenceSession(
-            probe.SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
-            enable_fallback=0,
-        )
-    except Exception:  # of onnxruntime's own types; most likely the operator is not registered
-        return False
-    finally:
-        options.enable_profiling, options.optimized_model_filepath = profiling, target
-        options.log_severity_level = severity
-    return True
-
-
-def _own_probe() -> onnx.ModelProto:
+def _own_probe() -> bytes:
     attributes = {SITE: "probe", PARAMETERS: "{}"}
     return _probe(next(iter(FIXED)), DOMAIN, TensorProto.FLOAT, attributes)
 
 
-def _foreign_probe() -> onnx.ModelProto:
+def _foreign_probe() -> bytes:
     return _probe(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING, {})
 
 
-def _probe(op_type: str, domain: str, element_type: int, attributes: Any) -> onnx.ModelProto:
+def _probe(op_type: str, domain: str, element_type: int, attributes: Any) -> bytes:
     node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **attributes)
     graph = helper.make_graph(
         [node],
@@ -293,4 +272,5 @@ def _probe(op_type: str, domain: str, element_type: int, attributes: Any) -> onn
         [helper.make_tensor_value_info("y", element_type, None)],
     )
     imports = [helper.make_opsetid("", 13), helper.make_opsetid(domain, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=7)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
+    return bytes(model.SerializeToString())
