@@ -127,18 +127,21 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
             yield from inner.input
 
 
-def _captured(graph: onnx.GraphProto) -> set[str]:
-    """Names that a graph takes from those around it; its own may be the same as theirs."""
-    names = {v.name for v in graph.output}
+def captured(graph: onnx.GraphProto) -> set[str]:
+    """Names that a graph reads from those around it; its own may be the same as theirs."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    own |= {s.values.name for s in graph.sparse_initializer}
+    names = {v.name for v in graph.output}
     for node in graph.node:
-        names |= _needs(node)
+        names |= needs(node)
         own.update(node.output)
     return names - own
 
 
-def _needs(node: onnx.NodeProto) -> set[str]:
-    return set(node.input).union(*(_captured(body) for _, body in subgraphs(node)))
+def needs(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, what the graphs in its attributes capture included."""
+    names = {name for name in node.input if name}
+    return names.union(*(captured(body) for _, body in subgraphs(node)))
 
 
 def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
@@ -150,7 +153,7 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
     later: list[onnx.NodeProto] = []
     found: list[onnx.NodeProto] = []
     for node in graph.node:
-        if left.isdisjoint(_needs(node)):
+        if left.isdisjoint(needs(node)):
             found.append(node)
             left.difference_update(node.output)
         else:
@@ -160,7 +163,7 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
     waiting: dict[str, list[int]] = {}
     missing = []
     for index, node in enumerate(later):
-        needed = left & _needs(node)
+        needed = left & needs(node)
         missing.append(len(needed))
         for name in needed:
             waiting.setdefault(name, []).append(index)

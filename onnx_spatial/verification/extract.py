@@ -33,26 +33,6 @@ class Imports:
         return cls(model.ir_version, opsets, list(model.functions))
 
 
-def captured(graph: onnx.GraphProto) -> set[str]:
-    """Names that a subgraph reads from the graphs around it."""
-    known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    known |= {s.values.name for s in graph.sparse_initializer}
-    wanted: set[str] = set()
-    for node in graph.node:
-        wanted |= needs(node)
-        known.update(node.output)
-    wanted |= {v.name for v in graph.output}
-    return wanted - known
-
-
-def needs(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, what the graphs in its attributes capture included."""
-    names = {name for name in node.input if name}
-    for _, graph in traversal.subgraphs(node):
-        names |= captured(graph)
-    return names
-
-
 def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
     """Positions of the functions that nodes call, directly or through other functions."""
     where: dict[tuple[str, str], list[int]] = {}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -38,19 +37,15 @@ _GROWS = frozenset({"ConstantOfShape", "Expand"})
 _SIZES = op_traits.having(Trait.SIZES)
 
 
-class _Kind(NamedTuple):
-    """Attributes of Constant that hold numbers."""
-
-    names: tuple[str, ...]
-    dtype: type[np.generic]
-
-
-_NUMBERS = {
-    onnx.AttributeProto.INT: _Kind(("value_int",), np.int64),
-    onnx.AttributeProto.INTS: _Kind(("value_ints",), np.int64),
-    onnx.AttributeProto.FLOAT: _Kind(("value_float",), np.float32),
-    onnx.AttributeProto.FLOATS: _Kind(("value_floats",), np.float32),
+#: Attributes of Constant that hold numbers, by name and type.
+_NUMBERS: dict[tuple[str, int], type[np.generic]] = {
+    ("value_int", onnx.AttributeProto.INT): np.int64,
+    ("value_ints", onnx.AttributeProto.INTS): np.int64,
+    ("value_float", onnx.AttributeProto.FLOAT): np.float32,
+    ("value_floats", onnx.AttributeProto.FLOATS): np.float32,
 }
+#: Attributes of Constant of which an array can be made.
+HELD = frozenset({"value", *(name for name, _ in _NUMBERS)})
 
 
 class ConstantScope:
@@ -161,7 +156,7 @@ class ConstantScope:
         if node is None or not op_traits.is_standard(node):
             return None
         if node.op_type == "Constant":
-            return _constant(node)
+            return held(node, _array)
         if node.op_type in _SIZES:
             return self._shape(node)
         if not _foldable(node):
@@ -215,15 +210,21 @@ def _array(tensor: onnx.TensorProto) -> Array | None:
         return None
 
 
-def _constant(node: onnx.NodeProto) -> Array | None:
+def held(node: onnx.NodeProto, read: Callable[[onnx.TensorProto], Array | None]) -> Array | None:
+    """The array that a Constant node holds; None for sparse tensors, strings, and what callers give.
+
+    Args:
+        node: a Constant.
+        read: makes an array of a tensor message.
+    """
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             return None
         if attribute.name == "value":
-            return _array(attribute.t)
-        kind = _NUMBERS.get(attribute.type)
-        if kind is not None and attribute.name in kind.names:
-            return np.array(onnx.helper.get_attribute_value(attribute), kind.dtype)
+            return read(attribute.t)
+        dtype = _NUMBERS.get((attribute.name, attribute.type))
+        if dtype is not None:
+            return np.array(onnx.helper.get_attribute_value(attribute), dtype)
     return None
 
 

@@ -18,7 +18,6 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import Array, element_type_of, is_native, patterns
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
@@ -49,7 +48,7 @@ def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
 def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool:
     """Add what the reached values of a graph are moved to; whether nothing else reads them."""
     for node in traversal.in_order(graph):
-        if reached.isdisjoint(extract.needs(node)) or node.op_type in _SIZES:
+        if reached.isdisjoint(traversal.needs(node)) or node.op_type in _SIZES:
             continue
         moved: tuple[int, ...] = (0,)
         if program.site_of(node) is None:

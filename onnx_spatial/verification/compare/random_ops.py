@@ -10,7 +10,6 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.runtime.scope import is_dense_constant
 
@@ -48,7 +47,7 @@ def operators(
         if node is None:
             continue
         found += (n for n in _random(node, off) if n not in found)
-        new = extract.needs(node) - seen
+        new = traversal.needs(node) - seen
         seen |= new
         todo.extend(new)
     return found

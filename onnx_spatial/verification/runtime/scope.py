@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from onnx_spatial.model import op_traits
-from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
 #: What a graph stores under a name: an initializer, a sparse one, or a Constant node.
 Stored = onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto
-
-_DENSE_CONSTANTS = frozenset({"value", "value_int", "value_ints", "value_float", "value_floats"})
 
 
 class RunScope:
@@ -58,7 +56,7 @@ class RunScope:
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)
         if isinstance(stored, onnx.NodeProto):
-            return _constant(stored, self._folder)
+            return constant_folding.held(stored, lambda t: constant_value(t, self._folder))
         raise RunFailure(f"the value {name!r} is read but nothing computes it", "load")
 
 
@@ -68,13 +66,5 @@ def is_dense_constant(node: onnx.NodeProto) -> bool:
         node.op_type == "Constant"
         and op_traits.is_standard(node)
         and len(node.attribute) == 1
-        and node.attribute[0].name in _DENSE_CONSTANTS
+        and node.attribute[0].name in constant_folding.HELD
     )
-
-
-def _constant(node: onnx.NodeProto, folder: Path | None) -> Array:
-    attribute = node.attribute[0]
-    if attribute.name == "value":
-        return constant_value(attribute.t, folder)
-    kind = np.int64 if "int" in attribute.name else np.float32
-    return np.array(onnx.helper.get_attribute_value(attribute), kind)

@@ -67,7 +67,7 @@ class Segment(Step):
     def __post_init__(self) -> None:
         produced = {name for node in self.nodes for name in node.output}
         self.program.on_close(self._sessions.clear)
-        self._inputs = sorted(set().union(*map(extract.needs, self.nodes)) - produced)
+        self._inputs = sorted(set().union(*map(traversal.needs, self.nodes)) - produced)
 
     def run(self, scope: RunScope) -> None:
         """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""

@@ -13,7 +13,6 @@ import onnx
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
-from onnx_spatial.verification import extract
 from onnx_spatial.verification.runtime import control_flow, same_padding
 from onnx_spatial.verification.runtime.numpy_ops import Kernel
 from onnx_spatial.verification.runtime.same_padding import PaddingStep
@@ -150,7 +149,7 @@ class GraphProgram:
         readers: dict[str, list[int]] = {}
         missing = []
         for index, node in enumerate(nodes):
-            needed = extract.needs(node) & produced
+            needed = traversal.needs(node) & produced
             missing.append(len(needed))
             for name in needed:
                 readers.setdefault(name, []).append(index)
@@ -211,7 +210,7 @@ class GraphProgram:
     def _choose_outputs(self) -> None:
         readers: dict[str, set[int]] = {v.name: {-1} for v in self.graph.output}
         for number, step in enumerate(self._steps):
-            for name in set().union(*map(extract.needs, step.nodes)):
+            for name in set().union(*map(traversal.needs, step.nodes)):
                 readers.setdefault(name, set()).add(number)
         # What no later step reads is let go of: the values of a large model are many.
         self._last_read: dict[int, list[str]] = {}

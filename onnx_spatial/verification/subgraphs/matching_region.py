@@ -153,7 +153,7 @@ class MatchingRegions:
     def _readers(self) -> dict[tuple[traversal.Place, str], list[onnx.NodeProto]]:
         found: dict[tuple[traversal.Place, str], list[onnx.NodeProto]] = {}
         for place, _, node in traversal.nodes(self._model):
-            for name in extract.needs(node):
+            for name in traversal.needs(node):
                 found.setdefault((place, name), []).append(node)
         return found
 

@@ -120,7 +120,7 @@ class Graphs:
                 if id(found) not in taken:
                     taken.add(id(found))
                     chosen.append(found)
-                new = extract.needs(found) - seen
+                new = traversal.needs(found) - seen
                 seen |= new
                 todo.extend(new)
             else:
