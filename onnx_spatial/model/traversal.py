@@ -6,9 +6,10 @@ Both walks visit the same nodes in the same order, which is how messages and obj
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx_ir as ir
@@ -160,22 +161,35 @@ def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
             later.append(node)
     if not later:
         return found
-    waiting: dict[str, list[int]] = {}
-    missing = []
-    for index, node in enumerate(later):
-        needed = left & needs(node)
-        missing.append(len(needed))
-        for name in needed:
-            waiting.setdefault(name, []).append(index)
-    ready = deque(index for index, count in enumerate(missing) if not count)
-    while ready:
-        node = later[ready.popleft()]
-        found.append(node)
-        for index in (i for name in node.output for i in waiting.get(name, ())):
-            missing[index] -= 1
-            if not missing[index]:
-                ready.append(index)
-    return found + [node for node, count in zip(later, missing, strict=True) if count]
+    sorter = waiting(later, map(needs, later))
+    with suppress(CycleError):
+        sorter.prepare()
+    done: set[int] = set()
+    while ready := sorter.get_ready():
+        found.extend(later[index] for index in ready)
+        done.update(ready)
+        sorter.done(*ready)
+    return found + [node for index, node in enumerate(later) if index not in done]
+
+
+def waiting(
+    nodes: Sequence[onnx.NodeProto], reads: Iterable[Collection[str]]
+) -> TopologicalSorter[int]:
+    """A sorter of the positions of nodes, of which each waits for those that give what it reads.
+
+    Those that are ready at a time come in the order in which they became so: it depends on the order
+    of nodes and outputs alone.
+    """
+    readers: dict[str, list[int]] = {}
+    for index, names in enumerate(reads):
+        for name in names:
+            readers.setdefault(name, []).append(index)
+    sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(len(nodes)), ()))
+    for index, node in enumerate(nodes):
+        for name in node.output:
+            for reader in readers.pop(name, ()):
+                sorter.add(reader, index)
+    return sorter
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -7,6 +7,7 @@ model: the first thing that looks at a file must survive whatever is in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
@@ -83,23 +84,14 @@ def _check_functions(model: onnx.ModelProto) -> None:
     if not bodies:
         return
     calls = {identity: list(_calls(body, bodies)) for identity, body in bodies.items()}
-    callers: dict[Identity, list[Identity]] = {}
-    for identity, called in calls.items():
-        for callee in dict.fromkeys(called):
-            callers.setdefault(callee, []).append(identity)
-    open_calls = {identity: len(set(called)) for identity, called in calls.items()}
-    ready = [identity for identity, count in open_calls.items() if not count]
     sizes: dict[Identity, int] = {}
-    while ready:
-        identity = ready.pop()
-        own = sum(1 for _ in traversal.graph_nodes(traversal.Place(), bodies[identity]))
-        sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
-        for caller in callers.get(identity, ()):
-            open_calls[caller] -= 1
-            if not open_calls[caller]:
-                ready.append(caller)
-    if ring := sorted(_words(identity) for identity in bodies if identity not in sizes):
-        raise _InvalidError(f"functions call each other in a ring: {_listed(ring)}")
+    try:
+        for identity in TopologicalSorter(calls).static_order():
+            own = sum(1 for _ in traversal.graph_nodes(traversal.Place(), bodies[identity]))
+            sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
+    except CycleError as error:
+        ring = sorted(map(_words, set(error.args[1])))
+        raise _InvalidError(f"functions call each other in a ring: {_listed(ring)}") from None
     total = sum(sizes[callee] for callee in _calls(model.graph, bodies))
     if total > MAX_INLINED:
         raise _InvalidError(
@@ -196,40 +188,17 @@ class _Names:
                 waiting.append((node, wanted))
         if not waiting:
             return
-        readers: dict[str, list[int]] = {}
-        missing = []
-        for index, (_, wanted) in enumerate(waiting):
-            missing.append(len(wanted - done))
-            for name in wanted - done:
-                readers.setdefault(name, []).append(index)
-        ready = [index for index, count in enumerate(missing) if not count]
-        left = set(range(len(waiting)))
-        while ready:
-            index = ready.pop()
-            left.discard(index)
-            for name in waiting[index][0].output:
-                for reader in readers.pop(name, ()):
-                    missing[reader] -= 1
-                    if not missing[reader]:
-                        ready.append(reader)
-        if left:
-            circle = _circle([waiting[index] for index in sorted(left)])
+        try:
+            traversal.waiting([n for n, _ in waiting], [wanted for _, wanted in waiting]).prepare()
+        except CycleError as error:
+            # Each reads a result of the next; the last, which is the first, goes.
+            ring = error.args[1][:0:-1]
+            first = ring.index(min(ring))
+            circle = [waiting[index][0] for index in (*ring[first:], *ring[:first])]
             raise _InvalidError(
                 f"{circle[0].op_type} {traversal.label(circle[0])!r} in {self._place} waits for itself: "
                 f"{_listed([traversal.label(node) for node in circle])} read each other's results"
-            )
-
-
-def _circle(waiting: list[tuple[onnx.NodeProto, set[str]]]) -> list[onnx.NodeProto]:
-    """Nodes of which each reads a result of the next, and the last one of the first."""
-    makers = {name: i for i, (node, _) in enumerate(waiting) for name in node.output}
-    path: dict[int, None] = {}
-    index = 0
-    while index not in path:
-        path[index] = None
-        index = next(makers[name] for name in sorted(waiting[index][1]) if name in makers)
-    numbers = list(path)
-    return [waiting[i][0] for i in numbers[numbers.index(index) :]]
+            ) from None
 
 
 def _declared(graph: traversal.GraphLike, place: traversal.Place) -> tuple[set[str], list[str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from graphlib import CycleError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,45 +145,25 @@ class GraphProgram:
     def _plan(self, nodes: list[onnx.NodeProto]) -> list[Step]:
         """As few segments as possible: what does not wait for one of our nodes runs before it."""
         special = [self._special(node) for node in nodes]
-        produced = {name for node in nodes for name in node.output if name}
-        readers: dict[str, list[int]] = {}
-        missing = []
-        for index, node in enumerate(nodes):
-            needed = traversal.needs(node) & produced
-            missing.append(len(needed))
-            for name in needed:
-                readers.setdefault(name, []).append(index)
-        ready = deque(index for index, count in enumerate(missing) if not count)
-        ours: list[int] = []
+        sorter = traversal.waiting(nodes, map(traversal.needs, nodes))
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            name = traversal.label(nodes[min(error.args[1])])
+            raise RunFailure(f"nodes wait for each other: {name}", "load") from None
         steps: list[Step] = []
-        left = set(range(len(nodes)))
-
-        def finish(index: int) -> None:
-            left.discard(index)
-            for name in nodes[index].output:
-                for reader in readers.pop(name, ()):
-                    missing[reader] -= 1
-                    if not missing[reader]:
-                        ready.append(reader)
-
-        while ready or ours:
-            taken = []
-            while ready:
-                index = ready.popleft()
-                if special[index] is None:
-                    taken.append(nodes[index])
-                    finish(index)
-                else:
-                    ours.append(index)
+        while sorter.is_active():
+            taken, ours = list[int](), list[tuple[int, Step]]()
+            while ready := sorter.get_ready():
+                plain = [index for index in ready if special[index] is None]
+                ours += [(index, step) for index in ready if (step := special[index]) is not None]
+                taken += plain
+                sorter.done(*plain)
             if taken:
-                steps.append(Segment(self._program, taken))
-            for index in ours:
-                steps.append(special[index])  # type: ignore[arg-type]
-                finish(index)
-            ours = []
-        if left:
-            name = traversal.label(nodes[min(left)])
-            raise RunFailure(f"nodes wait for each other: {name}", "load")
+                steps.append(Segment(self._program, [nodes[index] for index in taken]))
+            for index, step in ours:
+                steps.append(step)
+                sorter.done(index)
         return steps
 
     def _special(self, node: onnx.NodeProto) -> Step | None:
