@@ -255,9 +255,7 @@ def _named(graph: traversal.GraphLike) -> set[str]:
     # onnx_ir does not link a graph's outputs to values of the graphs around it.
     for node in graph.node:
         for _, body in traversal.subgraphs(node):
-            names.update(v.name for v in body.output)
-            for _, _, inner in traversal.graph_nodes(traversal.Place(), body):
-                names.update(traversal.reads(inner))
+            names |= traversal.captured(body)
     return names
 
 
@@ -267,5 +265,5 @@ def _read_in_training(proto: onnx.ModelProto) -> set[str]:
         name
         for graph in graphs
         for _, _, node in traversal.graph_nodes(traversal.Place(), graph)
-        for name in traversal.reads(node)
+        for name in traversal.needs(node)
     }

@@ -119,15 +119,6 @@ def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
             yield from _ir_graph_nodes(inner)
 
 
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node, or a graph inside it, may take from the graph that holds it; and more."""
-    yield from node.input
-    for _, body in subgraphs(node):
-        yield from (v.name for v in body.output)
-        for _, _, inner in graph_nodes(Place(), body):
-            yield from inner.input
-
-
 def captured(graph: onnx.GraphProto) -> set[str]:
     """Names that a graph reads from those around it; its own may be the same as theirs."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}

@@ -23,9 +23,6 @@ Array = npt.NDArray[Any]
 
 STRING = onnx.TensorProto.STRING
 BOOL = onnx.TensorProto.BOOL
-INTEGERS = frozenset(
-    getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)
-)
 
 #: How integer inputs of a whole model are filled, in the order in which they are tried: a model
 #: that looks them up in a table, takes them for a size or for a class only runs with some.

@@ -218,7 +218,7 @@ class _Search:
                 return True
             message = self._around.message(node)
             assert message is not None
-            todo.extend(traversal.reads(message))
+            todo.extend(traversal.needs(message))
         return False
 
 

@@ -164,7 +164,7 @@ def symbols(model: onnx.ModelProto) -> set[str]:
 
 def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
     """Names in one graph, and in the graphs inside it, whose shape may follow from `starts`."""
-    reached = set(starts)
+    reached = starts - {""}
     _reach(graph, reached)
     return reached
 
@@ -172,11 +172,12 @@ def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
 def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
     for node in traversal.in_order(graph):
         inner = [g for _, g in traversal.subgraphs(node)]
-        if any(name in reached for name in traversal.reads(node)):
+        bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
+        # `starts` may lie in the bodies.
+        if not reached.isdisjoint(traversal.needs(node).union(*(n.output for n in bodies))):
             # What enters the body of a loop comes round again: all of the body follows.
             for body in inner:
                 reached.update(v.name for v in body.input)
-                for _, _, n in traversal.graph_nodes(traversal.Place(), body):
-                    reached.update(n.output)
-            reached.update(node.output)
-    reached.discard("")
+            for n in (*bodies, node):
+                reached.update(n.output)
+            reached.discard("")

@@ -58,7 +58,7 @@ def _lost(
             continue
         now = after[place]
         computed = {name for node in now.node for name in node.output}
-        read = {name for node in now.node for name in traversal.reads(node)}
+        read = set[str]().union(*map(traversal.needs, now.node))
         read |= {v if isinstance(v, str) else v.name for v in now.output}
         for node in graph.node:
             for name in node.output:
@@ -138,7 +138,7 @@ def _initializers(
     place: traversal.Place, graph: onnx.GraphProto, after: traversal.GraphLike, same: Comparison
 ) -> Iterator[str]:
     found = {t.name: t for t in getattr(after, "initializer", ())}
-    read = {name for node in after.node for name in traversal.reads(node)}
+    read = set[str]().union(*map(traversal.needs, after.node))
     read |= {v if isinstance(v, str) else v.name for v in after.output}
     for tensor in graph.initializer:
         if tensor.name not in found:

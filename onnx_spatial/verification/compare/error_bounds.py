@@ -58,7 +58,7 @@ def magnitudes(
     for node in traversal.in_order(model.graph):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        if data.isdisjoint(traversal.reads(node)) or node.op_type in to_float64.SIZES:
+        if data.isdisjoint(traversal.needs(node)) or node.op_type in to_float64.SIZES:
             made.append(copy)
         elif id(node) in ours:
             if not data.isdisjoint(node.input[1:]):

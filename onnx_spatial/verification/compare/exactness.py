@@ -15,7 +15,8 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import BOOL, INTEGERS, STRING
+from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
+from onnx_spatial.verification.arrays import BOOL, STRING
 from onnx_spatial.verification.runtime.program import Program
 
 _SIZES = op_traits.having(Trait.SIZES)

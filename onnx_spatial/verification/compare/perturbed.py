@@ -88,7 +88,7 @@ class _Writer:
 
     def _around(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
         ours = any(a.name == shape_inference.NUMBER for a in node.attribute)
-        if ours or data.isdisjoint(traversal.reads(node)) or any(traversal.subgraphs(node)):
+        if ours or data.isdisjoint(traversal.needs(node)) or any(traversal.subgraphs(node)):
             return [node]
         standard = op_traits.is_standard(node)
         front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()

@@ -301,7 +301,7 @@ def _allowed(model: onnx.ModelProto, program: Program) -> float:
     allowed = ULPS
     for node in model.graph.node:
         moves = program.site_of(node) is not None or op_traits.is_bitwise(node)
-        if moves or node.op_type in to_float64.SIZES or data.isdisjoint(traversal.reads(node)):
+        if moves or node.op_type in to_float64.SIZES or data.isdisjoint(traversal.needs(node)):
             continue
         allowed += ULPS
         weights = dims.get(node.input[1], ()) if len(node.input) > 1 else ()

@@ -36,7 +36,7 @@ def reached(graph: onnx.GraphProto, starts: Collection[str]) -> set[str]:
     """Names of one graph whose values follow from those of `starts`, not only from their shapes."""
     found = set(starts)
     for node in traversal.in_order(graph):
-        if node.op_type not in SIZES and not found.isdisjoint(traversal.reads(node)):
+        if node.op_type not in SIZES and not found.isdisjoint(traversal.needs(node)):
             found.update(name for name in node.output if name)
     return found
 
@@ -52,7 +52,7 @@ def obstacle(model: onnx.ModelProto) -> str | None:
         return "no real numbers go into it"
     data = reached(model.graph, reals(model))
     for node in model.graph.node:
-        if data.isdisjoint(traversal.reads(node)) or node.op_type in SIZES:
+        if data.isdisjoint(traversal.needs(node)) or node.op_type in SIZES:
             continue
         inner = [
             n

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime import numpy_conv
@@ -35,7 +36,7 @@ def conv_transpose(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Arra
     x, w, b = (*arrays, None, None)[:3]
     if x is None or w is None or x.ndim < 3 or w.ndim != x.ndim:
         raise OperatorError("ConvTranspose: the data and weights have no common rank of 3 or more")
-    given = _attributes(node)
+    given = attributes(node)
     rank = x.ndim - 2
     (group,) = _vector(given, "group", 1, 1)
     if group < 1 or x.shape[1] != w.shape[0] or x.shape[1] % group:
@@ -71,7 +72,7 @@ def average_pool(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
         OperatorError: its attributes do not fit.
     """
     x = arrays[0]
-    given = _attributes(node)
+    given = attributes(node)
     if x is None or x.ndim < 3 or "kernel_shape" not in given:
         raise OperatorError("AveragePool: it has no data of rank 3 or more, or no kernel_shape")
     rank = x.ndim - 2
@@ -124,7 +125,7 @@ def grid_sample(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
         raise OperatorError("GridSample: the data and the grid have no common rank of 3 or more")
     if grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise OperatorError("GridSample: the grid does not fit the data")
-    given = _attributes(node)
+    given = attributes(node)
     mode = str(given.get("mode", "linear"))
     padding = str(given.get("padding_mode", "zeros"))
     corners = bool(given.get("align_corners", 0))
@@ -230,14 +231,6 @@ def _cut(
     less = [max(0, t) // 2 for t in total]
     upper = mode == "SAME_UPPER"
     return [n if upper else max(0, t) - n for n, t in zip(less, total, strict=True)], wanted
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for attribute in node.attribute:
-        value = onnx.helper.get_attribute_value(attribute)
-        found[attribute.name] = value.decode() if isinstance(value, bytes) else value
-    return found
 
 
 def _vector(given: Mapping[str, object], name: str, default: int, length: int) -> tuple[int, ...]:

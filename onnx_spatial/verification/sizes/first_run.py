@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from onnx_spatial.verification.arrays import INTEGER_MODES, INTEGERS
+from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
+from onnx_spatial.verification.arrays import INTEGER_MODES
 from onnx_spatial.verification.runtime.operand_mismatch import mended
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
