@@ -133,7 +133,9 @@ def captured(graph: onnx.GraphProto) -> set[str]:
 def needs(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, what the graphs in its attributes capture included."""
     names = {name for name in node.input if name}
-    return names.union(*(captured(body) for _, body in subgraphs(node)))
+    for _, body in subgraphs(node):
+        names |= captured(body)
+    return names
 
 
 def in_order(graph: GraphLike) -> list[onnx.NodeProto]:

@@ -174,7 +174,7 @@ def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
         inner = [g for _, g in traversal.subgraphs(node)]
         bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
         # `starts` may lie in the bodies.
-        if not reached.isdisjoint(traversal.needs(node).union(*(n.output for n in bodies))):
+        if not all(map(reached.isdisjoint, (traversal.needs(node), *(n.output for n in bodies)))):
             # What enters the body of a loop comes round again: all of the body follows.
             for body in inner:
                 reached.update(v.name for v in body.input)
