@@ -6,8 +6,8 @@
 onnxruntime-extensions gives Python operators a fixed number of inputs, scalar attributes, no shape
 inference, and no way to report an error: an exception ends the process. So
 
-- every spelling becomes an operator of the domain `onnx_spatial.ops` (see `operators.spellings.python_ops`), its
-  parameters int64 inputs, constant or computed, or a text;
+- every spelling becomes an operator of the domain `onnx_spatial.ops`
+  (`operators.spellings.python_ops`), its parameters int64 inputs, constant or computed, or a text;
 - the Reshape behind it is the way out for errors. It changes nothing: its shape is the output's own,
   0 (as the input has it) where that is unknown. An operator that fails answers with a tensor of one
   more dim and no elements, which no Reshape takes: onnxruntime then raises, whoever runs the session

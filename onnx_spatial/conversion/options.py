@@ -26,6 +26,7 @@ STRATEGY_NAMES = (
     "planes",
     "taps",
     "tap-concat",
+    "reorg",
 )
 
 #: Names of the runtimes in `verification.oracles`.

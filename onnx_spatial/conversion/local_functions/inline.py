@@ -1,9 +1,9 @@
-"""The body of a function of ours as nodes that can be put in the place of its call.
+"""Return the body of a local function as nodes that replace one of its calls.
 
-`onnx.inliner`, which `model.graph.functions` uses, does the same for a model as a whole, as protobuf bytes:
-no tensor above 2 GiB, and a body that cannot be inlined is an invalid model or an error for all of
-it. What a call becomes here is what lowering writes: its constants are initializers, its nodes
-are named after it and say which operator they stand for, and each call may be refused with a reason.
+`onnx.inliner`, which `model.graph.functions` uses, inlines a model as a whole, as protobuf bytes: no
+tensor above 2 GiB, and a body that cannot be inlined makes the whole model invalid or raises. Here a
+call becomes what lowering would write: its constants are initializers, its nodes are named after it and
+carry its origin, and each call may be refused with a reason.
 """
 
 from __future__ import annotations
