@@ -10,6 +10,7 @@ from building import one_node
 from converting import convert, plan, refusal
 from onnx import helper
 
+from onnx_spatial.errors import UsageError
 from onnx_spatial.lowering.select import STRATEGIES
 
 I32 = np.int32
@@ -217,9 +218,10 @@ def test_strategies_are_named_once():
     assert len(set(names)) == len(names)
 
 
-def test_an_unknown_strategy_changes_nothing():
+def test_an_unknown_strategy_is_refused():
     model = s2b((2, 4, 6, 3), [2, 3], [[0, 0], [0, 0]])
-    assert plan(model, strategy="no such").sites[0].strategy == plan(model).sites[0].strategy
+    with pytest.raises(UsageError, match=r"strategy must be one of identity, .*, not 'no such'"):
+        plan(model, strategy="no such")
 
 
 def test_a_rank_limit_that_nothing_keeps_names_every_way_that_was_tried():

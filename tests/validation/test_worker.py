@@ -14,7 +14,7 @@ MODEL = Path(__file__).parents[2] / "models" / "wavenet" / "model.onnx"
 PROGRAM = """
 import sys
 from pathlib import Path
-from onnx_spatial.validation import job, worker
+from onnx_spatial.validation.workers import job, worker
 worker.available()
 before = set(sys.modules)
 job.do(Path(sys.argv[1]))
