@@ -1,4 +1,4 @@
-"""Run a model by definition: its spatial operators by the numpy kernels, the rest in onnxruntime."""
+"""Run a model that no runtime loads: spatial operators by numpy kernels, the rest in onnxruntime."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.model_inputs import (
-    check_given,
-    graph_inputs,
-    named_dims,
-)
+from onnx_spatial.verification.sizes.model_inputs import check_given, graph_inputs, named_dims
 
 
 def evaluate(
     model: reader.Model, inputs: Mapping[str, Array], *, domains: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The outputs of a model that no runtime loads, by name.
+    """Return the outputs of a model by name; no runtime has to know its spatial operators.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before. Not changed.
@@ -39,21 +35,21 @@ def evaluate(
     source = reader.resolved(model if isinstance(model, reader.Source) else reader.read(model))
     unwrapped = without_earlier_form(source.proto)
     source = source.holding(unwrapped.model)
-    wanted = graph_inputs(source.proto)
-    found = analysis.find(
-        named_dims(source.proto, wanted), unwrapped.domains.union(domains), source.folder
+    declared = graph_inputs(source.proto)
+    infos = analysis.find(
+        named_dims(source.proto, declared), unwrapped.domains.union(domains), source.folder
     )
-    types = {i.name: i.element_type for i in wanted}
-    fed = check_given(wanted, {n: _restored(a, types.get(n)) for n, a in inputs.items()})
+    types = {i.name: i.element_type for i in declared}
+    feeds = check_given(declared, {n: _restored(a, types.get(n)) for n, a in inputs.items()})
     try:
-        program = reference_runs.program_of(source, [f for f in found if f.known_domain], wanted)
-        return program.run(fed)
+        known = [info for info in infos if info.known_domain]
+        return reference_runs.program_of(source, known, declared).run(feeds)
     except RunFailure as failure:
         raise UsageError(f"{source.name}: cannot be run on this data: {failure}") from None
 
 
 def _restored(array: Array, element_type: int | None) -> Array:
-    """An array as it was before .npz files, which know no bfloat16 and keep its bits."""
+    """Restore the type of an array from an .npz file, which keeps the bits of a bfloat16 only."""
     array = np.asarray(array)
     if element_type in (None, onnx.TensorProto.STRING):
         return array

@@ -1,4 +1,4 @@
-"""The script of a reproducer: ten lines that run two models and tell whether they differ."""
+"""Write the script of a reproducer: ten lines that run two models and say whether they differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from onnx_spatial.verification.arrays import Array, dtype_name, is_native
 from onnx_spatial.verification.compare.exactness import MOVEMENT
 
-#: Operators of the converted part among which every bit must be the same.
+#: Operators of a converted part behind which every bit must be the same.
 EXACT = MOVEMENT | {"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range", "Constant"}
 
 _TEXT = '''"""{message}
@@ -79,17 +79,18 @@ def text(
     tolerance: float,
     feeds: Mapping[str, Array],
 ) -> str:
-    """The script.
+    """Return the script.
 
     Args:
-        message: what differs.
-        domains: further domains of spatial operators.
+        message: the difference in words.
+        domains: operator domains of the user's own that hold spatial operators.
         optimised: with onnxruntime's optimisations, or without any.
         tolerance: relative to the largest value; 0 compares bits.
-        feeds: the data.
+        feeds: the inputs.
     """
     strings = any(dtype_name(a) == "string" for a in feeds.values())
-    short = next((dtype_name(a) for a in feeds.values() if _is_short(a)), None)
+    # Types that numpy has from ml_dtypes only.
+    short = next((dtype_name(a) for a in feeds.values() if not is_native(a.dtype)), None)
     wrong = _TEXTS if strings else _BITS
     if tolerance:
         wrong = _CLOSE.format(tolerance=tolerance)
@@ -104,8 +105,3 @@ def text(
         wrong=wrong,
         what="elements" if tolerance or strings else "bytes",
     )
-
-
-def _is_short(array: Array) -> bool:
-    """Whether numpy knows the type by ml_dtypes only."""
-    return not is_native(array.dtype)
