@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from onnx_spatial.model.io import reader
@@ -20,42 +20,29 @@ from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 
-@dataclass(frozen=True)
 class Baseline:
-    """The original, ready to be compared with.
+    """The outputs of the original, with double precision and measured rounding where they are needed.
 
-    Attributes:
+    Args:
         program: the original.
-        marks: how exactly each output can be expected.
-        precise: the outputs in double precision.
-        rounding: measures how far rounding alone moves the outputs.
-        wrong: outputs that are known to differ, with optimisations or without; nothing more is
-            measured for them.
+        marks: how exactly each of its outputs can be expected.
+        trials: its runs.
+        source: the original, if onnxruntime loads it as it is.
     """
 
-    program: Program
-    marks: Mapping[str, Exactness]
-    precise: Precise
-    rounding: Rounding
-    wrong: set[tuple[str, bool]] = field(default_factory=set)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         program: Program,
         marks: Mapping[str, Exactness],
         trials: Sequence[Trial],
-        original: reader.Source | None,
-    ) -> Baseline:
-        """A baseline that computes double precision and measures rounding where they are needed.
-
-        Args:
-            program, marks: see the attributes.
-            trials: runs of the original.
-            original: the original, if onnxruntime loads it as it is.
-        """
-        precise = Precise(program, marks, trials)
-        return cls(program, marks, precise, Rounding(program, original))
+        source: reader.Source | None,
+    ) -> None:
+        self.program = program
+        self.marks = marks
+        self._precise = Precise(program, marks, trials)
+        self._rounding = Rounding(program, source)
+        # Outputs that differ, with optimisations or without: nothing more is measured for them.
+        self._wrong: set[tuple[str, bool]] = set()
 
     def compare(
         self, name: str, run: int, optimised: bool, trial: Trial, actual: object
@@ -74,20 +61,20 @@ class Baseline:
 
     def close(self) -> None:
         """Release the sessions."""
-        self.precise.close()
-        self.rounding.close()
+        self._precise.close()
+        self._rounding.close()
 
     def _judged(self, result: OutputResult, trial: Trial, actual: object) -> OutputResult:
         """Judge a comparison by double precision, then by the rounding of the original itself."""
         name, optimised = result.name, result.optimised
-        result = self.precise.judged(result, result.run, trial, actual)
+        result = self._precise.judged(result, result.run, trial, actual)
         if result.passed or name not in self.marks or not self.marks[name].arithmetic:
             return result
-        if not is_comparable(actual, trial.outputs[name]) or (name, optimised) in self.wrong:
+        if not is_comparable(actual, trial.outputs[name]) or (name, optimised) in self._wrong:
             return result
-        moved = self.rounding.of(trial.feeds, trial.outputs, optimised=optimised).get(name)
+        moved = self._rounding.of(trial.feeds, trial.outputs, optimised=optimised).get(name)
         if moved is None:
-            obstacle = self.rounding.obstacle
+            obstacle = self._rounding.obstacle
             why = f"; what rounding does could not be measured: {obstacle}" if obstacle else ""
             return replace(result, reason=f"{result.reason}{why}")
         if moved.optimised is not None:
@@ -96,9 +83,9 @@ class Baseline:
                 remark = "accepted: with optimisations the original itself gives that"
                 reason = f"{result.reason}; {remark}"
                 return replace(result, passed=True, reason=reason, accepted="optimised original")
-        verdict = moved.verdict(actual, each=self.precise.has_magnitudes(result.run, name))
+        verdict = moved.verdict(actual, each=self._precise.has_magnitudes(result.run, name))
         if verdict is Verdict.DIFFERS:
-            self.wrong.add((name, optimised))
+            self._wrong.add((name, optimised))
             return result
         runs = f"{moved.runs} run{'' if moved.runs == 1 else 's'}"
         amount = f"rounding alone moved it by up to {moved.amount} in {runs} of the original"

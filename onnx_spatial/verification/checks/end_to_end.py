@@ -12,8 +12,7 @@ from onnx_spatial.verification.checks import baseline, bit_patterns
 from onnx_spatial.verification.checks.baseline import Baseline
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import Findings
-from onnx_spatial.verification.checks.in_place import InPlace
-from onnx_spatial.verification.checks.watched_session import WatchedSession
+from onnx_spatial.verification.checks.in_place import InPlace, WatchedSession
 from onnx_spatial.verification.report import Difference, OutputResult, Run
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.same_padding import REFUSAL
@@ -53,7 +52,7 @@ def check(context: Context) -> None:
     program.close()  # every session maps the weights or holds copies: one at a time
     findings.runs = _runs(trials, context)
     loads = not infos and not program.pads and not program.substitutes
-    expected = Baseline.of(program, marks, trials, original if loads else None)
+    expected = Baseline(program, marks, trials, original if loads else None)
     in_place = InPlace(findings.operators, context.chains, context.converted, context.watched)
     first, *others = in_place.parts(lambda index: _size(program, index), MOST_WATCHED)
     for optimised in (False, True):
