@@ -1,4 +1,4 @@
-"""The original's side of end-to-end runs: how exact its outputs are, and what rounding does to them."""
+"""Compare outputs with the original's: how exact these are, and how far rounding moves them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Baseline:
         self, name: str, run: int, optimised: bool, trial: Trial, actual: object
     ) -> list[OutputResult]:
         """Compare an output of the converted model with that of a trial."""
-        found = compare(
+        results = compare(
             name,
             run,
             optimised,
@@ -57,7 +57,7 @@ class Baseline:
             self.marks[name],
             same_kernels=not self.program.substitutes,
         )
-        return [self._judged(found[0], trial, actual)] if len(found) == 1 else found
+        return [self._judged(results[0], trial, actual)] if len(results) == 1 else results
 
     def close(self) -> None:
         """Release the sessions."""
@@ -72,23 +72,24 @@ class Baseline:
             return result
         if not is_comparable(actual, trial.outputs[name]) or (name, optimised) in self._wrong:
             return result
-        moved = self._rounding.of(trial.feeds, trial.outputs, optimised=optimised).get(name)
-        if moved is None:
+        movement = self._rounding.of(trial.feeds, trial.outputs, optimised=optimised).get(name)
+        if movement is None:
             obstacle = self._rounding.obstacle
             why = f"; what rounding does could not be measured: {obstacle}" if obstacle else ""
             return replace(result, reason=f"{result.reason}{why}")
-        if moved.optimised is not None:
-            (again,) = compare(name, result.run, True, moved.optimised, actual, self.marks[name])
-            if again.passed:
+        if movement.optimised is not None:
+            mark = self.marks[name]
+            (other,) = compare(name, result.run, True, movement.optimised, actual, mark)
+            if other.passed:
                 remark = "accepted: with optimisations the original itself gives that"
                 reason = f"{result.reason}; {remark}"
                 return replace(result, passed=True, reason=reason, accepted="optimised original")
-        verdict = moved.verdict(actual, each=self._precise.has_magnitudes(result.run, name))
+        verdict = movement.verdict(actual, each=self._precise.has_magnitudes(result.run, name))
         if verdict is Verdict.DIFFERS:
             self._wrong.add((name, optimised))
             return result
-        runs = f"{moved.runs} run{'' if moved.runs == 1 else 's'}"
-        amount = f"rounding alone moved it by up to {moved.amount} in {runs} of the original"
+        runs = f"{movement.runs} run{'' if movement.runs == 1 else 's'}"
+        amount = f"rounding alone moved it by up to {movement.amount} in {runs} of the original"
         if verdict is Verdict.UNDECIDED:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
         reason = f"{result.reason}; accepted: {amount}"
@@ -109,9 +110,9 @@ def repeated(
     small = reference_runs.is_small(program, first.feeds)
     if small:
         program.close()
-    again = program.run(first.feeds)
+    outputs = program.run(first.feeds)
     for name, value in first.outputs.items():
-        if not _same(value, again[name]):
+        if not _same(value, outputs[name]):
             marks[name] |= Exactness(random=True)
         if marks[name].random:
             why = random_ops.sources(program.flat.graph, name)
@@ -121,8 +122,8 @@ def repeated(
     steady = [name for name, mark in marks.items() if not mark.random]
     kept = [first]
     for trial in others:
-        again = program.run(trial.feeds)
-        changing = [n for n in steady if not _same(trial.outputs[n], again[n])]
+        outputs = program.run(trial.feeds)
+        changing = [n for n in steady if not _same(trial.outputs[n], outputs[n])]
         if changing:
             findings.unsteady.append(
                 f"output {changing[0]!r} of the original differs from run to run with {sizes(trial)}"

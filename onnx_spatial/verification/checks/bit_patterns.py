@@ -58,7 +58,7 @@ def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
 
 
 def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool:
-    """Add the values that reached ones are moved to; whether only data movement reads them."""
+    """Add the values that reached ones are moved to; return whether only data movement reads them."""
     for node in traversal.in_order(graph):
         if reached.isdisjoint(extract.needs(node)) or node.op_type in _SIZES:
             continue
@@ -118,7 +118,7 @@ def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> list[tuple[int, int]
     return []
 
 
-def again(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:
+def repeated(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:
     """Repeat a trial with any bits in the named inputs; None if the original does not run on them."""
     fed: dict[str, Array] = {}
     for position, (name, array) in enumerate(trial.feeds.items()):

@@ -1,4 +1,4 @@
-"""Conclude from the findings of all checks whether a conversion is right."""
+"""Conclude from the findings of all checks whether a conversion is correct."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def _passed(nodes: Sequence[OperatorCheck], whole: Findings) -> str:
     operators = [n.result for n in nodes if not n.result.refused]
     refused = [n.result for n in nodes if n.result.refused]
     alone = sum(1 for r in operators if r.exact)
-    close = sum(1 for r in operators if r.compared) - alone
+    within = sum(1 for r in operators if r.compared) - alone
     of_all = f" of {_count(len(operators), 'operator')}"
     ways = []
-    if alone or not (close or refused):
+    if alone or not (within or refused):
         ways.append(f"{alone}{of_all} bit for bit on their own")
-    if close:
-        ways.append(f"{close}{'' if ways else of_all} within tolerance as parts of convolutions")
+    if within:
+        ways.append(f"{within}{'' if ways else of_all} within tolerance as parts of convolutions")
     # A convolution that is part of a region was compared with it.
     checked = sum(1 for r in refused if r.checks)
-    if checked or (refused and not close):
+    if checked or (refused and not within):
         ways.append(f"{checked} of {_count(len(refused), 'convolution')} on their own")
     text = (
         f"passed: {', '.join(ways)}, "

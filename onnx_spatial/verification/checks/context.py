@@ -1,4 +1,4 @@
-"""The shape of a check, and what it is given: both models, their analysis, the findings so far."""
+"""Define a check, and the context it runs in: both models, their analysis, the findings so far."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Context:
         return analysis.find(self.named, self.models.domains, self.models.original.folder)
 
     @cached_property
-    def known(self) -> list[OperatorInfo]:
-        """Those whose domain is known to hold spatial operators."""
+    def known_infos(self) -> list[OperatorInfo]:
+        """The operators whose domain is known to hold spatial operators."""
         return [info for info in self.infos if info.known_domain]
 
     @cached_property
@@ -87,8 +87,8 @@ class Context:
         """Comparisons of regions that both models compute, made once for each region."""
         original = self.models.original.proto
         types = lambda: KnownTypes(self.named, self.infos)  # noqa: E731
-        found = MatchingRegions(original, self.converted, self.infos, types)
-        return RegionResults(found, self.models, self.seed)
+        regions = MatchingRegions(original, self.converted, self.infos, types)
+        return RegionResults(regions, self.models, self.seed)
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,18 @@ def check(context: Context) -> None:
     Raises:
         UsageError: the data or shapes asked for do not fit the model, or it does not run on them.
     """
-    findings, request, infos = context.findings, context.request, context.known
+    findings, request, infos = context.findings, context.request, context.known_infos
     original, converted = context.models.original, context.models.converted
     if findings.computes_sizes_otherwise:  # two sizes mixed up may be equal because of a stride
         request = replace(request, more_sizes=MANY_SIZES)
     try:
         program = reference_runs.program_of(original, infos, context.inputs)
-        found = reference_runs.find(program, original, context.inputs, infos, request)
-        findings.gaps += found.gaps
-        findings.forced = found.forced
-        if not found.trials:
+        runs = reference_runs.find(program, original, context.inputs, infos, request)
+        findings.gaps += runs.gaps
+        findings.forced = runs.forced
+        if not runs.trials:
             return
-        marks, trials = baseline.repeated(program, found.trials, findings)
+        marks, trials = baseline.repeated(program, runs.trials, findings)
         if request.inputs is None:
             trials += _any_bits(program, trials, request.seed)
     except RunFailure as failure:
@@ -69,7 +69,7 @@ def check(context: Context) -> None:
 def _any_bits(program: Program, trials: Sequence[Trial], seed: int) -> list[Trial]:
     """Run a model that only moves its inputs on every bit pattern, too."""
     names = bit_patterns.moved_inputs(program)
-    more = (bit_patterns.again(program, t, names, seed) for t in trials[:2]) if names else ()
+    more = (bit_patterns.repeated(program, t, names, seed) for t in trials[:2]) if names else ()
     return [t for t in more if t is not None]
 
 
@@ -106,7 +106,7 @@ def _watch(session: WatchedSession, trials: Sequence[Trial]) -> None:
 def _compare(
     expected: Baseline, session: WatchedSession, trials: Sequence[Trial], context: Context
 ) -> bool:
-    """Run the converted model and compare its outputs with the original's; whether it loads."""
+    """Run the converted model and compare its outputs; return whether it loads."""
     findings, optimised = context.findings, session.optimised
     try:
         session.load()
@@ -136,12 +136,12 @@ def _compare(
 
 def _record(result: OutputResult, trial: Trial, findings: Findings) -> None:
     # One line for each output and level: the table of outputs has the other runs.
-    told = any(
+    reported = any(
         (o.name, o.optimised, o.passed) == (result.name, result.optimised, result.passed)
         for o in findings.outputs
     )
     findings.outputs.append(result)
-    if result.passed or told:
+    if result.passed or reported:
         return
     message = f"output {result.name!r}{_mode(result.optimised)}: {result.reason}"
     if result.passed is None:

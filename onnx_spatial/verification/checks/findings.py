@@ -1,4 +1,4 @@
-"""The findings of the checks, as they come in: of each operator, of other nodes, of whole runs."""
+"""Collect the findings of the checks: of each operator, of other nodes, of runs of the whole models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OperatorCheck:
 
     @classmethod
     def of(cls, info: OperatorInfo, *, refused: bool = False) -> OperatorCheck:
-        """An operator of which nothing is proven yet."""
+        """Begin the check of an operator; nothing is proven yet."""
         node, graph = info.node, str(info.place)
         result = SiteResult(
             traversal.label(node), graph, node.op_type, node.domain, refused=refused

@@ -88,7 +88,7 @@ class InPlace:
             part._regions[output] = (proof, recorders)
         return parts or [self]
 
-    def wanted(self) -> list[str]:
+    def value_names(self) -> list[str]:
         """Return the names of the values to fetch, each computed by a node of the main graph."""
         names = [n for _, c in self._chains for n in (c.source, *c.head.node.input[1:], c.sink)]
         for proof, _ in self._regions.values():
@@ -150,13 +150,13 @@ def _compare_chain(
     check = bitwise("in place", False, x, expected, actual)
     if operator.merged and not check.passed:
         # A convolution that the operator was fused into computes the same reals in another order.
-        (close,) = compare("", 0, False, expected, actual, Exactness(arithmetic=True))
+        (result,) = compare("", 0, False, expected, actual, Exactness(arithmetic=True))
         check = replace(
             check,
-            mismatches=close.mismatches,
-            reason=None if close.passed else check.reason,
+            mismatches=result.mismatches,
+            reason=None if result.passed else check.reason,
             exact=False,
-            max_relative_error=close.max_relative_error,
+            max_relative_error=result.max_relative_error,
         )
     operator.record(check, inputs, chain.sink)
 
@@ -176,7 +176,9 @@ class WatchedSession:
         self._in_place = in_place
         self._stored = {t.name: t for t in source.proto.graph.initializer}
         self._outputs = [v.name for v in source.proto.graph.output]
-        self._extra = [] if optimised else [n for n in in_place.wanted() if n not in self._outputs]
+        self._extra = (
+            [] if optimised else [n for n in in_place.value_names() if n not in self._outputs]
+        )
 
     def load(self) -> None:
         """Make the session.

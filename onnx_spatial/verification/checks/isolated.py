@@ -99,7 +99,7 @@ def _compare(
     folder: Path | None,
     seed: int,
 ) -> bool:
-    """Compare one chain through an operator at several sizes; whether it could be compared."""
+    """Compare one chain through an operator at several sizes; return whether that was possible."""
     info, index = chain.head, operator.info.index
     samples = [
         sample
@@ -173,7 +173,7 @@ def _head_samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[S
 
 
 def _inputs(chain: TransposeChain, sample: ShapeSample) -> list[Array | None]:
-    """Return the known inputs of the head of a chain."""
+    """Return the known inputs of the head of a chain, parameters of the sample included."""
     known = [fact.value if fact is not None else None for fact in chain.head.facts.inputs]
     return [sample.parameters.get(index, value) for index, value in enumerate(known)]
 

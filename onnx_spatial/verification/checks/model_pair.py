@@ -1,4 +1,4 @@
-"""The two models of a verification: the original and the model that was made of it."""
+"""Hold the two models of a verification: the original and its conversion."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
-_RANDOM = "what it was merged with is random"
+_RANDOM = "a node that it was fused with is random"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Proof:
         small = self.spread(("small",))
         unclear = next((c.check for c in compared if c.undecided), None)
         if unclear is not None and all(c.check.passed and c.verdict is not None for c in small):
-            return Undecided(f"it may be rounding or not that {unclear.reason}")
+            return Undecided(f"it may be rounding that {unclear.reason}")
         return [*settled, *small]
 
     def spread(self, kinds: Sequence[Spread] | None = None) -> list[Compared]:
@@ -149,7 +149,7 @@ class Proof:
         finally:
             proof.close()
         if compared.undecided:
-            return Undecided(f"it may be rounding or not that {compared.check.reason}")
+            return Undecided(f"it may be rounding that {compared.check.reason}")
         return compared
 
     def close(self) -> None:
@@ -169,8 +169,8 @@ class Proof:
     def _infos(self) -> list[OperatorInfo]:
         model = self._source.proto
         named = named_dims(model, graph_inputs(model))
-        found = analysis.find(named, self._models.domains, self._source.folder)
-        return [f for f in found if f.known_domain]
+        infos = analysis.find(named, self._models.domains, self._source.folder)
+        return [info for info in infos if info.known_domain]
 
     @cached_property
     def _program(self) -> Program:
@@ -189,13 +189,15 @@ class Proof:
     def _sizes(self) -> tuple[Search, list[Trial]] | str:
         if unknown := region_trials.unknown(self._inputs):
             return unknown
-        given = (self._source, self.region.before, self._inputs, self._infos, self._seed)
-        return region_trials.find(self._program, *given)
+        part = self.region.before
+        return region_trials.find(
+            self._program, self._source, part, self._inputs, self._infos, self._seed
+        )
 
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
         if not isinstance(own, np.ndarray):
-            raise RunFailure("what it was merged with gives no tensor", "load")
+            raise RunFailure("the nodes that it was fused with give no tensor", "load")
         expected = self._reference.expected(feeds, own)
         for optimised in (False, True):
             actual: Array | str
@@ -229,10 +231,10 @@ class Proof:
             return Compared(check, feeds)
         if actual.dtype != own.dtype or actual.shape != own.shape:
             return Compared(check, feeds)
-        moved = self._rounding.of(feeds, {output: own}, optimised=optimised)
-        if output not in moved:
+        movements = self._rounding.of(feeds, {output: own}, optimised=optimised)
+        if output not in movements:
             return Compared(check, feeds)
-        verdict = moved[output].verdict(actual, each=expected.has_magnitudes)
+        verdict = movements[output].verdict(actual, each=expected.has_magnitudes)
         if verdict is Verdict.ACCEPTED:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
         return Compared(check, feeds, verdict)

@@ -56,7 +56,7 @@ class RegionResults:
         return self._regions.around(info)
 
     def is_size(self, name: str, place: traversal.Place) -> bool:
-        """Whether a value may be sizes or amounts by its type."""
+        """Return whether a value may be sizes or amounts by its type."""
         return self._regions.is_size(name, place)
 
     def proof(self, region: MatchingRegion) -> Proof:

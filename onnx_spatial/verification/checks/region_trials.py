@@ -34,7 +34,7 @@ def unknown(inputs: Sequence[GraphInput]) -> str | None:
     if no_rank:
         return f"the rank of {no_rank[0]!r} is not known here"
     sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in inputs]
-    return "what goes into it is very large" if max(sizes, default=0) > _MOST_ELEMENTS else None
+    return "its inputs are very large" if max(sizes, default=0) > _MOST_ELEMENTS else None
 
 
 def find(
@@ -68,13 +68,13 @@ def find(
     first = search.first()
     if first is None:
         reason = f": {search.last_failure}" if search.last_failure is not None else ""
-        return f"no sizes were found for what it was merged with{reason}"
+        return f"no sizes were found for the nodes that it was fused with{reason}"
     trials = [first, *search.others(first), *search.corners(first)]
     return search, [*trials, *search.larger(first, _size_with_all_taps(part, infos))]
 
 
 def _size_with_all_taps(part: Part, infos: Sequence[OperatorInfo]) -> int:
-    """A size at which all taps of all windows meet data."""
+    """Return a size at which all taps of all windows meet data."""
     step = 1
     for info in infos:
         if isinstance(info.call, BlockCall) and info.call.block.values is not None:
@@ -84,7 +84,7 @@ def _size_with_all_taps(part: Part, infos: Sequence[OperatorInfo]) -> int:
 
 
 def _reach(node: onnx.NodeProto, stored: Mapping[str, Iterable[int]]) -> int:
-    """Distance between the first and the last element of one window of a node."""
+    """Return the distance between the first and the last element of one window of a node."""
     if node.op_type not in ("Conv", "ConvTranspose", "MaxPool", "AveragePool"):
         return 0
     attributes = {a.name: list(a.ints) for a in node.attribute}

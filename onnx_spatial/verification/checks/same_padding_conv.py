@@ -76,14 +76,14 @@ def _input_facts(
     context: Context, indices: Container[int]
 ) -> dict[int, tuple[InputFacts | None, ...]]:
     """Return the analysis of the inputs of some nodes, by position in `traversal.nodes`."""
-    known = analysis.inferred(context.named, context.infos, context.models.original.folder)
-    nodes = [node for _, _, node in traversal.nodes(known)]  # kept, and with them their ids
+    inferred = analysis.inferred(context.named, context.infos, context.models.original.folder)
+    nodes = [node for _, _, node in traversal.nodes(inferred)]  # kept, and with them their ids
     positions = {id(node): index for index, node in enumerate(nodes)}
     return {
         positions[id(node)]: tuple(
             analysis.input_facts(scope.type(name)) if name else None for name in node.input
         )
-        for scope, graph in constant_folding.scopes(known)
+        for scope, graph in constant_folding.scopes(inferred)
         for node in graph.node
         if positions[id(node)] in indices
     }
@@ -152,8 +152,8 @@ def _compare(
     if isinstance(actual, str):
         reason = actual
     else:
-        (found,) = compare("", 0, optimised, expected, actual, Exactness(arithmetic=True))
-        mismatches, reason = found.mismatches, None if found.passed else found.reason
+        (result,) = compare("", 0, optimised, expected, actual, Exactness(arithmetic=True))
+        mismatches, reason = result.mismatches, None if result.passed else result.reason
     what = (dtype_name(x), x.shape, expected.size)
     check = Check("isolated", optimised, *what, mismatches, reason)
     convolution.record(check, {str(convolution.info.node.input[0]): x}, convolution.output)

@@ -62,11 +62,11 @@ class Equality:
         self._after = models.converted.folder
 
     def tensors(self, a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
-        """Whether type, shape and bytes are the same."""
+        """Return whether type, shape and bytes are the same."""
         return external_data.same(a, self._before, b, self._after)
 
     def nodes(self, a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
-        """Whether two nodes are the same; the graphs inside are compared node by node on their own."""
+        """Return whether two nodes are the same; graphs inside are compared on their own."""
         if len(a.attribute) != len(b.attribute):
             return False
         pairs = zip(map(_tensors, a.attribute), map(_tensors, b.attribute), strict=True)
@@ -107,7 +107,7 @@ def _interface(graph: traversal.GraphLike) -> tuple[list[str], list[str]]:
 def _opset_differs(
     a: onnx.ModelProto | onnx.FunctionProto, b: onnx.ModelProto | onnx.FunctionProto
 ) -> bool:
-    """Whether an opset has another version; one that only replaced operators used may be gone."""
+    """Return whether an opset has another version; one that only replaced operators used may be gone."""
     was, now = (
         {"" if o.domain == "ai.onnx" else o.domain: o.version for o in holder.opset_import}
         for holder in (a, b)

@@ -51,7 +51,7 @@ def explain(result: Verification, models: ModelPair) -> None:
 
 
 def _same(models: ModelPair) -> bool:
-    """Whether one model was given twice."""
+    """Return whether one model was given twice."""
     if _nodes(models.original.proto) != _nodes(models.converted.proto):
         return False
     return next(unchanged.differences(models, ()), None) is None
@@ -60,8 +60,8 @@ def _same(models: ModelPair) -> bool:
 def _not_converted(source: reader.Source, models: ModelPair) -> list[OperatorInfo]:
     """Return the operators of a model that onnxruntime lacks, without function or Python operator."""
     named = named_dims(source.proto, graph_inputs(source.proto))
-    found = analysis.find(named, models.domains, source.folder)
-    return [f for f in found if f.known_domain and f.node.domain not in EXTENSIONS]
+    infos = analysis.find(named, models.domains, source.folder)
+    return [i for i in infos if i.known_domain and i.node.domain not in EXTENSIONS]
 
 
 def _added(models: ModelPair) -> str | None:

@@ -28,10 +28,10 @@ try:
 {session}
 except Exception as error:
     sys.exit(f"converted.onnx does not run: {{error}}")
-for name, wanted in expected.items():
-    given = results[name]
-    if (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
-        sys.exit(f"{{name}} is {{given.dtype}} {{given.shape}}, not {{wanted.dtype}} {{wanted.shape}}")
+for name, right in expected.items():
+    actual = results[name]
+    if (actual.dtype, actual.shape) != (right.dtype, right.shape):
+        sys.exit(f"{{name}} is {{actual.dtype}} {{actual.shape}}, not {{right.dtype}} {{right.shape}}")
     {wrong}
     if wrong.any():
         sys.exit(f"{{name}}: {{wrong.sum()}} of {{wrong.size}} {what} differ")
@@ -63,12 +63,12 @@ _SESSION_SHORT = """\
 _RESTORE = '.view(ml_dtypes.{name}) if a.dtype.kind == "V" else a'
 
 _BITS = (
-    "wrong = np.frombuffer(given.tobytes(), np.uint8) != np.frombuffer(wanted.tobytes(), np.uint8)"
+    "wrong = np.frombuffer(actual.tobytes(), np.uint8) != np.frombuffer(right.tobytes(), np.uint8)"
 )
-_TEXTS = "wrong = given != wanted"
+_TEXTS = "wrong = actual != right"
 _CLOSE = (
-    "wrong = ~(np.abs(given.astype(float) - wanted.astype(float)) <= "
-    "{tolerance} * np.abs(wanted.astype(float)).max())"
+    "wrong = ~(np.abs(actual.astype(float) - right.astype(float)) <= "
+    "{tolerance} * np.abs(right.astype(float)).max())"
 )
 
 

@@ -1,4 +1,4 @@
-"""Hold the results of a verification as data: comparisons, runs, and the verdict on the whole."""
+"""Define the results of a verification as data: comparisons, runs, and the verdict on the whole."""
 
 from onnx_spatial.verification.report.comparisons import Check, OutputResult
 from onnx_spatial.verification.report.verification import (

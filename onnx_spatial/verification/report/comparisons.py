@@ -1,4 +1,4 @@
-"""The result of one comparison: of an operator, or of an output of the whole model."""
+"""Define the result of one comparison: of an operator, or of an output of the whole model."""
 
 from __future__ import annotations
 

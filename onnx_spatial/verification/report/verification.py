@@ -1,4 +1,4 @@
-"""The result of a verification: of each operator, of each run and of the whole."""
+"""Define the result of a verification: of each operator, of each run and of the whole."""
 
 from __future__ import annotations
 
@@ -177,22 +177,10 @@ class Verification:
         return self.status == "passed"
 
     def to_dict(self) -> dict[str, object]:
-        """Return version 1 of the report, ready for JSON; infinities and NaN are None.
+        """Return version 1 of the report, ready for JSON; docs/verification.md lists its keys.
 
-        version, status, message, problems, sites_only, forced: as the attributes.
-        runs: seed, inputs (name -> dtype, shape), overridden.
-        outputs: name, run, optimised, dtype, shape, elements, equal_bits, max_abs_error,
-            max_relative_error, tolerance, mismatches, passed, reason, mean_relative_error,
-            p50_relative_error, p99_relative_error, max_steps, reference, max_ulps, allowed_ulps,
-            own_relative_error, accepted.
-        sites: node, graph, op_type, domain, exact, how, passed, reason, checks (how, optimised,
-            dtype, shape, elements, mismatches, passed, reason, exact, max_ulps, max_relative_error,
-            allowed_ulps, skipped).
-        first_difference: kind, name, graph, message, inputs (name -> dtype, shape); or None.
-        first_value: name, node, op_type, graph, dtype, shape, optimised, reason; or None.
-        advice: text, or None.
-        reproducer: path of the script, or None.
-        unsteady: lines of text.
+        Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
+        are given as name -> dtype, shape.
         """
         difference, first = self.first_difference, self.first_value
         return {
