@@ -122,7 +122,7 @@ def verify(
                 check.run(context)
         result = conclude(context.findings)
         if result.status == "failed":
-            operators = [info.index for info in context.known_infos]
+            operators = [info.index for info in context.reference.known_infos]
             advice.add(result, context.models, operators, context.findings.difference, folder)
             roles.explain(result, given)
         return result

@@ -57,3 +57,8 @@ def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
     result.checks.append(RIGHT.check)  # compared in place after all
     site.undecided = None
     assert conclude(Findings([site], executed={0})).status == "passed"
+
+
+def test_the_message_counts_failures_alone() -> None:
+    found = conclude(Findings(failures=["one", "two"], gaps=["three"]))
+    assert (found.message, found.problems) == ("failed: one (and 1 more)", ["one", "two", "three"])

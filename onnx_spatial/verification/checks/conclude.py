@@ -48,15 +48,18 @@ def conclude(findings: Findings) -> Verification:
     status: Status = "failed" if failures else "unverified" if gaps else "passed"
     proven = all(n.result.passed for n in nodes if n.info.known_domain)
     sites_only = status == "unverified" and proven and not whole_gaps
-    problems = failures + gaps
-    message = f"{status}: {problems[0]}{_more(problems)}" if problems else _passed(nodes, whole)
+    if reasons := failures or gaps:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        message = f"{status}: {reasons[0]}{more}"
+    else:
+        message = _passed(nodes, whole)
     if whole.rest:
         message += f"; and the rest of the model differs: {whole.rest[0]}"
     first = next(iter(differences), whole.difference or next(iter(changed), None))
     return Verification(
         status,
         message,
-        problems + whole.rest,
+        failures + gaps + whole.rest,
         whole.outputs,
         [node.result for node in nodes],
         whole.runs,
@@ -66,10 +69,6 @@ def conclude(findings: Findings) -> Verification:
         unsteady=whole.unsteady,
         rest=whole.rest,
     )
-
-
-def _more(problems: Sequence[str]) -> str:
-    return f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
 
 
 def _passed(nodes: Sequence[OperatorCheck], whole: Findings) -> str:

@@ -6,17 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import onnx
-
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Recorder
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import Proof
 from onnx_spatial.verification.checks.region_results import RegionResults
-from onnx_spatial.verification.sizes.model_inputs import GraphInput, graph_inputs, named_dims
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.converted_part import Converted
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
@@ -45,7 +41,7 @@ class Context:
     watched: list[tuple[Recorder, Proof]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.findings = Findings([OperatorCheck.of(info) for info in self.infos])
+        self.findings = Findings([OperatorCheck.of(info) for info in self.reference.infos])
 
     @property
     def seed(self) -> int:
@@ -53,29 +49,14 @@ class Context:
         return self.request.seed
 
     @cached_property
-    def inputs(self) -> list[GraphInput]:
-        """Inputs of the original."""
-        return graph_inputs(self.models.original.proto)
-
-    @cached_property
-    def named(self) -> onnx.ModelProto:
-        """The original without weights; every unknown input dim has a name."""
-        return named_dims(self.models.original.proto, self.inputs)
-
-    @cached_property
-    def infos(self) -> list[OperatorInfo]:
-        """Analysis of the original's spatial operators."""
-        return analysis.find(self.named, self.models.domains, self.models.original.folder)
-
-    @cached_property
-    def known_infos(self) -> list[OperatorInfo]:
-        """The operators whose domain is known to hold spatial operators."""
-        return [info for info in self.infos if info.known_domain]
+    def reference(self) -> ReferenceModel:
+        """The original, its analysis, and the program that runs it."""
+        return ReferenceModel(self.models.original, self.models.domains)
 
     @cached_property
     def chains(self) -> Original:
         """The chains of Transposes around each operator of the original."""
-        return Original(self.named, self.infos)
+        return Original(self.reference.named, self.reference.infos)
 
     @cached_property
     def converted(self) -> Converted:
@@ -85,9 +66,9 @@ class Context:
     @cached_property
     def regions(self) -> RegionResults:
         """Comparisons of regions that both models compute, made once for each region."""
-        original = self.models.original.proto
-        types = lambda: KnownTypes(self.named, self.infos)  # noqa: E731
-        regions = MatchingRegions(original, self.converted, self.infos, types)
+        named, infos = self.reference.named, self.reference.infos
+        original, types = self.models.original.proto, lambda: KnownTypes(named, infos)
+        regions = MatchingRegions(original, self.converted, infos, types)
         return RegionResults(regions, self.models, self.seed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from onnx_spatial.verification.arrays import dtype_name, dtype_of
@@ -32,13 +33,18 @@ def check(context: Context) -> None:
     Raises:
         UsageError: the data or shapes asked for do not fit the model, or it does not run on them.
     """
-    findings, request, infos = context.findings, context.request, context.known_infos
-    original, converted = context.models.original, context.models.converted
+    with closing(context.reference):
+        _check(context)
+
+
+def _check(context: Context) -> None:
+    findings, request, reference = context.findings, context.request, context.reference
+    original, infos = reference.source, reference.known_infos
     if findings.computes_sizes_otherwise:  # two sizes mixed up may be equal because of a stride
         request = replace(request, more_sizes=MANY_SIZES)
     try:
-        program = reference_runs.program_of(original, infos, context.inputs)
-        runs = reference_runs.find(program, original, context.inputs, infos, request)
+        program = reference.program
+        runs = reference_runs.find(program, original, reference.inputs, infos, request)
         findings.gaps += runs.gaps
         findings.forced = runs.forced
         if not runs.trials:
@@ -56,12 +62,12 @@ def check(context: Context) -> None:
     in_place = InPlace(findings.operators, context.chains, context.converted, context.watched)
     first, *others = in_place.parts(lambda index: _size(program, index), MOST_WATCHED)
     for optimised in (False, True):
-        session = WatchedSession(converted, first, optimised=optimised)
+        session = WatchedSession(context.models.converted, first, optimised=optimised)
         if not _compare(expected, session, trials, context):
             break
     else:
         for part in others:
-            _watch(WatchedSession(converted, part, optimised=False), trials)
+            _watch(WatchedSession(context.models.converted, part, optimised=False), trials)
     expected.close()
     findings.executed = {index for trial in trials for index in trial.executed}
 

@@ -20,7 +20,7 @@ def check(context: Context) -> None:
     inputs = {v.name for v in converted.graph.input}
     differences += (
         f"initializer {i.name!r} can no longer be overridden"
-        for i in context.inputs
+        for i in context.reference.inputs
         if i.default is not None and i.name not in inputs
     )
 

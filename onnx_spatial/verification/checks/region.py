@@ -15,8 +15,6 @@ from typing import Literal
 import numpy as np
 import onnx
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import SPREADS, Array, Spread, element_type_of, is_float
 from onnx_spatial.verification.checks import region_trials
@@ -24,11 +22,9 @@ from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import to_float64
 from onnx_spatial.verification.compare.reference import Budget, Expected, Reference
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Check
-from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.model_inputs import GraphInput, graph_inputs, named_dims
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
@@ -80,7 +76,8 @@ class Proof:
         self._models = models
         self._seed = seed
         self._budget = budget or Budget()
-        self._source = models.original.holding(region.original())
+        source = models.original.holding(region.original())
+        self._original = ReferenceModel(source, models.domains)
         self._converted = region.converted()
         self._sessions: dict[bool, Session] = {}
 
@@ -139,7 +136,7 @@ class Proof:
         proof = Proof(typed, self._models, self._seed, self._budget)
         try:
             try:
-                own = proof._program.run(feeds)[self.region.output]
+                own = proof._original.program.run(feeds)[self.region.output]
                 if proof._reference.random:
                     return _RANDOM
                 expected = proof._reference.expected(feeds, own)
@@ -161,38 +158,17 @@ class Proof:
             self._rounding.close()
 
     @cached_property
-    def _inputs(self) -> list[GraphInput]:
-        inputs = graph_inputs(self._source.proto)
-        return [reference_runs.with_rank(i, self._infos) for i in inputs]
-
-    @cached_property
-    def _infos(self) -> list[OperatorInfo]:
-        model = self._source.proto
-        named = named_dims(model, graph_inputs(model))
-        infos = analysis.find(named, self._models.domains, self._source.folder)
-        return [info for info in infos if info.known_domain]
-
-    @cached_property
-    def _program(self) -> Program:
-        return reference_runs.program_of(self._source, self._infos, self._inputs)
-
-    @cached_property
     def _reference(self) -> Reference:
-        epsilon = to_float64.coarsest([self._source.proto, self._converted])
-        return Reference(self._program, self.region.output, epsilon, self._budget)
+        epsilon = to_float64.coarsest([self._original.source.proto, self._converted])
+        return Reference(self._original.program, self.region.output, epsilon, self._budget)
 
     @cached_property
     def _rounding(self) -> Rounding:
-        return Rounding(self._program, seconds=region_trials.SECONDS)
+        return Rounding(self._original.program, seconds=region_trials.SECONDS)
 
     @cached_property
     def _sizes(self) -> tuple[Search, list[Trial]] | str:
-        if unknown := region_trials.unknown(self._inputs):
-            return unknown
-        part = self.region.before
-        return region_trials.find(
-            self._program, self._source, part, self._inputs, self._infos, self._seed
-        )
+        return region_trials.find(self._original, self.region.before, self._seed)
 
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
@@ -224,7 +200,7 @@ class Proof:
         """Compare within the tolerance, then with the rounding measured in the original's part."""
         # The largest array of reals among the inputs: most likely the data.
         x = max(feeds.values(), key=lambda a: (is_float(a.dtype), a.size), default=default)
-        same_kernels = not self._program.substitutes
+        same_kernels = not self._original.program.substitutes
         check = expected.check(how, optimised, x, actual, same_kernels=same_kernels)
         own, output = expected.own, self.region.output
         if check.passed or isinstance(actual, str) or not expected.exactness.arithmetic:

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.model.io import reader
 from onnx_spatial.operators.spellings import BlockCall
-from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
-from onnx_spatial.verification.sizes.model_inputs import GraphInput
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.value_graph import Part
@@ -28,35 +27,27 @@ _LARGEST = 2048
 _MOST_ELEMENTS = 2**25
 
 
-def unknown(inputs: Sequence[GraphInput]) -> str | None:
-    """Return why inputs cannot be generated; None if they can."""
-    no_rank = [i.name for i in inputs if i.dims is None and i.default is None]
-    if no_rank:
-        return f"the rank of {no_rank[0]!r} is not known here"
-    sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in inputs]
-    return "its inputs are very large" if max(sizes, default=0) > _MOST_ELEMENTS else None
-
-
-def find(
-    program: Program,
-    source: reader.Source,
-    part: Part,
-    inputs: Sequence[GraphInput],
-    infos: Sequence[OperatorInfo],
-    seed: int,
-) -> tuple[Search, list[Trial]] | str:
-    """Run the original's part of a region on generated data; or return why there are no sizes.
+def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[Trial]] | str:
+    """Run the original's part of a region on generated data; or return why that is impossible.
 
     Args:
-        program: the part, ready to run.
-        source: the part as a model of its own.
+        original: the part as a model.
         part: the part as nodes.
-        inputs, infos: its inputs and its spatial operators.
         seed: of the data.
+
+    Raises:
+        RunFailure: something in the part cannot be run at all.
     """
-    candidates = Candidates(source.proto, inputs, infos, source.folder)
+    infos = original.known_infos
+    inputs = [reference_runs.with_rank(i, infos) for i in original.inputs]
+    if unknown := [i.name for i in inputs if i.dims is None and i.default is None]:
+        return f"the rank of {unknown[0]!r} is not known here"
+    sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in inputs]
+    if max(sizes, default=0) > _MOST_ELEMENTS:
+        return "its inputs are very large"
+    candidates = Candidates(original.source.proto, inputs, infos, original.source.folder)
     search = Search(
-        program,
+        original.program,
         inputs,
         {},
         candidates,

@@ -45,7 +45,7 @@ def check(context: Context) -> None:
     convolutions = _find(context)
     context.findings.convolutions = convolutions
     if convolutions:
-        original = Converted(context.named)
+        original = Converted(context.reference.named)
         for convolution in convolutions:
             context.request.progress(f"convolution {convolution.result.node}")
             _check(convolution, original, context)
@@ -53,7 +53,7 @@ def check(context: Context) -> None:
 
 def _find(context: Context) -> list[OperatorCheck]:
     """Return the refused convolutions of the original, of which nothing is proven yet."""
-    model = context.named
+    model = context.reference.named
     local = {(f.domain, f.name) for f in model.functions}
     refused = {
         index: (place, node)
@@ -76,7 +76,8 @@ def _input_facts(
     context: Context, indices: Container[int]
 ) -> dict[int, tuple[InputFacts | None, ...]]:
     """Return the analysis of the inputs of some nodes, by position in `traversal.nodes`."""
-    inferred = analysis.inferred(context.named, context.infos, context.models.original.folder)
+    reference = context.reference
+    inferred = analysis.inferred(reference.named, reference.infos, reference.source.folder)
     nodes = [node for _, _, node in traversal.nodes(inferred)]  # kept, and with them their ids
     positions = {id(node): index for index, node in enumerate(nodes)}
     return {

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import onnx
 
-from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.checks import unchanged
 from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime.sessions import EXTENSIONS
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
 
 
 def explain(result: Verification, models: ModelPair) -> None:
@@ -59,9 +58,8 @@ def _same(models: ModelPair) -> bool:
 
 def _not_converted(source: reader.Source, models: ModelPair) -> list[OperatorInfo]:
     """Return the operators of a model that onnxruntime lacks, without function or Python operator."""
-    named = named_dims(source.proto, graph_inputs(source.proto))
-    infos = analysis.find(named, models.domains, source.folder)
-    return [i for i in infos if i.known_domain and i.node.domain not in EXTENSIONS]
+    infos = ReferenceModel(source, models.domains).known_infos
+    return [info for info in infos if info.node.domain not in EXTENSIONS]
 
 
 def _added(models: ModelPair) -> str | None:

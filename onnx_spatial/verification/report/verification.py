@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.arrays import Array
@@ -80,6 +82,11 @@ class Run:
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     overridden: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, dict[str, object]]:
+        """Type and shape of each input fed."""
+        return {n: {"dtype": self.dtypes[n], "shape": shape} for n, shape in self.shapes.items()}
 
 
 @dataclass(frozen=True)
@@ -182,60 +189,37 @@ class Verification:
         Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
         are given as name -> dtype, shape.
         """
-        difference, first = self.first_difference, self.first_value
-        return {
-            "version": 1,
-            "status": self.status,
-            "message": self.message,
-            "problems": list(self.problems),
-            "sites_only": self.sites_only,
-            "runs": [
-                {
-                    "seed": run.seed,
-                    "inputs": _inputs(run.dtypes, run.shapes),
-                    "overridden": list(run.overridden),
-                }
-                for run in self.runs
-            ],
-            "forced": dict(self.forced),
-            "outputs": [_plain(vars(o)) for o in self.outputs],
-            "sites": [
-                {
-                    **{key: getattr(site, key) for key in _SITE_KEYS},
-                    "checks": [_plain({**vars(c), "passed": c.passed}) for c in site.checks],
-                }
-                for site in self.sites
-            ],
-            "first_difference": difference
-            and {
-                **{key: getattr(difference, key) for key in ("kind", "name", "graph", "message")},
-                "inputs": _inputs(
-                    {n: str(a.dtype) for n, a in difference.inputs.items()},
-                    {n: a.shape for n, a in difference.inputs.items()},
-                ),
-            },
-            "first_value": first
-            and _plain({key: value for key, value in vars(first).items() if key != "before"}),
-            "advice": self.advice,
-            "unsteady": list(self.unsteady),
-            "reproducer": None if self.reproducer is None else str(self.reproducer),
-        }
+        return {"version": 1, **_plain(self)}
 
 
-_SITE_KEYS = ("node", "graph", "op_type", "domain", "exact", "how", "passed", "reason")
+#: Attributes that are keys of the JSON report, in order; of other classes all of them.
+_KEYS = {
+    Verification: (
+        "status message problems sites_only runs forced outputs sites first_difference first_value "
+        "advice unsteady reproducer"
+    ),
+    Run: "seed inputs overridden",
+    SiteResult: "node graph op_type domain exact how passed reason checks",
+    Check: (
+        "how optimised dtype shape elements mismatches reason exact max_ulps max_relative_error "
+        "allowed_ulps skipped passed"
+    ),
+    Difference: "kind name graph message inputs",
+    FirstValue: "name node op_type graph dtype shape optimised reason",
+}
 
 
-def _inputs(
-    dtypes: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, dict[str, object]]:
-    return {n: {"dtype": dtypes[n], "shape": list(shape)} for n, shape in shapes.items()}
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, object]:
-    """Replace what JSON lacks: infinities and NaN by None, tuples by lists."""
-    plain: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            value = None
-        plain[key] = list(value) if isinstance(value, tuple) else value
-    return plain
+def _plain(value: Any) -> Any:
+    """Replace what JSON lacks; arrays by their dtype and shape."""
+    if is_dataclass(value):
+        keys = _KEYS[type(value)].split() if type(value) in _KEYS else vars(value)
+        return {key: _plain(getattr(value, key)) for key in keys}
+    if isinstance(value, np.ndarray):
+        return {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
