@@ -49,12 +49,12 @@ def moved_inputs(program: Program) -> list[str]:
     """Return the inputs of a model that only data movement reads, and that lead to an output."""
     graph = program.flat.graph
     outputs = {v.name for v in graph.output}
-    return [v.name for v in graph.input if _is_moved(program, v.name, outputs)]
-
-
-def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
-    reached = {name}
-    return _follow(program, program.flat.graph, reached) and not reached.isdisjoint(outputs)
+    reached = {v.name: {v.name} for v in graph.input}
+    return [
+        name
+        for name, values in reached.items()
+        if _follow(program, graph, values) and not values.isdisjoint(outputs)
+    ]
 
 
 def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool:
