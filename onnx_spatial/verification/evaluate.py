@@ -1,31 +1,82 @@
-"""Run a model by definition: its spatial operators by the numpy kernels, the rest in onnxruntime."""
+"""Run a model that no runtime loads: spatial operators by numpy kernels, the rest in onnxruntime."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
 
 from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, dtype_of
+from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.model_inputs import (
+    GraphInput,
     check_given,
     graph_inputs,
     named_dims,
 )
 
 
+class ReferenceModel:
+    """A model and what has to be known of it to run it by definition.
+
+    Args:
+        source: the model.
+        domains: operator domains of the user's own that hold spatial operators.
+    """
+
+    def __init__(self, source: reader.Source, domains: Iterable[str]) -> None:
+        self.source = source
+        self._domains = domains
+
+    @cached_property
+    def inputs(self) -> list[GraphInput]:
+        """Inputs of the model."""
+        return graph_inputs(self.source.proto)
+
+    @cached_property
+    def named(self) -> onnx.ModelProto:
+        """The model without weights; every unknown input dim has a name."""
+        return named_dims(self.source.proto, self.inputs)
+
+    @cached_property
+    def infos(self) -> list[OperatorInfo]:
+        """Analysis of its spatial operators."""
+        return analysis.find(self.named, self._domains, self.source.folder)
+
+    @cached_property
+    def known_infos(self) -> list[OperatorInfo]:
+        """The operators whose domain is known to hold spatial operators."""
+        return [info for info in self.infos if info.known_domain]
+
+    @cached_property
+    def program(self) -> Program:
+        """The model ready to run.
+
+        Raises:
+            RunFailure: something in it cannot be run at all.
+        """
+        return reference_runs.program_of(self.source, self.known_infos, self.inputs)
+
+    def close(self) -> None:
+        """Release the sessions of the program."""
+        if "program" in self.__dict__:
+            self.program.close()
+
+
 def evaluate(
     model: reader.Model, inputs: Mapping[str, Array], *, domains: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The outputs of a model that no runtime loads, by name.
+    """Return the outputs of a model by name; no runtime has to know its spatial operators.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before. Not changed.
@@ -39,21 +90,18 @@ def evaluate(
     source = reader.resolved(model if isinstance(model, reader.Source) else reader.read(model))
     unwrapped = without_earlier_form(source.proto)
     source = source.holding(unwrapped.model)
-    wanted = graph_inputs(source.proto)
-    found = analysis.find(
-        named_dims(source.proto, wanted), unwrapped.domains.union(domains), source.folder
-    )
-    types = {i.name: i.element_type for i in wanted}
-    fed = check_given(wanted, {n: _restored(a, types.get(n)) for n, a in inputs.items()})
+    reference = ReferenceModel(source, unwrapped.domains.union(domains))
+    types = {i.name: i.element_type for i in reference.inputs}
+    restored = {n: _restored(a, types.get(n)) for n, a in inputs.items()}
+    feeds = check_given(reference.inputs, restored)
     try:
-        program = reference_runs.program_of(source, [f for f in found if f.known_domain], wanted)
-        return program.run(fed)
+        return reference.program.run(feeds)
     except RunFailure as failure:
         raise UsageError(f"{source.name}: cannot be run on this data: {failure}") from None
 
 
 def _restored(array: Array, element_type: int | None) -> Array:
-    """An array as it was before .npz files, which know no bfloat16 and keep its bits."""
+    """Restore the type of an array from an .npz file, which keeps the bits of a bfloat16 only."""
     array = np.asarray(array)
     if element_type in (None, onnx.TensorProto.STRING):
         return array

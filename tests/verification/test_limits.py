@@ -187,8 +187,10 @@ def test_sites_are_watched_in_parts_that_fit(monkeypatch, most):
     end_to_end = importlib.import_module("onnx_spatial.verification.checks.end_to_end")
     monkeypatch.setattr(end_to_end, "MOST_WATCHED", most)
     watched = []
-    wanted = InPlace.wanted
-    monkeypatch.setattr(InPlace, "wanted", lambda self: watched.append(wanted(self)) or watched[-1])
+    wanted = InPlace.value_names
+    monkeypatch.setattr(
+        InPlace, "value_names", lambda self: watched.append(wanted(self)) or watched[-1]
+    )
     text = f"g (float[N,8,8,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ v0 = Neg(x)"
     for number in range(3):
         text += (

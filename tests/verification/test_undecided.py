@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 
 import pytest
 
-from onnx_spatial.verification.checks.end_to_end import EndToEnd
-from onnx_spatial.verification.checks.isolated import OperatorCheck
+from onnx_spatial.verification.checks.conclude import conclude
+from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
 from onnx_spatial.verification.compare.rounding import Verdict
 from onnx_spatial.verification.report import Check, SiteResult
@@ -46,15 +45,20 @@ def test_small_numbers_decide(
 
 
 def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
-    check = importlib.import_module("onnx_spatial.verification.pipeline")
     result = SiteResult("site", "main graph", "SpaceToBatchND", "", end_to_end=True)
     site = OperatorCheck(
-        SimpleNamespace(known_domain=True, index=0), result, undecided="it may be rounding"
+        SimpleNamespace(known_domain=True, index=0, error=None),
+        result,
+        undecided="it may be rounding",
     )
-    whole = EndToEnd(executed={0}, outputs=[SimpleNamespace(name="y")])
-    found = check._conclude([site], whole)
+    found = conclude(Findings([site], executed={0}, outputs=[SimpleNamespace(name="y")]))
     assert found.status == "unverified"
     assert "SpaceToBatchND node 'site' (main graph): it may be rounding" in found.problems
     result.checks.append(RIGHT.check)  # compared in place after all
     site.undecided = None
-    assert check._conclude([site], EndToEnd(executed={0})).status == "passed"
+    assert conclude(Findings([site], executed={0})).status == "passed"
+
+
+def test_the_message_counts_failures_alone() -> None:
+    found = conclude(Findings(failures=["one", "two"], gaps=["three"]))
+    assert (found.message, found.problems) == ("failed: one (and 1 more)", ["one", "two", "three"])

@@ -1,1 +1,1 @@
-"""Check a converted model against the original, one kind of evidence in each module."""
+"""Check a converted model against its original: one kind of evidence in each module with `check`."""

@@ -1,10 +1,10 @@
-"""Runs of the whole model on every bit pattern, where a model only moves what it is fed.
+"""Generate runs of the whole model on every bit pattern, for inputs that are only moved.
 
-An input that nothing but data movement reads may hold anything: NaNs with payloads, infinities, -0.0,
-the extremes of integers, empty strings. What it leads to must come out bit for bit, whatever it is:
+An input that only data movement reads may hold anything: NaNs with payloads, infinities, -0.0, the
+extremes of integers, empty strings. The outputs that it leads to must come out bit for bit:
 
     x -> Transpose -> SpaceToBatch -> Slice -> y       x is moved, y is compared
-    s -> Cast -> Conv ...                              s is fed as ever
+    s -> Cast -> Conv ...                              s gets usual data
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
-#: Operators with bodies, and their inputs that say which runs, or how often.
+#: Operators with bodies, and their inputs that decide which body runs, or how often.
 _DECIDES: dict[str, frozenset[int]] = {
     "If": frozenset({0}),
     "Loop": frozenset({0, 1}),
-    "Scan": frozenset(),  # in opset 8 the one in front, which is no input of the body
+    "Scan": frozenset(),  # in opset 8 the first one, which is no input of the body
 }
-#: The sizes of a value say nothing of its numbers.
+#: Operators that read the sizes of a value and not its numbers.
 _SIZES = op_traits.having(Trait.SIZES)
 
 
 def moved_inputs(program: Program) -> list[str]:
-    """Inputs of a model that nothing but data movement reads, and that lead to an output."""
+    """Return the inputs of a model that only data movement reads, and that lead to an output."""
     graph = program.flat.graph
     outputs = {v.name for v in graph.output}
-    return [v.name for v in graph.input if _is_moved(program, v.name, outputs)]
-
-
-def _is_moved(program: Program, name: str, outputs: set[str]) -> bool:
-    reached = {name}
-    return _follow(program, program.flat.graph, reached) and not reached.isdisjoint(outputs)
+    reached = {v.name: {v.name} for v in graph.input}
+    return [
+        name
+        for name, values in reached.items()
+        if _follow(program, graph, values) and not values.isdisjoint(outputs)
+    ]
 
 
 def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool:
-    """Add what the reached values of a graph are moved to; whether nothing else reads them."""
+    """Add the values that reached ones are moved to; return whether only data movement reads them."""
     for node in traversal.in_order(graph):
         if reached.isdisjoint(traversal.needs(node)) or node.op_type in _SIZES:
             continue
@@ -67,35 +67,35 @@ def _follow(program: Program, graph: onnx.GraphProto, reached: set[str]) -> bool
 
 
 def _follow_bodies(program: Program, node: onnx.NodeProto, reached: set[str]) -> bool:
-    """The same for the bodies of If, Loop and Scan, and what comes out of them."""
+    """Do the same for the bodies of If, Loop and Scan, and add the outputs of the node."""
     read = {i for i, n in enumerate(node.input) if n in reached}
     if read & _DECIDES[node.op_type]:
         return False
-    given: set[str] = set()
+    outputs: set[str] = set()
     for _, body in traversal.subgraphs(node):
-        ahead = len(node.input) - len(body.input) if node.op_type == "Scan" else 0
-        if not all(0 <= i - ahead < len(body.input) for i in read):
+        skipped = len(node.input) - len(body.input) if node.op_type == "Scan" else 0
+        if not all(0 <= i - skipped < len(body.input) for i in read):
             return False
-        inside = {*reached, *(body.input[i - ahead].name for i in read)}
+        inside = {*reached, *(body.input[i - skipped].name for i in read)}
         states = _states(node, body)
-        while True:  # what one turn gives is what the next one gets
+        while True:  # the outputs of one iteration are inputs of the next
             before = len(inside)
             if not _follow(program, body, inside):
                 return False
-            inside |= {body.input[to].name for of, to in states if body.output[of].name in inside}
+            inside |= {body.input[i].name for o, i in states if body.output[o].name in inside}
             if len(inside) == before:
                 break
-        goes_on = node.op_type == "Loop"
-        if goes_on and body.output[0].name in inside:
+        is_loop = node.op_type == "Loop"  # its first output decides whether it goes on
+        if is_loop and body.output[0].name in inside:
             return False
-        results = zip(body.output[goes_on:], node.output, strict=False)
-        given.update(name for value, name in results if name and value.name in inside)
-    reached |= given
+        results = zip(body.output[is_loop:], node.output, strict=False)
+        outputs.update(name for value, name in results if name and value.name in inside)
+    reached |= outputs
     return True
 
 
 def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> list[tuple[int, int]]:
-    """(output, input) of the body for each value that a turn hands on to the next."""
+    """Return (output, input) of the body for each loop-carried value."""
     if node.op_type == "Loop":
         return [(i - 1, i) for i in range(2, len(body.input))]
     if node.op_type == "Scan":
@@ -104,15 +104,15 @@ def _states(node: onnx.NodeProto, body: onnx.GraphProto) -> list[tuple[int, int]
     return []
 
 
-def again(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:
-    """A trial with any bits in the inputs of those names; None if the original does not run so."""
+def repeated(program: Program, trial: Trial, names: Sequence[str], seed: int) -> Trial | None:
+    """Repeat a trial with any bits in the named inputs; None if the original does not run on them."""
     fed: dict[str, Array] = {}
     for position, (name, array) in enumerate(trial.feeds.items()):
         if name in names and name not in trial.assignment.values and array.size:
             rng = np.random.default_rng([seed, position, array.size])
             fed[name] = patterns(element_type_of(array), array.shape, rng)
     if not fed or any(not is_native(a.dtype) and a.dtype.itemsize < 2 for a in fed.values()):
-        return None  # of the 8-bit floats and 4-bit integers nothing is known
+        return None  # whether runtimes keep every bit of 8-bit floats and 4-bit integers is unknown
     feeds = {**trial.feeds, **fed}
     try:
         outputs: Mapping[str, Any] = program.run(feeds)

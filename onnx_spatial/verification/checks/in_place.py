@@ -1,8 +1,8 @@
-"""Prove sites in place, bit for bit: the numpy kernel on what goes into a site in the converted model.
+"""Compare operators in place, bit for bit: the numpy kernel on an operator's inputs in a whole run.
 
-In a run of the whole converted model the kernel is applied to the site's own inputs there, and must
-give the site's own output. Where these values are gone, the nearest ones around them are compared
-(`transpose_chain`; for a site that was merged with others, `matching_region`).
+In a run of the whole converted model the kernel is applied to the operator's own inputs there, and must
+give the operator's own output. Where these values are gone, the nearest ones around them are compared
+(`transpose_chain`; for an operator that was fused with others, `matching_region`).
 """
 
 from __future__ import annotations
@@ -10,152 +10,214 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
+
+import onnx
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.model import traversal
-from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.arrays import dtype_name as array_dtype_name
-from onnx_spatial.verification.checks.isolated import OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, Proof
+from onnx_spatial.model.io import reader
+from onnx_spatial.verification.arrays import Array, constant_value, dtype_name
+from onnx_spatial.verification.checks.findings import OperatorCheck, Recorder
+from onnx_spatial.verification.checks.region import Proof
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
+from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.subgraphs.converted_part import Converted
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 
-
-class Recorder(Protocol):
-    """What takes note of comparisons: a site, or another node."""
-
-    def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
-        """Keep a comparison of a value."""
+_MAIN = traversal.Place()
 
 
 class InPlace:
-    """Sites of the main graph whose inputs and output can be read off a run of the whole."""
+    """Operators and regions of the main graph to compare in runs of the whole converted model.
+
+    Args:
+        operators: the spatial operators of the original.
+        original: the chains around them.
+        converted: the converted model.
+        watched: nodes that are to be compared by their regions.
+    """
 
     def __init__(
         self,
-        sites: Sequence[OperatorCheck],
+        operators: Sequence[OperatorCheck],
         original: Original,
         converted: Converted,
-        merged: Sequence[tuple[Recorder, Proof]] = (),
+        watched: Sequence[tuple[Recorder, Proof]] = (),
     ) -> None:
         self._converted = converted
-        self._merged = [(s, p) for s, p in merged if p.region.place == traversal.Place()]
-        self._stretches = [
-            (site, next((s for s in stretches if converted.holds(s.source)), stretches[0]))
-            for site in sites
-            if site.info.call is not None and site.info.place == traversal.Place()
-            for stretches in original.stretches(site.info, converted.computes)
+        self._regions: dict[str, tuple[Proof, list[Recorder]]] = {}
+        for recorder, proof in watched:
+            if proof.region.place == _MAIN:  # several nodes may share a region
+                self._regions.setdefault(proof.region.output, (proof, []))[1].append(recorder)
+        self._chains = [
+            (operator, next((c for c in chains if converted.holds(c.source)), chains[0]))
+            for operator in operators
+            if operator.info.call is not None and operator.info.place == _MAIN
+            for chains in original.stretches(operator.info, converted.computes)
         ]
 
     def parts(self, size_of: Callable[[int], int], most: int) -> list[InPlace]:
-        """Return the same in parts of which each reads off few bytes in one run.
+        """Split into parts, each of which fetches few bytes in one run.
 
         Args:
-            size_of: bytes of a site's data, by its position in `traversal.nodes`.
-            most: bytes of one part, if it holds more than one site or region.
+            size_of: bytes of an operator's data, by its position in `traversal.nodes`.
+            most: bytes of one part, if it holds more than one operator or region.
         """
         parts: list[InPlace] = []
         left = 0
-        for stretch in self._stretches:
-            size = 2 * size_of(stretch[1].head.index)
+
+        def part_for(size: int) -> InPlace:
+            nonlocal left
             if size > left or not parts:
-                parts.append(self._empty())
+                part = copy.copy(self)
+                part._chains, part._regions = [], {}
+                parts.append(part)
                 left = most
-            parts[-1]._stretches.append(stretch)
             left -= size
-        regions: dict[tuple[traversal.Place, str], list[tuple[Recorder, Proof]]] = {}
-        for merged in self._merged:
-            regions.setdefault((merged[1].region.place, merged[1].region.output), []).append(merged)
-        for group in regions.values():
-            region = group[0][1].region
-            largest = max(map(size_of, region.sites), default=0)
-            size = (len(region.inputs) + 1) * largest
-            if size > left or not parts:
-                parts.append(self._empty())
-                left = most
-            parts[-1]._merged += group
-            left -= size
+            return parts[-1]
+
+        for operator, chain in self._chains:
+            part_for(2 * size_of(chain.head.index))._chains.append((operator, chain))
+        for output, (proof, recorders) in self._regions.items():
+            largest = max(map(size_of, proof.region.sites), default=0)
+            part = part_for((len(proof.region.inputs) + 1) * largest)
+            part._regions[output] = (proof, recorders)
         return parts or [self]
 
-    def _empty(self) -> InPlace:
-        part = copy.copy(self)
-        part._stretches, part._merged = [], []
-        return part
-
-    def wanted(self) -> list[str]:
-        """Names of the values to read off, each computed by a node of the main graph."""
-        names = [n for _, s in self._stretches for n in (s.source, *s.head.node.input[1:], s.sink)]
-        names += [n for _, p in self._merged for n in (*p.region.inputs, p.region.output)]
+    def value_names(self) -> list[str]:
+        """Return the names of the values to fetch, each computed by a node of the main graph."""
+        names = [n for _, c in self._chains for n in (c.source, *c.head.node.input[1:], c.sink)]
+        for proof, _ in self._regions.values():
+            names += [*proof.region.inputs, proof.region.output]
         return [n for n in dict.fromkeys(names) if self._converted.computes(n)]
 
-    def compare(self, values: Mapping[str, Array], other: Callable[[str], Array | None]) -> None:
-        """Compare each site by the values of one run.
+    def compare(self, values: Mapping[str, Array], stored: Callable[[str], Array | None]) -> None:
+        """Compare every operator and region by the values of one run.
 
         Args:
-            values: what was read off, by name, and what was fed.
-            other: value of an initializer by name, None if there is none.
+            values: values that were fetched or fed, by name.
+            stored: returns the value of an initializer by name, None if there is none.
         """
-        for site, stretch in self._stretches:
-            names = [stretch.source, *stretch.head.node.input[1:]]
-            facts = stretch.head.facts
-            arrays: list[Array | None] = []
-            missing = stretch.sink not in values
-            for index, name in enumerate(names):
-                fact = facts.inputs[index] if index < len(facts.inputs) else None
-                value = fact.value if fact is not None else None
-                if name and value is None:
-                    value = values.get(name)
-                    value = other(name) if value is None else value
-                    missing |= value is None
-                arrays.append(value)
-            if not missing and arrays[0] is not None:
-                _compare_in_place(site, stretch, arrays, values[stretch.sink])
-        outcomes: dict[
-            tuple[traversal.Place, str], Compared | str
-        ] = {}  # several sites may share one
-        for recorder, proof in self._merged:
-            region = proof.region
-            key = (region.place, region.output)
-            if key not in outcomes:
-                found = {n: values.get(n) for n in region.inputs}
-                found.update((n, other(n)) for n, value in found.items() if value is None)
-                feeds = {n: a for n, a in found.items() if a is not None}
-                if region.output not in values or len(feeds) < len(found):
-                    outcomes[key] = "its values are not all at hand"
-                else:
-                    outcomes[key] = proof.in_place(feeds, values[region.output])
-            compared = outcomes[key]
+
+        def value_of(name: str) -> Array | None:
+            value = values.get(name)
+            return stored(name) if value is None else value
+
+        for operator, chain in self._chains:
+            _compare_chain(operator, chain, value_of, values.get(chain.sink))
+        for output, (proof, recorders) in self._regions.items():
+            inputs = {n: value_of(n) for n in proof.region.inputs}
+            feeds = {n: a for n, a in inputs.items() if a is not None}
+            if output not in values or len(feeds) < len(inputs):
+                continue
+            compared = proof.in_place(feeds, values[output])
             if not isinstance(compared, str):
-                recorder.record(compared.check, compared.feeds, region.output)
+                for recorder in recorders:
+                    recorder.record(compared.check, compared.feeds, output)
 
 
-def _compare_in_place(
-    site: OperatorCheck, stretch: TransposeChain, arrays: Sequence[Array | None], actual: Array
+def _compare_chain(
+    operator: OperatorCheck,
+    chain: TransposeChain,
+    value_of: Callable[[str], Array | None],
+    actual: Array | None,
 ) -> None:
+    names = [chain.source, *chain.head.node.input[1:]]
+    facts = chain.head.facts.inputs
+    arrays: list[Array | None] = []
+    for index, name in enumerate(names):
+        fact = facts[index] if index < len(facts) else None
+        value = fact.value if fact is not None else None
+        if name and value is None:
+            value = value_of(name)
+            if value is None:
+                return
+        arrays.append(value)
     x = arrays[0]
-    assert x is not None
-    names = [stretch.source, *stretch.head.node.input[1:]]
-    inputs = {n: a for n, a in zip(names, arrays, strict=False) if n and a is not None}
+    if actual is None or x is None:
+        return
+    inputs = {n: a for n, a in zip(names, arrays, strict=True) if n and a is not None}
     try:
-        expected = stretch.run(arrays)
+        expected = chain.run(arrays)
     except OperatorError as error:  # its inputs in the converted model are not the original's
-        check = Check("in place", False, array_dtype_name(x), x.shape, 0, 0, str(error))
-        site.record(check, inputs, stretch.sink)
+        check = Check("in place", False, dtype_name(x), x.shape, 0, 0, str(error))
+        operator.record(check, inputs, chain.sink)
         return
     check = bitwise("in place", False, x, expected, actual)
-    if site.merged and not check.passed:
-        # A convolution that took the site in computes the same reals in another order.
-        (close,) = compare("", 0, False, expected, actual, Exactness(arithmetic=True))
+    if operator.merged and not check.passed:
+        # A convolution that the operator was fused into computes the same reals in another order.
+        (result,) = compare("", 0, False, expected, actual, Exactness(arithmetic=True))
         check = replace(
             check,
-            mismatches=close.mismatches,
-            reason=None if close.passed else check.reason,
+            mismatches=result.mismatches,
+            reason=None if result.passed else check.reason,
             exact=False,
-            max_relative_error=close.max_relative_error,
+            max_relative_error=result.max_relative_error,
         )
-    site.record(check, inputs, stretch.sink)
+    operator.record(check, inputs, chain.sink)
+
+
+class WatchedSession:
+    """A session of the converted model that also fetches what `InPlace` compares.
+
+    Args:
+        source: the converted model.
+        in_place: the operators to compare in passing, without optimisations only.
+        optimised: with onnxruntime's optimisations, or without any.
+    """
+
+    def __init__(self, source: reader.Source, in_place: InPlace, *, optimised: bool) -> None:
+        self.optimised = optimised
+        self._source = source
+        self._in_place = in_place
+        self._stored = {t.name: t for t in source.proto.graph.initializer}
+        self._outputs = [v.name for v in source.proto.graph.output]
+        self._extra = (
+            [] if optimised else [n for n in in_place.value_names() if n not in self._outputs]
+        )
+
+    def load(self) -> None:
+        """Make the session.
+
+        Raises:
+            RunFailure: the model does not load.
+        """
+        folder = self._source.folder
+        data = self._source.data or reader.serialize(self._source.proto, self._source.name)
+        more = onnx.ModelProto()
+        more.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self._extra)
+        try:
+            # Serialized messages that are put together merge: two more kilobytes, and no copy.
+            extended = data + more.SerializeToString()
+            self._session = Session(extended, optimise=self.optimised, folder=folder)
+        except RunFailure:
+            if not self._extra:
+                raise
+            self._extra = []
+            self._session = Session(data, folder=folder)
+
+    def run(self, feeds: Mapping[str, Array], *, compare: bool) -> dict[str, Any]:
+        """Return the outputs; compare the operators in place if `compare`.
+
+        Raises:
+            RunFailure: it cannot run on this data.
+        """
+        if self.optimised or not compare:
+            return self._session.run(feeds, self._outputs)
+        try:
+            values = self._session.run(feeds, [*self._outputs, *self._extra])
+        except RunFailure:
+            if not self._extra:
+                raise
+            # numpy cannot fetch every type from a session that it can also feed strings to.
+            values = self._session.run(feeds, self._outputs)
+        self._in_place.compare({**feeds, **values}, self._initializer)
+        return values
+
+    def _initializer(self, name: str) -> Array | None:
+        tensor = self._stored.get(name)
+        return None if tensor is None else constant_value(tensor, self._source.folder)

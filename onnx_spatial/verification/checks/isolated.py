@@ -1,300 +1,234 @@
-"""Prove each site on its own, bit for bit: the numpy kernel against what stands for the node.
+"""Check each operator on its own, bit for bit: the numpy kernel against the nodes that replace it.
 
-The nodes that stand for it are cut out of the converted model and fed with all-distinct data of every
-element type it may see, NaN payloads, -0.0 and infinities included, at several legal sizes, with
+These nodes are cut out of the converted model and run on all-distinct data of every element type that
+the operator may see, NaN payloads, -0.0 and infinities included, at several legal sizes, with
 onnxruntime's optimisations off and on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo, dtype_name
+from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.model import traversal
-from onnx_spatial.operators.shapes import is_countable, show
+from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, extremes, patterns
+from onnx_spatial.verification.checks.context import Context
+from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
-from onnx_spatial.verification.report import Check, Difference, SiteResult
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import corners
+from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.converted_part import Converted, ConvertedPart
-from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
+from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25
+_TOO_MANY_DIMS = f"numpy has no more than {MAX_RANK} dims"
 
 
-@dataclass
-class OperatorCheck:
-    """A site under proof.
+def check(context: Context) -> None:
+    """Compare every operator with the nodes that replace it.
 
-    Attributes:
-        info: what is known of the node in the original.
-        result: what is proven so far.
-        difference: the first comparison that failed, with its inputs.
-        merged: what gives its output in the converted model stands for other nodes as well.
-        undecided: what it was merged with gives something else, which may be rounding or not.
-        replaced: Transposes around it that were proven with it, by their position in `traversal.nodes`.
+    Where the operator's own values are gone from the converted model, it is compared together with
+    the Transposes and operators around it (`transpose_chain`).
     """
-
-    info: OperatorInfo
-    result: SiteResult
-    difference: Difference | None = None
-    merged: bool = False
-    undecided: str | None = None
-    replaced: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, info: OperatorInfo) -> OperatorCheck:
-        """A site of which nothing is proven yet."""
-        node = info.node
-        result = SiteResult(traversal.label(node), str(info.place), node.op_type, node.domain)
-        return cls(info, result)
-
-    @property
-    def output(self) -> str:
-        """Name of the value that the node gives."""
-        return str(self.info.node.output[0])
-
-    def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
-        """Keep a comparison of a value; the first that failed with its inputs."""
-        self.result.checks.append(check)
-        if check.passed or self.difference is not None:
-            return
-        result = self.result
-        mode = "on" if check.optimised else "off"
-        message = (
-            f"{result.op_type} node {result.node!r} ({result.graph}), {check.how}, {check.dtype} "
-            f"{show(check.shape)}, optimisations {mode}: {check.reason}"
-        )
-        result.reason = message
-        place = self.info.place
-        self.difference = Difference(
-            "site",
-            result.node,
-            result.graph,
-            message,
-            dict(inputs),
-            value,
-            place,
-            check.optimised,
-        )
-
-    def withdraw(self, reason: str) -> None:
-        """Forget the comparisons made so far."""
-        self.result.checks.clear()
-        self.replaced.clear()
-        self.result.reason = f"not compared on its own: {reason}"
-        self.difference = None
+    operators = context.findings.operators
+    for number, operator in enumerate(operators, start=1):
+        context.request.progress(f"operator {number}/{len(operators)}: {operator.result.node}")
+        _check(operator, context)
 
 
-def check_isolated(
-    site: OperatorCheck, original: Original, converted: Converted, folder: Path | None, seed: int
-) -> None:
-    """Compare what stands for a site, on its own, with the numpy kernel.
-
-    Where the site's own values are gone from the converted model, what stands for it and for what
-    was around it is compared with all of these (`transpose_chain`).
-    """
-    info = site.info
+def _check(operator: OperatorCheck, context: Context) -> None:
+    info, converted = operator.info, context.converted
     if info.call is None:
         domain = info.node.domain
         unknown = f"its domain is not known to hold this operator (--domain {domain} says so)"
-        site.result.reason = unknown if not info.known_domain else info.error
+        operator.result.reason = unknown if not info.known_domain else info.error
         return
 
     def computes(name: str) -> bool:
         return converted.computes(name, info.place)
 
-    ways = original.stretches(info, computes) or original.stretches(info, lambda _: True)
+    ways = context.chains.stretches(info, computes)
     parts = []
-    for stretches in ways:
-        found = _part(stretches, converted)
-        if isinstance(found, str):
-            site.merged = True
-            site.result.reason = f"not compared on its own: {found}"
+    for chains in ways or context.chains.stretches(info, lambda _: True):
+        part = _part(chains, converted)
+        if isinstance(part, str):
+            operator.merged = True
+            operator.result.reason = f"not compared on its own: {part}"
             return
-        parts.append(found)
+        parts.append(part)
     data = info.facts.inputs[0]
     if data is not None and data.shape is not None and len(data.shape) > MAX_RANK:
-        site.withdraw(f"numpy has no more than {MAX_RANK} dims")
+        operator.withdraw(_TOO_MANY_DIMS)
         return
-    for stretch, part in parts:
-        if not _compare_isolated(site, stretch, part, folder, seed):
+    folder = context.models.converted.folder
+    for chain, converted_part in parts:
+        if not _compare(operator, chain, converted_part, folder, context.seed):
             return
-        site.replaced |= stretch.replaced(computes)
+        operator.replaced |= chain.replaced(computes)
 
 
 def _part(
-    stretches: Sequence[TransposeChain], converted: Converted
+    chains: Sequence[TransposeChain], converted: Converted
 ) -> tuple[TransposeChain, ConvertedPart] | str:
-    """What stands for the shortest stretch that can be cut out, or why none can."""
+    """Return the shortest chain that can be cut out with its replacement, or why none can."""
     nearest: tuple[TransposeChain, ConvertedPart] | str | None = None
-    for stretch in stretches:
-        stops = {stretch.source, *stretch.parameters}
-        known = {name for name, value in stretch.parameters.items() if value is not None}
-        found = converted.slice(stretch.head.place, stretch.sink, stops, known)
-        if isinstance(found, ConvertedPart) and stretch.source in found.read:
-            return stretch, found
-        nearest = nearest or (found if isinstance(found, str) else (stretch, found))
+    for chain in chains:
+        stops = {chain.source, *chain.parameters}
+        known = {name for name, value in chain.parameters.items() if value is not None}
+        part = converted.slice(chain.head.place, chain.sink, stops, known)
+        if isinstance(part, ConvertedPart) and chain.source in part.read:
+            return chain, part
+        nearest = nearest or (part if isinstance(part, str) else (chain, part))
     assert nearest is not None
     return nearest
 
 
-def _compare_isolated(
-    site: OperatorCheck,
-    stretch: TransposeChain,
+def _compare(
+    operator: OperatorCheck,
+    chain: TransposeChain,
     part: ConvertedPart,
     folder: Path | None,
     seed: int,
 ) -> bool:
-    """Compare one stretch through a site at several sizes; whether it could be compared."""
-    info = stretch.head
-    rng = np.random.default_rng([seed, site.info.index])
-    types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
-    possible = (d for d in _draws(stretch, rng) if is_countable(d.shape))
-    draws = [d for d in possible if d.elements <= MAX_ELEMENTS]
-    if draws and max(len(d.shape) for d in draws) > MAX_RANK:
-        site.withdraw(f"numpy has no more than {MAX_RANK} dims")
+    """Compare one chain through an operator at several sizes; return whether that was possible."""
+    info, index = chain.head, operator.info.index
+    samples = [
+        sample
+        for sample in _samples(chain, np.random.default_rng([seed, index]))
+        if is_countable(sample.shape) and sample.elements <= MAX_ELEMENTS
+    ]
+    if not samples:
+        operator.withdraw("no legal sizes were found, or only very large ones")
         return False
-    if not draws:
-        site.withdraw("no legal sizes were found, or only very large ones")
+    if max(len(s.shape) for s in samples) > MAX_RANK:
+        operator.withdraw(_TOO_MANY_DIMS)
         return False
-    if ignored := _ignored_parameters(info, draws, part):
-        site.result.reason = (
+    # Run-time parameters that the part does not read: any but the model's own may be wrong.
+    parameters = dict.fromkeys(info.node.input[i] for s in samples for i in s.parameters)
+    if ignored := [repr(name) for name in parameters if name not in part.read]:
+        operator.result.reason = (
             f"not compared on its own: nothing reads {', '.join(ignored)}, it was derived otherwise"
         )
         return False
+    types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
     for element_type in types:
-        if not _exists_for_onnxruntime(element_type):
-            site.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
+        if element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+            operator.result.reason = f"onnxruntime has no {dtype_name(element_type)} tensors"
             continue
-        bench = _Bench(site, stretch, part, element_type, folder)
+        comparison = _Comparison(operator, chain, part, element_type, folder)
         try:
-            for number, draw in enumerate(draws):
-                if (draw.large and element_type != types[0]) or (draw.unusual and bench.never_ran):
+            for number, sample in enumerate(samples):
+                if sample.large and element_type != types[0]:
                     continue
-                bench.compare(draw, np.random.default_rng([seed, site.info.index, number]))
+                if sample.unusual and comparison.never_ran:
+                    continue
+                comparison.run(sample, np.random.default_rng([seed, index, number]))
         except OperatorError as error:
-            site.withdraw(str(error))
+            operator.withdraw(str(error))
             return False
-        if len(draws) > 1 and bench.never_ran:
+        if len(samples) > 1 and comparison.never_ran:
             # Nothing is fixed here that shape inference could see, yet no size at all runs: made
             # for the one size that the whole model has at this place. The whole model will tell.
-            site.withdraw("it runs at none of the sizes that seem legal here")
+            operator.withdraw("it runs at none of the sizes that seem legal here")
             return False
     return True
 
 
-def _draws(
-    stretch: TransposeChain, rng: np.random.Generator
-) -> Iterator[operator_shapes.ShapeSample]:
+def _samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[ShapeSample]:
+    """Yield the sizes that are legal for the whole chain, each once."""
     seen = set()
-    facts = stretch.head.facts
-    for draw in _legal_draws(stretch, rng):
-        key = (draw.shape, tuple((i, v.tobytes()) for i, v in draw.parameters.items()))
-        known = [fact.value if fact is not None else None for fact in facts.inputs]
+    for sample in _head_samples(chain, rng):
+        key = (sample.shape, tuple((i, v.tobytes()) for i, v in sample.parameters.items()))
         try:
-            stretch.check(draw.shape, [draw.parameters.get(i, v) for i, v in enumerate(known)])
+            chain.check(sample.shape, _inputs(chain, sample))
         except OperatorError:  # legal for the head, but not for what follows
             continue
         if key not in seen:
             seen.add(key)
-            yield draw
+            yield sample
 
 
-def _legal_draws(
-    stretch: TransposeChain, rng: np.random.Generator
-) -> Iterator[operator_shapes.ShapeSample]:
-    """Draws for the head of a stretch, and then such of unusual sizes."""
-    facts, call = stretch.head.facts, stretch.head.call
+def _head_samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[ShapeSample]:
+    """Yield usual sizes for the head of a chain, then unusual ones."""
+    facts, call = chain.head.facts, chain.head.call
     assert call is not None
     first = None
     for number in range(call.test_draws):
-        draw = operator_shapes.draw_sample(facts, rng, number)
-        if draw is None:
+        sample = operator_shapes.draw_sample(facts, rng, number)
+        if sample is None:
             break
-        first = first or draw
-        yield draw
+        first = first or sample
+        yield sample
     if first is not None:
-        yield from corners(facts, first, stretch.head.opset or 0)
+        yield from corners(facts, first, chain.head.opset or 0)
 
 
-def _ignored_parameters(
-    info: OperatorInfo, draws: Sequence[operator_shapes.ShapeSample], part: ConvertedPart
-) -> list[str]:
-    """Run-time parameters that the slice does not read: any but the model's own may be wrong."""
-    names = {info.node.input[i]: None for d in draws for i in d.parameters}
-    return [repr(n) for n in names if n not in part.read]
+def _inputs(chain: TransposeChain, sample: ShapeSample) -> list[Array | None]:
+    """Return the known inputs of the head of a chain, parameters of the sample included."""
+    known = [fact.value if fact is not None else None for fact in chain.head.facts.inputs]
+    return [sample.parameters.get(index, value) for index, value in enumerate(known)]
 
 
-def _exists_for_onnxruntime(element_type: int) -> bool:
-    return element_type not in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
-
-
-class _Bench:
-    """The slice of one site in two sessions, for one element type."""
+class _Comparison:
+    """The nodes that replace one operator in two sessions, for one element type."""
 
     def __init__(
         self,
-        site: OperatorCheck,
-        stretch: TransposeChain,
+        operator: OperatorCheck,
+        chain: TransposeChain,
         part: ConvertedPart,
         element_type: int,
         folder: Path | None,
     ) -> None:
-        self._site = site
-        self._stretch = stretch
+        self._operator = operator
+        self._chain = chain
         self._part = part
         self._element_type = element_type
         self._folder = folder
         self._sessions: dict[object, Session] = {}
         self.never_ran = True
 
-    def compare(self, draw: operator_shapes.ShapeSample, rng: np.random.Generator) -> None:
-        stretch = self._stretch
-        arrays: list[Array | None] = [
-            f.value if f is not None else None for f in stretch.head.facts.inputs
-        ]
-        for index, value in draw.parameters.items():
-            arrays[index] = value
-        shape = stretch.source_shape(draw.shape)
-        self._compare(draw, arrays, patterns(self._element_type, shape, rng))
-        if draw.large:  # what a size does wrong shows on any data
+    def run(self, sample: ShapeSample, rng: np.random.Generator) -> None:
+        """Compare at one size, on distinct data and then on extreme values.
+
+        Raises:
+            OperatorError: the operator does not accept this size after all.
+        """
+        shape = self._chain.source_shape(sample.shape)
+        self._compare(sample, patterns(self._element_type, shape, rng))
+        if sample.large:  # an error that depends on the size shows on any data
             return
         everywhere = extremes(self._element_type, shape, rng)
-        if everywhere is not None and self._site.difference is None:
-            self._compare(draw, arrays, everywhere)
+        if everywhere is not None and self._operator.difference is None:
+            self._compare(sample, everywhere)
 
-    def _compare(
-        self, draw: operator_shapes.ShapeSample, arrays: list[Array | None], x: Array
-    ) -> None:
-        stretch, node = self._stretch, self._stretch.head.node
-        arrays[0] = x
-        inputs = {n: v for n, v in stretch.parameters.items() if v is not None}
-        inputs[stretch.source] = x
-        inputs |= {node.input[i]: value for i, value in draw.parameters.items()}
-        expected = stretch.run(arrays)
-        run_time = {stretch.source, *(node.input[i] for i in draw.parameters)}
+    def _compare(self, sample: ShapeSample, x: Array) -> None:
+        chain, node = self._chain, self._chain.head.node
+        inputs = {n: v for n, v in chain.parameters.items() if v is not None}
+        inputs[chain.source] = x
+        inputs |= {node.input[i]: value for i, value in sample.parameters.items()}
+        expected = chain.run([x, *_inputs(chain, sample)[1:]])
+        run_time = {chain.source, *(node.input[i] for i in sample.parameters)}
         for optimised in (False, True):
             try:
                 session = self._session(inputs, run_time, optimised)
                 fed = {n: a for n, a in inputs.items() if n in session.inputs}
-                actual: Array | str = session.run(fed)[stretch.sink]
+                actual: Array | str = session.run(fed)[chain.sink]
                 self.never_ran = False
             except RunFailure as failure:
                 self.never_ran &= failure.stage == "run"
                 actual = f"it does not {failure.stage}: {failure}"
             check = bitwise("isolated", optimised, x, expected, actual)
-            self._site.record(check, inputs, stretch.sink)
+            self._operator.record(check, inputs, chain.sink)
 
     def _session(
         self, inputs: Mapping[str, Array], run_time: Iterable[str], optimised: bool
@@ -308,14 +242,14 @@ class _Bench:
                 for n, a in inputs.items()
                 if n not in fed and n in self._part.read
             }
-            model = self._part.model(types, known, self._stretch.sink)
+            model = self._part.model(types, known, self._chain.sink)
             self._sessions[key] = Session(
                 model.SerializeToString(), optimise=optimised, folder=self._folder, threads=1
             )
         return self._sessions[key]
 
     def _type(self, name: str, array: Array) -> onnx.TypeProto:
-        if name == self._stretch.source:
+        if name == self._chain.source:
             return onnx.helper.make_tensor_type_proto(self._element_type, [None] * array.ndim)
         element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return onnx.helper.make_tensor_type_proto(element_type, list(array.shape))

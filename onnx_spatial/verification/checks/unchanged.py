@@ -1,88 +1,72 @@
-"""Whether a converted model holds the rest of the original unchanged: all but the spatial operators.
+"""Check that the converted model holds the rest of the original unchanged, message by message.
 
-Where the whole cannot be run this takes the place of the run: if every other node, initializer and
+This takes the place of a run where the whole cannot be run: if every other node, initializer and
 function is the same message and every operator was proven on its own, nothing else can differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 
-from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.io import external_data, reader
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import external_data
+from onnx_spatial.verification.checks.context import Context
+from onnx_spatial.verification.checks.model_pair import ModelPair
+
+_Graphs = dict[traversal.Place, traversal.GraphLike]
 
 
-def differences(
-    original: reader.Source, converted: reader.Source, sites: Collection[int]
-) -> Iterator[str]:
-    """One line for each part of the original that the converted model lacks or holds otherwise.
+def check(context: Context) -> None:
+    """List the parts of the original that the converted model lacks or changes."""
+    context.findings.rest = list(differences(context.models, context.findings.proven))
+
+
+def differences(models: ModelPair, proven: Collection[int]) -> Iterator[str]:
+    """Yield one line for each part of the original that the converted model lacks or changes.
 
     Args:
-        original: the original.
-        converted: what was made of it.
-        sites: positions of the nodes that something else stands for, in the order of `traversal.nodes`:
-            the spatial operators, and the Transposes and regions that were proven with them.
+        models: the two models.
+        proven: positions of the nodes that are replaced, in the order of `traversal.nodes`: the
+            spatial operators, and the Transposes and regions that were proven with them.
     """
-    same = Comparison(original.folder, converted.folder or original.folder)
-    after = dict(traversal.graphs(converted.proto))
-    for place, graph in traversal.graphs(original.proto):
+    same = Equality(models)
+    original, converted = models.original.proto, models.converted.proto
+    after: _Graphs = dict(traversal.graphs(converted))
+    for place, graph in traversal.graphs(original):
         if place not in after:
             yield f"{place} is missing in the converted model"
         elif isinstance(graph, onnx.GraphProto):
             yield from _initializers(place, graph, after[place], same)
-    yield from _lost(original.proto, after)
-    yield from _holders(original.proto, after, converted.proto)
+    yield from _lost(original, after)
+    yield from _opsets_and_functions(original, after, converted)
     nodes = {
         (place, tuple(node.output)): node
-        for place, _, node in traversal.nodes(converted.proto)
+        for place, _, node in traversal.nodes(converted)
         if node.output
     }
-    for index, (place, _, node) in enumerate(traversal.nodes(original.proto)):
-        if index in sites:
+    for index, (place, _, node) in enumerate(traversal.nodes(original)):
+        if index in proven:
             continue
-        found = nodes.get((place, tuple(node.output)))
-        if found is None or not same.nodes(node, found):
+        counterpart = nodes.get((place, tuple(node.output)))
+        if counterpart is None or not same.nodes(node, counterpart):
             yield f"{node.op_type} {traversal.label(node)!r} in {place} is not the original's"
 
 
-def _lost(
-    original: onnx.ModelProto, after: dict[traversal.Place, traversal.GraphLike]
-) -> Iterator[str]:
-    """Values that nothing computes any more, and that something still reads."""
-    for place, graph in traversal.graphs(original):
-        if place not in after:
-            continue
-        now = after[place]
-        computed = {name for node in now.node for name in node.output}
-        read = set[str]().union(*map(traversal.needs, now.node))
-        read |= {v if isinstance(v, str) else v.name for v in now.output}
-        for node in graph.node:
-            for name in node.output:
-                if name and name in read and name not in computed:
-                    yield f"{name!r} in {place} is read, and nothing computes it"
+class Equality:
+    """Equality of messages of the two models; tensors by their bytes, in files of any name."""
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """Equal messages; tensors by their bytes, which may lie in files of other names.
-
-    Attributes:
-        before, after: folders of the models' external data.
-    """
-
-    before: Path | None
-    after: Path | None
+    def __init__(self, models: ModelPair) -> None:
+        self._before = models.original.folder
+        self._after = models.converted.folder
 
     def tensors(self, a: onnx.TensorProto, b: onnx.TensorProto) -> bool:
-        """The same type, shape and bytes."""
-        return external_data.same(a, self.before, b, self.after)
+        """Return whether type, shape and bytes are the same."""
+        return external_data.same(a, self._before, b, self._after)
 
     def nodes(self, a: onnx.NodeProto, b: onnx.NodeProto) -> bool:
-        """The graphs inside are compared node by node on their own."""
+        """Return whether two nodes are the same; graphs inside are compared on their own."""
         if len(a.attribute) != len(b.attribute):
             return False
         pairs = zip(map(_tensors, a.attribute), map(_tensors, b.attribute), strict=True)
@@ -95,31 +79,42 @@ class Comparison:
         )
 
 
+def _read(graph: traversal.GraphLike) -> set[str]:
+    """Return the names that the nodes and outputs of a graph read."""
+    return set[str]().union(*map(traversal.needs, graph.node), _interface(graph)[1])
+
+
+def _lost(original: onnx.ModelProto, after: _Graphs) -> Iterator[str]:
+    """Find values that are still read, and that no node computes any more."""
+    for place, graph in traversal.graphs(original):
+        if place not in after:
+            continue
+        computed = {name for node in after[place].node for name in node.output}
+        missing = _read(after[place]) - computed
+        for node in graph.node:
+            for name in node.output:
+                if name and name in missing:
+                    yield f"{name!r} in {place} is read, and nothing computes it"
+
+
 def _interface(graph: traversal.GraphLike) -> tuple[list[str], list[str]]:
-    """Names of what goes into a graph and comes out, in order."""
+    """Return the names of a graph's inputs and outputs, in order."""
     ends = (graph.input, graph.output)
     inputs, outputs = ([v if isinstance(v, str) else v.name for v in values] for values in ends)
     return inputs, outputs
 
 
-def _opsets(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
-    return op_traits.opsets_of(holder.opset_import)
-
-
 def _opset_differs(
     a: onnx.ModelProto | onnx.FunctionProto, b: onnx.ModelProto | onnx.FunctionProto
 ) -> bool:
-    """Whether an opset is another version; one that was only of operators that are gone may be too."""
-    now = _opsets(b)
-    return any(now.get(domain, version) != version for domain, version in _opsets(a).items())
+    """Return whether an opset has another version; one that only replaced operators used may be gone."""
+    was, now = (op_traits.opsets_of(holder.opset_import) for holder in (a, b))
+    return any(now.get(domain, version) != version for domain, version in was.items())
 
 
-def _holders(
-    original: onnx.ModelProto,
-    after: dict[traversal.Place, traversal.GraphLike],
-    converted: onnx.ModelProto,
+def _opsets_and_functions(
+    original: onnx.ModelProto, after: _Graphs, converted: onnx.ModelProto
 ) -> Iterator[str]:
-    """Opsets, and how functions are called."""
     if _opset_differs(original, converted):
         yield "its opset imports are not the original's"
     for place, graph in traversal.graphs(original):
@@ -135,22 +130,21 @@ def _holders(
 
 
 def _initializers(
-    place: traversal.Place, graph: onnx.GraphProto, after: traversal.GraphLike, same: Comparison
+    place: traversal.Place, graph: onnx.GraphProto, after: traversal.GraphLike, same: Equality
 ) -> Iterator[str]:
-    found = {t.name: t for t in getattr(after, "initializer", ())}
-    read = set[str]().union(*map(traversal.needs, after.node))
-    read |= {v if isinstance(v, str) else v.name for v in after.output}
+    stored = {t.name: t for t in getattr(after, "initializer", ())}
+    read = _read(after)
     for tensor in graph.initializer:
-        if tensor.name not in found:
-            changed = tensor.name in read  # else only what something else stands for needed it
+        if tensor.name not in stored:
+            changed = tensor.name in read  # else only replaced nodes needed it
         else:
-            changed = not same.tensors(tensor, found[tensor.name])
+            changed = not same.tensors(tensor, stored[tensor.name])
         if changed:
             yield f"initializer {tensor.name!r} in {place} is not the original's"
     sparse = {s.values.name: s for s in getattr(after, "sparse_initializer", ())}
-    for stored in graph.sparse_initializer:
-        name = stored.values.name
-        if name in read and sparse.get(name) != stored:
+    for values in graph.sparse_initializer:
+        name = values.values.name
+        if name in read and sparse.get(name) != values:
             yield f"sparse initializer {name!r} in {place} is not the original's"
 
 
@@ -159,7 +153,7 @@ def _tensors(attribute: onnx.AttributeProto) -> list[onnx.TensorProto]:
 
 
 def _without_parts(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A node without the graphs and tensors in it."""
+    """Copy a node without the graphs and tensors in it."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     for attribute in copy.attribute:

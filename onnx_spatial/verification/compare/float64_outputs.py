@@ -18,8 +18,8 @@ from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float
 from onnx_spatial.verification.compare import to_float64
 from onnx_spatial.verification.compare.exactness import Exactness
-from onnx_spatial.verification.compare.outputs import OutputResult
 from onnx_spatial.verification.compare.reference import Budget, Expected, Reference
+from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs

@@ -8,8 +8,8 @@ NaN where the original has NaN and the same infinity where it has one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from onnx_spatial.verification.compare.error_metrics import (
     measure_errors,
 )
 from onnx_spatial.verification.compare.exactness import Exactness
+from onnx_spatial.verification.report import OutputResult
 
 #: Largest error allowed behind floating-point arithmetic, relative to the output's largest value.
 RTOL = {
@@ -42,69 +43,6 @@ DISCRETE_SHARE = 1e-3
 #: ... or, as one flipped step spreads to all that a net computes from it, the mean error of reals
 #: and 8-bit integers may be this share of the largest value: half a step in 256.
 DISCRETE_MEAN = 2e-3
-
-
-@dataclass(frozen=True)
-class OutputResult:
-    """How one output came out in one run.
-
-    Attributes:
-        name: of the output.
-        run: position of the run in `Verification.runs`.
-        optimised: with onnxruntime's optimisations, or without any.
-        dtype, shape: the original's.
-        elements: how many.
-        equal_bits: whether every bit is the same.
-        max_abs_error: largest difference; None for strings, bools and where shapes differ.
-        max_relative_error: the same relative to the largest value of the original.
-        mean_relative_error, p50_relative_error, p99_relative_error: the mean of the differences, and
-            what half or 99 % of the elements do not exceed, likewise.
-        max_steps: most representable numbers that lie between the two, None for whole numbers.
-        tolerance: largest relative error allowed; 0 where bits must be equal.
-        mismatches: elements outside the tolerance.
-        passed: the verdict; None if the output cannot be compared.
-        reason: why it failed or cannot be compared; a remark if it passed.
-        reference: "original", or "float64" where the original was computed in double precision too.
-        max_ulps, allowed_ulps: with that reference, the largest error and what is allowed, in units in
-            the last place of the sum of the magnitudes that make up an element; otherwise None.
-        accepted: why a difference beyond the tolerance is right, if it is.
-        own_relative_error: with that reference, the largest error of the original itself.
-    """
-
-    name: str
-    run: int
-    optimised: bool
-    dtype: str
-    shape: tuple[int, ...]
-    elements: int = 0
-    equal_bits: bool = False
-    max_abs_error: float | None = None
-    max_relative_error: float | None = None
-    tolerance: float = 0.0
-    mismatches: int = 0
-    passed: bool | None = True
-    reason: str | None = None
-    mean_relative_error: float | None = None
-    p50_relative_error: float | None = None
-    p99_relative_error: float | None = None
-    max_steps: float | None = None
-    reference: Literal["original", "float64"] = "original"
-    max_ulps: float | None = None
-    allowed_ulps: float | None = None
-    own_relative_error: float | None = None
-    accepted: Literal["optimised original", "rounding"] | None = None
-
-    def with_figures(self, found: ErrorMetrics) -> OutputResult:
-        """The same with the figures of all elements."""
-        return replace(
-            self,
-            max_abs_error=found.max_abs,
-            max_relative_error=found.max_relative,
-            mean_relative_error=found.mean_relative,
-            p50_relative_error=found.p50_relative,
-            p99_relative_error=found.p99_relative,
-            max_steps=found.max_steps,
-        )
 
 
 def compare(
@@ -167,13 +105,13 @@ def _compare_arrays(
     numbers = expected.dtype.kind not in NOT_NUMBERS
     if outcome.equal_bits:
         nothing = ErrorMetrics(max_steps=0.0 if is_float(expected.dtype) else None)
-        return outcome.with_figures(nothing) if numbers else outcome
+        return _with_metrics(outcome, nothing) if numbers else outcome
     count, mean = int(differing.sum()), math.inf
     if numbers:
         apart, largest = errors(expected, actual)
         count = int((apart > tolerance * largest).sum()) if tolerance else count
         found = measure_errors(expected, actual, apart, largest)
-        outcome, mean = outcome.with_figures(found), found.mean_relative
+        outcome, mean = _with_metrics(outcome, found), found.mean_relative
     outcome = replace(outcome, mismatches=count)
     if not count:
         return outcome
@@ -183,6 +121,19 @@ def _compare_arrays(
         reason += "; accepted behind a step from reals to whole numbers"
         return replace(outcome, reason=reason)
     return replace(outcome, passed=False, reason=reason)
+
+
+def _with_metrics(outcome: OutputResult, found: ErrorMetrics) -> OutputResult:
+    """Add the error metrics of all elements to a result."""
+    return replace(
+        outcome,
+        max_abs_error=found.max_abs,
+        max_relative_error=found.max_relative,
+        mean_relative_error=found.mean_relative,
+        p50_relative_error=found.p50_relative,
+        p99_relative_error=found.p99_relative,
+        max_steps=found.max_steps,
+    )
 
 
 def _reason(outcome: OutputResult) -> str:

@@ -1,1 +1,1 @@
-"""Explain a failed verification: the first value that differs, advice, a reproducer."""
+"""Explain a failed verification: swapped models, the first value that differs, advice, a reproducer."""

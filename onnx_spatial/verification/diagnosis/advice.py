@@ -1,4 +1,4 @@
-"""What is added to a verification that failed: where it begins, what to do, a reproducer."""
+"""Complete a failed verification: the first value that differs, what to do, a reproducer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.model.io import reader
+from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis import reproducer
 from onnx_spatial.verification.diagnosis.bisect import Bisection, bisect
 from onnx_spatial.verification.report import Difference, Verification
@@ -14,35 +14,31 @@ from onnx_spatial.verification.report import Difference, Verification
 
 def add(
     result: Verification,
-    before: reader.Source,
-    after: reader.Source,
-    sites: Collection[int],
+    models: ModelPair,
+    operators: Collection[int],
     shown: Difference | None,
-    domains: Collection[str],
     folder: Path | None,
 ) -> None:
-    """Look into a failed verification.
+    """Add the first value that differs, advice and a reproducer to a failed verification.
 
     Args:
-        result: of two models that differ.
-        before, after: the two models.
-        sites: the spatial operators of the original, by position in `traversal.nodes`.
-        shown: the difference that a run of the whole models showed, if one did.
-        domains: operator domains of the user's own that hold spatial operators.
+        result: of the two models.
+        models: the two models.
+        operators: the spatial operators of the original, by position in `traversal.nodes`.
+        shown: the difference in a run of the whole models, if there was one.
         folder: where to save a reproducer; None saves none.
     """
-    found: Bisection | None = None
+    bisection: Bisection | None = None
     if shown is not None and shown.kind in ("output", "model"):
-        found = bisect(before, after, sites, shown.inputs, optimised=shown.optimised)
-        if found is not None:
-            result.first_value = found.first
+        sources = (models.original, models.converted)
+        bisection = bisect(*sources, operators, shown.inputs, optimised=shown.optimised)
+        if bisection is not None:
+            result.first_value = bisection.first
     result.advice = _advice(result)
     if folder is None or result.first_difference is None:
         return
     try:
-        result.reproducer = reproducer.save(
-            folder, before, after, result.first_difference, found, domains
-        )
+        result.reproducer = reproducer.save(folder, models, result.first_difference, bisection)
     except ModelFileError as error:
         result.problems.append(f"no reproducer: {error}")
 
@@ -71,7 +67,7 @@ def _advice(result: Verification) -> str:
 
 
 def _right_as_it_is(result: Verification) -> bool:
-    """Whether nothing differs without onnxruntime's optimisations, neither outputs nor sites."""
+    """Return whether neither outputs nor operators differ without onnxruntime's optimisations."""
     plain = [output.passed for output in result.outputs if not output.optimised]
     checks = (check for site in result.sites for check in site.checks if not check.optimised)
     return bool(plain) and all(plain) and all(check.passed for check in checks)

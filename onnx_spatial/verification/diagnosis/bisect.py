@@ -1,16 +1,15 @@
-"""The first value that differs in a run of both models.
+"""Find the first value that differs in a run of both models.
 
 Converted models keep the names of the original's values. So both run once more with every value that
 both compute as an output, and these are compared in the order in which the original computes them:
 
-    a, b, c equal,  d differs     what leads from a, b, c to d is wrong
+    a, b, c equal,  d differs     the nodes between a, b, c and d are wrong
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,36 +25,36 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.subgraphs.converted_part import Converted
 
-#: Serialized models larger than this (256 MiB) are not copied for it.
+#: Serialized models larger than this (256 MiB) are not copied to be bisected.
 MOST_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """What a run of both gave.
+    """The result of a bisection.
 
     Attributes:
         first: the first value that differs; None if none does.
-        values: what the original computed, and what was fed, by name.
+        values: inputs and computed tensors of the original, by name.
     """
 
     first: FirstValue | None
-    values: Mapping[str, Any]
+    values: Mapping[str, Array]
 
 
 def bisect(
     before: reader.Source,
     after: reader.Source,
-    sites: Collection[int],
+    operators: Collection[int],
     feeds: Mapping[str, Array],
     *,
     optimised: bool,
 ) -> Bisection | None:
-    """Find the first value of the main graph that differs; None if that cannot be told.
+    """Find the first value of the main graph that differs; None if the models cannot be run so.
 
     Args:
         before, after: the two models.
-        sites: the spatial operators of the original, by position in `traversal.nodes`.
+        operators: the spatial operators of the original, by position in `traversal.nodes`.
         feeds: data on which they differ.
         optimised: whether onnxruntime's optimisations are on.
     """
@@ -69,22 +68,27 @@ def bisect(
         if name and converted.computes(name)
     }
     try:
-        program = Program(_showing(before.proto, producers), sites, before.folder)
+        program = Program(_with_outputs(before.proto, producers), operators, before.folder)
         marks = exactness.of_outputs(program)
         expected = program.run(feeds)
-        shown = _showing(after.proto, producers)
-        folder = after.folder or before.folder
-        session = Session(reader.serialize(shown), optimise=optimised, folder=folder)
+        extended = _with_outputs(after.proto, producers)
+        session = Session(reader.serialize(extended), optimise=optimised, folder=after.folder)
         actual = session.run(feeds)
     except (RunFailure, SpatialError):
         return None
+    values = {n: v for n, v in {**feeds, **expected}.items() if isinstance(v, np.ndarray)}
     agreed = set(feeds)
     for name, node in producers.items():
-        kernels = not program.substitutes
-        found = compare(
-            name, 0, optimised, expected[name], actual[name], marks[name], same_kernels=kernels
+        results = compare(
+            name,
+            0,
+            optimised,
+            expected[name],
+            actual[name],
+            marks[name],
+            same_kernels=not program.substitutes,
         )
-        wrong = next((f for f in found if not f.passed), None)
+        wrong = next((r for r in results if not r.passed), None)
         if wrong is None:
             agreed.add(name)
         elif not marks[name].random:
@@ -99,19 +103,14 @@ def bisect(
                 str(wrong.reason),
                 frozenset(agreed),
             )
-            return Bisection(first, {**feeds, **expected})
-    return Bisection(None, {**feeds, **expected})
+            return Bisection(first, values)
+    return Bisection(None, values)
 
 
-def _showing(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """A copy of a model that has more outputs."""
+def _with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """Copy a model and add outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     known = {v.name for v in copy.graph.output}
     copy.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in known)
     return copy
-
-
-def arrays(values: Mapping[str, Any]) -> dict[str, Array]:
-    """Those that are tensors."""
-    return {n: v for n, v in values.items() if isinstance(v, np.ndarray)}

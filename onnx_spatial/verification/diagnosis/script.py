@@ -1,4 +1,4 @@
-"""The script of a reproducer: ten lines that run two models and tell whether they differ."""
+"""Write the script of a reproducer: ten lines that run two models and say whether they differ."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ try:
 {session}
 except Exception as error:
     sys.exit(f"converted.onnx does not run: {{error}}")
-for name, wanted in expected.items():
-    given = results[name]
-    if (given.dtype, given.shape) != (wanted.dtype, wanted.shape):
-        sys.exit(f"{{name}} is {{given.dtype}} {{given.shape}}, not {{wanted.dtype}} {{wanted.shape}}")
+for name, right in expected.items():
+    actual = results[name]
+    if (actual.dtype, actual.shape) != (right.dtype, right.shape):
+        sys.exit(f"{{name}} is {{actual.dtype}} {{actual.shape}}, not {{right.dtype}} {{right.shape}}")
     {wrong}
     if wrong.any():
         sys.exit(f"{{name}}: {{wrong.sum()}} of {{wrong.size}} {what} differ")
@@ -59,12 +59,12 @@ _SESSION_SHORT = """\
 _RESTORE = '.view(ml_dtypes.{name}) if a.dtype.kind == "V" else a'
 
 _BITS = (
-    "wrong = np.frombuffer(given.tobytes(), np.uint8) != np.frombuffer(wanted.tobytes(), np.uint8)"
+    "wrong = np.frombuffer(actual.tobytes(), np.uint8) != np.frombuffer(right.tobytes(), np.uint8)"
 )
-_TEXTS = "wrong = given != wanted"
+_TEXTS = "wrong = actual != right"
 _CLOSE = (
-    "wrong = ~(np.abs(given.astype(float) - wanted.astype(float)) <= "
-    "{tolerance} * np.abs(wanted.astype(float)).max())"
+    "wrong = ~(np.abs(actual.astype(float) - right.astype(float)) <= "
+    "{tolerance} * np.abs(right.astype(float)).max())"
 )
 
 
@@ -75,17 +75,18 @@ def text(
     tolerance: float,
     feeds: Mapping[str, Array],
 ) -> str:
-    """The script.
+    """Return the script.
 
     Args:
-        message: what differs.
-        domains: further domains of spatial operators.
+        message: the difference in words.
+        domains: operator domains of the user's own that hold spatial operators.
         optimised: with onnxruntime's optimisations, or without any.
         tolerance: relative to the largest value; 0 compares bits.
-        feeds: the data.
+        feeds: the inputs.
     """
     strings = any(dtype_name(a) == "string" for a in feeds.values())
-    short = next((dtype_name(a) for a in feeds.values() if _is_short(a)), None)
+    # Types that numpy has from ml_dtypes only.
+    short = next((dtype_name(a) for a in feeds.values() if not is_native(a.dtype)), None)
     wrong = _TEXTS if strings else _BITS
     if tolerance:
         wrong = _CLOSE.format(tolerance=tolerance)
@@ -100,8 +101,3 @@ def text(
         wrong=wrong,
         what="elements" if tolerance or strings else "bytes",
     )
-
-
-def _is_short(array: Array) -> bool:
-    """Whether numpy knows the type by ml_dtypes only."""
-    return not is_native(array.dtype)

@@ -15,7 +15,7 @@ from onnx_spatial.errors import OperatorError, UsageError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of, patterns
-from onnx_spatial.verification.checks.isolated import OperatorCheck
+from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.oracles.silent import NAMES, Silent
 from onnx_spatial.verification.report import Check

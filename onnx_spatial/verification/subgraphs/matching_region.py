@@ -24,7 +24,7 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification import extract, interface
+from onnx_spatial.verification import extract
 from onnx_spatial.verification.subgraphs.types import KnownTypes
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
 
@@ -98,7 +98,6 @@ class MatchingRegions:
         self._infos = infos
         self._sites = {f.index for f in infos}
         self._get_types = types
-        self._overridable = {v.name for v in interface.overridable(original)}
         self._found: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
@@ -125,7 +124,7 @@ class MatchingRegions:
         """All that leads to the output of a region, from the inputs of the graph on."""
 
         def stops(name: str, found: Producer | None) -> bool:
-            return name in self._overridable
+            return name in self._original.overridable
 
         before = self._original.part(region.place, region.output, stops)
         after = self._converted.part(region.place, region.output, stops)
@@ -186,7 +185,7 @@ class MatchingRegions:
                 return False
             if isinstance(found, onnx.NodeProto):
                 return self._is_shared(name, place)
-            return name in self._overridable
+            return name in self._original.overridable
 
         for _ in range(_MOST_TURNS):
             before = self._original.part(place, output, stops)

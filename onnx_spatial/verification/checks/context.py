@@ -1,0 +1,89 @@
+"""Define a check, and the context it runs in: both models, their analysis, the findings so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from onnx_spatial.operators import Operator
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Recorder
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.checks.region import Proof
+from onnx_spatial.verification.checks.region_results import RegionResults
+from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.sizes.reference_runs import RunRequest
+from onnx_spatial.verification.subgraphs.converted_part import Converted
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
+from onnx_spatial.verification.subgraphs.transpose_chain import Original
+from onnx_spatial.verification.subgraphs.types import KnownTypes
+
+
+@dataclass
+class Context:
+    """Everything that a check may need.
+
+    Attributes:
+        models: the original, without the local functions of an earlier conversion, and the converted
+            model.
+        request: seed and sizes of the data, and where to report progress.
+        oracles: other runtimes to compare the numpy kernels with, by name.
+        findings: what the checks found so far; they add to it.
+        watched: nodes that could not be proven apart from the whole model, each with the region to
+            compare in its runs.
+    """
+
+    models: ModelPair
+    request: RunRequest
+    oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
+    findings: Findings = field(init=False)
+    watched: list[tuple[Recorder, Proof]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.findings = Findings([OperatorCheck.of(info) for info in self.reference.infos])
+
+    @property
+    def seed(self) -> int:
+        """Seed of the generated data."""
+        return self.request.seed
+
+    @cached_property
+    def reference(self) -> ReferenceModel:
+        """The original, its analysis, and the program that runs it."""
+        return ReferenceModel(self.models.original, self.models.domains)
+
+    @cached_property
+    def chains(self) -> Original:
+        """The chains of Transposes around each operator of the original."""
+        return Original(self.reference.named, self.reference.infos)
+
+    @cached_property
+    def converted(self) -> Converted:
+        """The graphs of the converted model."""
+        return Converted(self.models.converted.proto)
+
+    @cached_property
+    def regions(self) -> RegionResults:
+        """Comparisons of regions that both models compute, made once for each region."""
+        named, infos = self.reference.named, self.reference.infos
+        original, types = self.models.original.proto, lambda: KnownTypes(named, infos)
+        regions = MatchingRegions(original, self.converted, infos, types)
+        return RegionResults(regions, self.models, self.seed)
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """A check of a converted model.
+
+    Attributes:
+        name: of the check.
+        run: compares the models of a context and adds to its findings.
+        needs: names of earlier checks whose findings it uses.
+        when: whether there is anything to check, by the findings so far.
+    """
+
+    name: str
+    run: Callable[[Context], None]
+    needs: tuple[str, ...] = ()
+    when: Callable[[Findings], bool] = lambda findings: True

@@ -1,0 +1,75 @@
+"""Check how the model is used: names, order and types of its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators.shapes import Dim, show
+from onnx_spatial.verification.checks.context import Context
+
+
+def check(context: Context) -> None:
+    """Compare the names, order and types of inputs and outputs."""
+    original, converted = context.models.original.proto, context.models.converted.proto
+    differences = context.findings.interface
+    differences += _compare("input", _required(original), _required(converted))
+    differences += _compare("output", original.graph.output, converted.graph.output)
+    inputs = {v.name for v in converted.graph.input}
+    differences += (
+        f"initializer {i.name!r} can no longer be overridden"
+        for i in context.reference.inputs
+        if i.default is not None and i.name not in inputs
+    )
+
+
+def check_declarations(context: Context) -> None:
+    """Compare the declared shape of each output with its shapes in the runs.
+
+    An output fails only where the original's own declaration is right.
+    """
+    before, after = (
+        {v.name: v.type for v in source.proto.graph.output}
+        for source in (context.models.original, context.models.converted)
+    )
+    wrong: dict[str, str] = {}
+    for output in context.findings.outputs:
+        was, now = (shape_inference.dims(types.get(output.name)) for types in (before, after))
+        if now is not None and not _fits(now, output.shape) and _fits(was, output.shape):
+            declared = f"output {output.name!r} is declared as {show(now)}"
+            wrong.setdefault(output.name, f"{declared}, and gives {show(output.shape)}")
+    context.findings.failures += wrong.values()
+
+
+def _fits(declared: Sequence[Dim] | None, shape: Sequence[int]) -> bool:
+    if declared is None:
+        return True
+    return len(declared) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
+    )
+
+
+def _compare(
+    what: str, before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
+) -> list[str]:
+    old, new = [v.name for v in before], [v.name for v in after]
+    lines = [f"{what} {n!r} is missing in the converted model" for n in old if n not in new]
+    lines += [
+        f"{what} {n!r} of the converted model is not in the original" for n in new if n not in old
+    ]
+    if not lines and old != new:
+        lines.append(f"the {what}s are in another order: {', '.join(new)}, not {', '.join(old)}")
+    types = {v.name: v.type for v in after}
+    for value in before:
+        a, b = (shape_inference.element_type(t) for t in (value.type, types.get(value.name)))
+        if a is not None and b is not None and a != b:
+            names = (onnx.TensorProto.DataType.Name(t).lower() for t in (b, a))
+            lines.append("{} {!r} is declared as {}, not {}".format(what, value.name, *names))
+    return lines
+
+
+def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    stored = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.name not in stored]

@@ -1,0 +1,66 @@
+"""Hold the two models of a verification: the original and its conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import onnx
+
+from onnx_spatial.conversion.local_functions import without_earlier_form
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model.io import reader
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """An original and its conversion.
+
+    Attributes:
+        original: the original.
+        converted: its conversion.
+        domains: operator domains of the user's own that hold spatial operators.
+    """
+
+    original: reader.Source
+    converted: reader.Source
+    domains: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(
+        cls,
+        original: reader.Model | reader.Source,
+        converted: reader.Model | reader.Source,
+        domains: Iterable[str],
+    ) -> ModelPair:
+        """Read both models.
+
+        Raises:
+            ModelFileError: a model cannot be read.
+        """
+        before = original if isinstance(original, reader.Source) else reader.read(original)
+        if isinstance(converted, reader.Source):
+            return cls(before, converted, frozenset(domains))
+        try:
+            after = reader.read(converted)
+        except ModelFileError:
+            # A model in memory whose weights still lie beside the file that it was made from.
+            if not isinstance(converted, onnx.ModelProto) or before.path is None:
+                raise
+            after = reader.Source(converted, before.path)
+        return cls(before, after, frozenset(domains))
+
+    def resolved(self) -> ModelPair:
+        """Return both with their embedded weights, the converted one with a folder of external data."""
+        before, after = reader.resolved(self.original), reader.resolved(self.converted)
+        if after.folder is None:
+            after = replace(after, base=before.folder)
+        return replace(self, original=before, converted=after)
+
+    def without_earlier_form(self) -> ModelPair:
+        """Return the pair with the original as it was before an earlier conversion wrapped it."""
+        unwrapped = without_earlier_form(self.original.proto)
+        original = self.original
+        if unwrapped.model is not original.proto:
+            original = original.holding(unwrapped.model)
+        return replace(self, original=original, domains=self.domains | unwrapped.domains)

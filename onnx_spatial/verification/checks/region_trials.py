@@ -1,0 +1,88 @@
+"""Find sizes for a region, and data: as for a whole model, and sizes at which every tap meets data.
+
+A convolution whose outer taps only ever meet padding could have any weights there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.sizes import reference_runs
+from onnx_spatial.verification.sizes.candidate_sizes import Candidates
+from onnx_spatial.verification.sizes.size_search import Search
+from onnx_spatial.verification.sizes.trial_runs import Trial
+from onnx_spatial.verification.subgraphs.value_graph import Part
+
+#: Seconds of a search for sizes.
+SECONDS = 2.0
+#: Upper bound of the sizes that are asked for so that windows fit.
+_LARGEST = 2048
+#: Upper bound of the elements of an input (128 MiB of float32); more is compared in the model only.
+_MOST_ELEMENTS = 2**25
+
+
+def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[Trial]] | str:
+    """Run the original's part of a region on generated data; or return why that is impossible.
+
+    Args:
+        original: the part as a model.
+        part: the part as nodes.
+        seed: of the data.
+
+    Raises:
+        RunFailure: something in the part cannot be run at all.
+    """
+    infos = original.known_infos
+    inputs = [reference_runs.with_rank(i, infos) for i in original.inputs]
+    if unknown := [i.name for i in inputs if i.dims is None and i.default is None]:
+        return f"the rank of {unknown[0]!r} is not known here"
+    sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in inputs]
+    if max(sizes, default=0) > _MOST_ELEMENTS:
+        return "its inputs are very large"
+    candidates = Candidates(original.source.proto, inputs, infos, original.source.folder)
+    search = Search(
+        original.program,
+        inputs,
+        {},
+        candidates,
+        seed,
+        lambda _: None,
+        SECONDS,
+        large=False,  # that is compared in the model only
+    )
+    first = search.first()
+    if first is None:
+        reason = f": {search.last_failure}" if search.last_failure is not None else ""
+        return f"no sizes were found for the nodes that it was fused with{reason}"
+    trials = [first, *search.others(first), *search.corners(first)]
+    return search, [*trials, *search.larger(first, _size_with_all_taps(part, infos))]
+
+
+def _size_with_all_taps(part: Part, infos: Sequence[OperatorInfo]) -> int:
+    """Return a size at which all taps of all windows meet data."""
+    step = 1
+    for info in infos:
+        if isinstance(info.call, BlockCall) and info.call.block.values is not None:
+            step = math.lcm(step, *info.call.block.values)
+    shapes = {t.name: t.dims for t in part.stored}
+    return min(_LARGEST, step * (2 + sum(_reach(node, shapes) for node in part.nodes)))
+
+
+def _reach(node: onnx.NodeProto, stored: Mapping[str, Iterable[int]]) -> int:
+    """Return the distance between the first and the last element of one window of a node."""
+    known = op_traits.of(node)
+    if Trait.WINDOWS not in known.traits:
+        return 0
+    attributes = {a.name: list(a.ints) for a in node.attribute}
+    weight = "" if known.weight is None else (*node.input, *[""] * 4)[known.weight]
+    kernel = attributes.get("kernel_shape") or list(stored.get(weight, ()))[2:]
+    dilations = attributes.get("dilations") or [1] * len(kernel)
+    return max(((k - 1) * d for k, d in zip(kernel, dilations, strict=False)), default=0)

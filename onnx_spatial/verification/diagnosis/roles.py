@@ -1,0 +1,81 @@
+"""Tell a failed conversion from two models that were given in the wrong places."""
+
+from __future__ import annotations
+
+import onnx
+
+from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import replace_nodes
+from onnx_spatial.model.io import reader
+from onnx_spatial.verification.checks import unchanged
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.evaluate import ReferenceModel
+from onnx_spatial.verification.report import Verification
+from onnx_spatial.verification.runtime.sessions import EXTENSIONS
+
+
+def explain(result: Verification, models: ModelPair) -> None:
+    """Say in a failed verification that the models are not an original and its conversion.
+
+    Args:
+        result: of the two models.
+        models: as they were given.
+    """
+    left = _not_converted(models.converted, models)
+    if not left:
+        difference = result.first_difference
+        if difference is not None and difference.kind != "value" and (added := _added(models)):
+            result.advice = (
+                f"see whether the second model was made from the first: it has {added}, which "
+                "is not in the first, and which no conversion added"
+            )
+        return
+    count = f"{len(left)} spatial operator{' is' if len(left) == 1 else 's are'}"
+    advice = "give what `onnx-spatial convert` made of the first model as the second one"
+    if _same(models):
+        problem = f"both are the same model, which does not load: {count} still in it"
+        advice = "give what `onnx-spatial convert` made of the model as the second one"
+    elif _not_converted(models.original, models):
+        problem = f"the second model is not converted: {count} still in it"
+    else:
+        problem = f"{count} in the second model, and none in the first"
+        advice = "they seem to be swapped: give the original first, and then what was made of it"
+        if _interface(models.original.proto) != _interface(models.converted.proto):
+            advice = "give the original first, and then what `onnx-spatial convert` made of it"
+    result.problems.insert(0, problem)
+    more = len(result.problems) - 1
+    result.message = f"failed: {problem}" + (f" (and {more} more)" if more else "")
+    result.advice = advice
+
+
+def _same(models: ModelPair) -> bool:
+    """Return whether one model was given twice."""
+    if _nodes(models.original.proto) != _nodes(models.converted.proto):
+        return False
+    return next(unchanged.differences(models, ()), None) is None
+
+
+def _not_converted(source: reader.Source, models: ModelPair) -> list[OperatorInfo]:
+    """Return the operators of a model that onnxruntime lacks, without function or Python operator."""
+    infos = ReferenceModel(source, models.domains).known_infos
+    return [info for info in infos if info.node.domain not in EXTENSIONS]
+
+
+def _added(models: ModelPair) -> str | None:
+    """Find a new node without the mark of a conversion, where other nodes have it."""
+    known = {tuple(node.output) for node in models.original.proto.graph.node}
+    nodes = models.converted.proto.graph.node
+    marked = [any(p.key == replace_nodes.ORIGIN for p in n.metadata_props) for n in nodes]
+    for node, is_marked in zip(nodes, marked, strict=True):
+        if any(marked) and not is_marked and tuple(node.output) not in known:
+            return f"{node.op_type} node {traversal.label(node)!r}"
+    return None
+
+
+def _nodes(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    return [(node.domain, node.op_type) for _, _, node in traversal.nodes(model)]
+
+
+def _interface(model: onnx.ModelProto) -> tuple[set[str], set[str]]:
+    return {v.name for v in model.graph.input}, {v.name for v in model.graph.output}

@@ -1,0 +1,225 @@
+"""Define the result of a verification: of each operator, of each run and of the whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from onnx_spatial.model import traversal
+from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.report.comparisons import Check, OutputResult
+
+Status = Literal["passed", "failed", "unverified"]
+
+
+@dataclass
+class SiteResult:
+    """What is proven of one operator node of the original.
+
+    Attributes:
+        node: its name, or <its output> if it has none.
+        graph: graph that holds it, in words.
+        op_type, domain: as in the original.
+        checks: comparisons made.
+        reason: why it failed, or why it could not be compared on its own.
+        end_to_end: whether it took part in a run of the whole model that was compared.
+        refused: whether it is not a spatial operator but a convolution that onnxruntime refuses;
+            its results may differ by `RTOL`.
+    """
+
+    node: str
+    graph: str
+    op_type: str
+    domain: str
+    checks: list[Check] = field(default_factory=list)
+    reason: str | None = None
+    end_to_end: bool = False
+    refused: bool = False
+
+    @property
+    def label(self) -> str:
+        """The node in messages: its type, name and graph."""
+        return f"{self.op_type} node {self.node!r} ({self.graph})"
+
+    @property
+    def how(self) -> list[str]:
+        """In which ways it was compared: "isolated", "in place", "end to end"."""
+        ways: list[str] = list(dict.fromkeys(c.how for c in self.checks if c.skipped is None))
+        return [*ways, "end to end"] if self.end_to_end else ways
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every comparison passed; None if none could be made apart from the whole model."""
+        return all(c.passed for c in self.checks) if self.compared else None
+
+    @property
+    def compared(self) -> list[Check]:
+        """The comparisons with the nodes that replace it in the converted model."""
+        return [c for c in self.checks if c.how in ("isolated", "in place")]
+
+    @property
+    def exact(self) -> bool:
+        """Whether it was compared, and every comparison was bit for bit."""
+        return not self.refused and bool(self.compared) and all(c.exact for c in self.compared)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of both models.
+
+    Attributes:
+        seed: of the data.
+        shapes, dtypes: of the inputs fed.
+        overridden: initializers that were fed another value than their default.
+    """
+
+    seed: int
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    overridden: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, dict[str, object]]:
+        """Type and shape of each input fed."""
+        return {n: {"dtype": self.dtypes[n], "shape": shape} for n, shape in self.shapes.items()}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first difference, with the data that shows it.
+
+    Attributes:
+        kind: "site", "value" of a node that is not a spatial operator, "output", or "model" where
+            the converted model does not run at all.
+        name: label of the operator's node, name of the value or output, or "".
+        graph: graph of the operator or value; None for the others.
+        message: the difference in one line.
+        inputs: data of the operator, of the part that leads to the value, or of the whole model.
+        value: name of the value that differs; where the operator's own is gone, the nearest one.
+        place: graph that holds the value; None for the others.
+        optimised: whether onnxruntime's optimisations were on.
+    """
+
+    kind: Literal["site", "value", "output", "model"]
+    name: str
+    graph: str | None
+    message: str
+    inputs: dict[str, Array] = field(repr=False)
+    value: str | None = None
+    place: traversal.Place | None = field(default=None, repr=False)
+    optimised: bool = False
+
+
+@dataclass(frozen=True)
+class FirstValue:
+    """The first value, in the original's order of computation, that differs in a run of both models.
+
+    Attributes:
+        name: of the value.
+        node, op_type, graph: label and type of the node that computes it in the original, its graph.
+        dtype, shape: of the value.
+        optimised: whether onnxruntime's optimisations were on.
+        reason: how it differs.
+        before: names of the values before it that are equal in both models, inputs included.
+    """
+
+    name: str
+    node: str
+    op_type: str
+    graph: str
+    dtype: str
+    shape: tuple[int, ...]
+    optimised: bool
+    reason: str
+    before: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+@dataclass
+class Verification:
+    """Whether a converted model computes what its original does, and the evidence.
+
+    True only if everything that has to be compared was compared and agreed.
+
+    Attributes:
+        status: "passed", "failed", or "unverified": no difference, but not everything was compared.
+        message: the result in one line.
+        problems: everything that is wrong or missing, one line each.
+        outputs: each output in each run.
+        sites: each spatial operator of the original, and each convolution that onnxruntime refuses.
+        runs: sizes and seeds.
+        forced: input dims for which only one size runs, with that size.
+        first_difference: of the first operator that differs (in the order of the file), else of the
+            first output.
+        first_value: the first value that differs in a run of both models, if one does.
+        advice: what to do about it; None if nothing differs.
+        reproducer: script that shows the first difference, if one was asked for and saved.
+        unsteady: sizes that were left out, because the original's outputs change from run to run.
+        sites_only: unverified because of the rest of the model (an operator that no runtime has,
+            random numbers, too much rounding); every operator was proven on its own.
+        rest: where nothing was run end to end, the parts of the original that the converted model
+            lacks or changes.
+    """
+
+    status: Status
+    message: str
+    problems: list[str] = field(default_factory=list)
+    outputs: list[OutputResult] = field(default_factory=list)
+    sites: list[SiteResult] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    forced: dict[str, int] = field(default_factory=dict)
+    first_difference: Difference | None = None
+    sites_only: bool = False
+    first_value: FirstValue | None = None
+    advice: str | None = None
+    reproducer: Path | None = None
+    unsteady: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.status == "passed"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return version 1 of the report, ready for JSON; docs/verification.md lists its keys.
+
+        Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
+        are given as name -> dtype, shape.
+        """
+        return {"version": 1, **_plain(self)}
+
+
+#: Attributes that are keys of the JSON report, in order; of other classes all of them.
+_KEYS = {
+    Verification: (
+        "status message problems sites_only runs forced outputs sites first_difference first_value "
+        "advice unsteady reproducer"
+    ),
+    Run: "seed inputs overridden",
+    SiteResult: "node graph op_type domain exact how passed reason checks",
+    Check: (
+        "how optimised dtype shape elements mismatches reason exact max_ulps max_relative_error "
+        "allowed_ulps skipped passed"
+    ),
+    Difference: "kind name graph message inputs",
+    FirstValue: "name node op_type graph dtype shape optimised reason",
+}
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON lacks; arrays by their dtype and shape."""
+    if is_dataclass(value):
+        keys = _KEYS[type(value)].split() if type(value) in _KEYS else vars(value)
+        return {key: _plain(getattr(value, key)) for key in keys}
+    if isinstance(value, np.ndarray):
+        return {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
