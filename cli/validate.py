@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from onnx_spatial.api import MODES
 from onnx_spatial.cli import options, validation
 from onnx_spatial.errors import one_line
-from onnx_spatial.validation import Interrupted, ModelResult, Options, Report
+from onnx_spatial.validation import Interrupted, ModelResult, Options
 from onnx_spatial.validation import validate as run_validation
-from onnx_spatial.validation.report import check_target, github, junit, sarif, write
+from onnx_spatial.validation.report import FORMATS, check_target, write
 from onnx_spatial.validation.run import Watch
 from onnx_spatial.validation.select.changes import since
 from onnx_spatial.validation.select.discover import find, matches, shard
-from onnx_spatial.validation.workers.executors import dask
+from onnx_spatial.validation.workers.clusters import CLUSTERS
 
 #: A folder that is there, or can be made.
 _FOLDER = click.Path(file_okay=False)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+#: Report formats that are written to files, by the name of their parameter.
+_REPORT_FILES = {
+    entry.option.removeprefix("--").replace("-", "_"): entry for entry in FORMATS if entry.option
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _report_options(command: F) -> F:
+    """Add the option of each report format; its value is a keyword argument of the command."""
+    for name, entry in reversed(_REPORT_FILES.items()):
+        add = click.option(entry.option, name, type=click.Path(), metavar="FILE", help=entry.help)
+        command = add(command)
+    return command
 
 
 @click.command(short_help="Prove every model of a folder: the CI step.")
@@ -74,9 +87,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     "Allowed difference from recorded outputs, relative to the largest value "
     "(default: 1e-4 for float32)."
 ))  # fmt: skip
-@click.option("--report", type=click.Path(), metavar="FILE", help="Write the JSON report.")
-@click.option("--junit-xml", type=click.Path(), metavar="FILE", help="Write JUnit XML.")
-@click.option("--sarif", "sarif_file", type=click.Path(), metavar="FILE", help="Write SARIF.")
+@_report_options
 @click.option(
     "--write-test-data",
     "record_to",
@@ -92,9 +103,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
     help="Where a conversion gives something else, save small models, data and a script there.",
 )
 @click.option(
-    "--executor", type=click.Choice(("local", "dask")), default="local", help="Where models run."
+    "--executor",
+    type=click.Choice(("local", *CLUSTERS)),
+    default="local",
+    help="Run on this machine or on a cluster.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster.")
+@click.option("--scheduler", metavar="ADDRESS", help="Address of the scheduler of the cluster.")
 @click.option("--no-fuse", is_flag=True, help="Replace nothing but the operators themselves.")
 @options.oracle_option
 @options.prefer_option
@@ -112,6 +126,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 @click.pass_context
 def validate(
     context: click.Context,
+    /,
     paths: tuple[str, ...],
     modes: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -124,9 +139,6 @@ def validate(
     fail_fast: bool,
     cache: str | None,
     rtol: float | None,
-    report: str | None,
-    junit_xml: str | None,
-    sarif_file: str | None,
     record_to: str | None,
     reproduce_to: str | None,
     executor: str,
@@ -143,6 +155,7 @@ def validate(
     as_json: bool,
     quiet: bool,
     verbose: bool,
+    **reports: str | None,
 ) -> int:
     """Look at every model in the files, folders and globs given; fail when all have been looked at.
 
@@ -170,8 +183,11 @@ def validate(
     if jobs is not None and executor != "local":
         raise click.UsageError("--jobs is for this machine; the cluster has its own number")
     place = _place(executor, scheduler)
-    for name in filter(None, (report, junit_xml, sarif_file)):
-        check_target(Path(name))
+    targets = {
+        _REPORT_FILES[name]: Path(path) for name, path in reports.items() if path is not None
+    }
+    for target in targets.values():
+        check_target(target)
     models, notes = _models(paths, exclude, expect_failure, changed_since, part)
     rows = None
     if models and not (output.interactive or quiet or as_json):
@@ -195,10 +211,11 @@ def validate(
     except Interrupted as end:  # what is done by now is not lost
         found = end.report
     found.notes += notes
-    _write(found, report, junit_xml, sarif_file)
-    if github.wanted(os.environ):
-        for line in github.lines(found, os.environ):
-            output.err.print(line, soft_wrap=True)
+    for report_format, target in targets.items():
+        write(target, report_format.render(found).encode("utf-8", "backslashreplace"))
+    for report_format in FORMATS:
+        if report_format.is_printed:
+            output.err.print(report_format.render(found), end="", soft_wrap=True)
     if as_json:
         output.document(found.to_dict())
     validation.show(output, found, rows)
@@ -234,11 +251,12 @@ def _models(
 def _place(executor: str, scheduler: str | None) -> AbstractContextManager[Executor] | None:
     if executor == "local":
         if scheduler is not None:
-            raise click.UsageError("--scheduler wants --executor dask")
+            clusters = " or ".join(CLUSTERS)
+            raise click.UsageError(f"--scheduler requires --executor {clusters}")
         return None
     if scheduler is None:
-        raise click.UsageError("--executor dask wants --scheduler ADDRESS")
-    return dask(scheduler)
+        raise click.UsageError(f"--executor {executor} requires --scheduler ADDRESS")
+    return CLUSTERS[executor](scheduler)
 
 
 def _bytes(size: str | None) -> int | None:
@@ -272,19 +290,3 @@ def _watching(
         if progress is not None:
             progress(f"0/{len(models)}")
         yield watch
-
-
-def _write(
-    found: Report, report: str | None, junit_xml: str | None, sarif_file: str | None
-) -> None:
-    if report is not None:
-        write(Path(report), _json(found.to_dict()))
-    if junit_xml is not None:
-        write(Path(junit_xml), junit.render(found))
-    if sarif_file is not None:
-        top = os.environ.get("GITHUB_WORKSPACE")
-        write(Path(sarif_file), _json(sarif.render(found, Path(top) if top else None)))
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=2).encode() + b"\n"

@@ -13,7 +13,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from onnx_spatial.errors import UsageError
 from onnx_spatial.validation.workers.job import Job
 from onnx_spatial.validation.workers.process_pool import Closed, ProcessSlot
 
@@ -95,28 +94,3 @@ def local(jobs: int) -> Iterator[Executor]:
             executor.shutdown(wait=True)
         raise
     executor.shutdown(wait=True)
-
-
-@contextmanager
-def dask(scheduler: str) -> Iterator[Executor]:
-    """An executor on the workers of a Dask cluster, which see the models under the same paths.
-
-    Raises:
-        UsageError: Dask is not installed, or there is no scheduler at that address.
-    """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("executor dask wants: pip install 'onnx-spatial[dask]'") from None
-    try:
-        client = Client(scheduler, timeout=30)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise UsageError(f"there is no Dask scheduler at {scheduler!r}: {error}") from None
-    # Not pure: equal arguments are looked at again, as files may have changed in between.
-    executor = client.get_executor(pure=False)
-    try:
-        yield executor
-        executor.shutdown(wait=True)
-    finally:  # what is left then, as after Ctrl-C, is not waited for
-        executor.shutdown(wait=False)
-        client.close()
