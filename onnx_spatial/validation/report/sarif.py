@@ -10,28 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from onnx_spatial.validation.result import Entry, Kind, ModelResult, Report
+from onnx_spatial.validation.result import KINDS, Entry, ModelResult, Report
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 
-_RULES: dict[Kind, str] = {
-    "difference": "The outputs of the converted model differ from those of the original.",
-    "recorded-data": "The outputs differ from the recorded ones, or the data does not fit the model.",
-    "unreadable": "The file is not an ONNX model, is damaged, or its external data is missing.",
-    "conversion": "An operator breaks its own rules, or cannot be converted.",
-    "does-not-run": "onnxruntime does not run the model.",
-    "unverified": "The model could not be verified.",
-    "crash": "The process that validated the model crashed.",
-    "timeout": "Validating the model took longer than --timeout allows.",
-    "memory": "Validating the model took more memory than --memory allows, or than there is.",
-    "lost": "The worker that validated the model was lost.",
-    "not-run": "The model was not validated: another one failed, or the run was interrupted.",
-    "xpassed": "The model was expected to fail, but did not.",
-}
-_ORDER = list(_RULES)
-#: Levels of entries without a kind are remarks.
+_ORDER = list(KINDS)
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -56,7 +41,7 @@ def document(report: Report, base: Path | None = None) -> dict[str, Any]:
         "version": report.tools.get("version", "0"),
         "rules": [
             {"id": kind, "shortDescription": {"text": text}, "fullDescription": {"text": text}}
-            for kind, text in _RULES.items()
+            for kind, text in KINDS.items()
         ],
     }
     run = {
