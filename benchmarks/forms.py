@@ -1,6 +1,6 @@
-"""A cell as models: what the package makes of it, and the textbook form.
+"""Build models of a cell: the package's lowerings and the textbook form.
 
-Every model goes from x to y at opset 17 and has no more than the operator in it.
+Every model goes from x to y at opset 17 and holds only the operator.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from onnx import helper, numpy_helper
 
 from benchmarks.grid import Cell
 from onnx_spatial import lowering
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 
@@ -25,7 +24,7 @@ _DOMAIN = "ai.onnx.converters.tensorflow"
 
 
 def request(cell: Cell, *, dynamic: bool = False) -> Request:
-    """What the package is asked for: all is known, or nothing of the sizes but the channels."""
+    """Return the request of a cell, with its sizes known, or with only the channels known."""
     shape: tuple[int | None, ...] = cell.input_shape
     if dynamic:
         channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
@@ -39,7 +38,7 @@ def request(cell: Cell, *, dynamic: bool = False) -> Request:
 
 
 def _node(cell: Cell, data: InputFacts) -> NodeFacts:
-    """The operator as TensorFlow spells it; patches of channels that come first as OpenVINO does."""
+    """Return the operator in TensorFlow's spelling; patches with channels first in OpenVINO's."""
     if cell.window is None:
         block = InputFacts.of(np.array(cell.block_shape))
         pairs = InputFacts.of(np.array(cell.all_pairs))
@@ -58,30 +57,21 @@ def _node(cell: Cell, data: InputFacts) -> NodeFacts:
 
 
 def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
-    """What the package would write."""
+    """Return the lowering that the package chooses."""
     return lowering.lower(request(cell, dynamic=dynamic))
 
 
 def candidates(cell: Cell) -> dict[str, Lowered]:
-    """Every way that the package knows, by name, whatever it estimates them at."""
-    wanted = request(cell)
-    found: dict[str, Lowered] = {}
-    enumerate_all = getattr(lowering, "candidates", None)
-    if enumerate_all is not None:
-        for lowered in enumerate_all(wanted):
-            number = sum(name.split("#")[0] == lowered.strategy for name in found)
-            found[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
-        return found
-    for strategy in lowering.STRATEGIES:
-        try:
-            found[strategy.name] = lowering.lower(wanted, strategy=strategy.name)
-        except ConversionError:
-            continue
-    return found
+    """Return every lowering by name, whatever its estimate."""
+    result: dict[str, Lowered] = {}
+    for lowered in lowering.candidates(request(cell)):
+        number = sum(name.split("#")[0] == lowered.strategy for name in result)
+        result[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
+    return result
 
 
 def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
-    """The nodes of a lowering as a model from x to y."""
+    """Build a model of the nodes of a lowering."""
     emitted = lowered.emitted
     names: dict[ir.Value, str] = {}
     for number, (value, hint) in enumerate(emitted.constants):
@@ -110,7 +100,7 @@ def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.Mod
 
 
 def textbook(cell: Cell) -> onnx.ModelProto:
-    """Pad, Reshape, Transpose, Reshape, Slice; a Slice per position and Concat for patches."""
+    """Build Pad, Reshape, Transpose, Reshape, Slice; for patches a Slice per position and Concat."""
     writer = _Writer()
     if cell.window is None:
         _textbook_block(cell, writer)
@@ -120,7 +110,7 @@ def textbook(cell: Cell) -> onnx.ModelProto:
 
 
 class _Writer:
-    """A chain of nodes that starts at x."""
+    """Writes a chain of nodes that starts at x."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -134,7 +124,7 @@ class _Writer:
         data: Sequence[str] = (),
         **attributes: Any,
     ) -> str:
-        """A node on `data`, or on what the last node gave."""
+        """Add a node on `data`, or on the output of the last node."""
         inputs = list(data or [self.last])
         for values in constants:
             inputs.append(f"c{len(self.tensors)}")
@@ -145,7 +135,7 @@ class _Writer:
         return self.last
 
     def pad(self, pairs: Sequence[tuple[int, int]], first: int, rank: int) -> None:
-        """Zeros around the axes from `first` on, if there are any."""
+        """Pad the axes from `first` on with zeros, if there are any."""
         if not any(map(any, pairs)):
             return
         begins, ends = [0] * rank, [0] * rank

@@ -294,12 +294,13 @@ class TestFormats:
 def test_a_new_format_is_one_module_and_one_line(tmp_path):
     """The command line has its option, in an interpreter of its own as the options are made once."""
     script = """
-import sys
+import sys, types
 from onnx_spatial.validation import report
-sys.modules["onnx_spatial.validation.report.names"] = sys
-sys.render = lambda report: "".join(f"{m.model}: {m.status}\\n" for m in report.models)
+names = sys.modules["onnx_spatial.validation.report.names"] = types.ModuleType("names")
+names.render = lambda report: "".join(f"{m.model}: {m.status}\\n" for m in report.models)
 report.FORMATS += (report.Format("names", "--only-names", "Write the names."),)
 from onnx_spatial.cli.main import main
+assert "onnx_spatial.validation.report.junit" not in sys.modules  # only what renders is imported
 main(sys.argv[1:])
 """
     save(tmp_path / "a.onnx", PLAIN)
