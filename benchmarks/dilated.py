@@ -14,13 +14,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
@@ -155,10 +153,7 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
     runs: dict[str, Callable[[], object]] = {}
     expected: np.ndarray | None = None
     for name, model in models.items():
-        options = timing.session_options(threads)
-        # The waiting threads of three sessions would keep two cores busy.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = timing.session(model.SerializeToString(), threads, keep_spinning=False)
         (output,) = session.run(None, {"x": x})
         expected = output if expected is None else expected
         if (
@@ -166,8 +161,7 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
             or np.abs(output - expected).max() > TOLERANCE * np.abs(expected).max()
         ):
             raise timing.DisagreementError(f"{layer}: the output of {name} differs")
-        value = ort.OrtValue.ortvalue_from_numpy(x)
-        runs[name] = partial(session.run_with_ort_values, None, {"x": value})
+        runs[name] = timing.repeatable(session, {"x": x})
     us = results.rounded(timing.wall(runs, seconds))
     return {
         "layer": layer.name,

@@ -6,7 +6,7 @@ Every model goes from x to y at opset 17 and holds only the operator.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from benchmarks.grid import Cell
 from onnx_spatial import lowering
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.tuning import harness_model
 
 OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"
@@ -72,30 +73,7 @@ def candidates(cell: Cell) -> dict[str, Lowered]:
 
 def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
     """Build a model of the nodes of a lowering."""
-    emitted = lowered.emitted
-    names: dict[ir.Value, str] = {}
-    for number, (value, hint) in enumerate(emitted.constants):
-        names[value] = f"{hint}_{number}"
-    used = [v for node in emitted.nodes for v in node.inputs if v is not None]
-    made = {v for node in emitted.nodes for v in node.outputs}
-    for value in used:
-        if value not in made and value not in names:
-            names[value] = "x"
-    for number, node in enumerate(emitted.nodes):
-        for index, value in enumerate(node.outputs):
-            names[value] = f"value_{number}_{index}"
-    names[lowered.output] = "y"
-    nodes = []
-    for number, node in enumerate(emitted.nodes):
-        proto = onnx.NodeProto(name=f"node_{number}", op_type=node.op_type, domain=node.domain)
-        proto.input.extend("" if v is None else names[v] for v in node.inputs)
-        proto.output.extend(names[v] for v in node.outputs)
-        proto.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
-        nodes.append(proto)
-    tensors = {}
-    for value, _ in emitted.constants:
-        assert value.const_value is not None
-        tensors[names[value]] = value.const_value.numpy()
+    nodes, tensors = harness_model.serialize(lowered, "y")
     return _model(nodes, tensors, cell, dynamic=dynamic)
 
 
@@ -106,7 +84,8 @@ def textbook(cell: Cell) -> onnx.ModelProto:
         _textbook_block(cell, writer)
     else:
         _textbook_patches(cell, writer)
-    return _model(writer.nodes, writer.tensors, cell)
+    stored = [numpy_helper.from_array(array, name) for name, array in writer.tensors.items()]
+    return _model(writer.nodes, stored, cell)
 
 
 class _Writer:
@@ -194,7 +173,7 @@ def _textbook_patches(cell: Cell, writer: _Writer) -> None:
 
 def _model(
     nodes: Sequence[onnx.NodeProto],
-    tensors: Mapping[str, np.ndarray],
+    tensors: Sequence[onnx.TensorProto],
     cell: Cell,
     *,
     dynamic: bool = False,
@@ -204,7 +183,6 @@ def _model(
     for name, shape in (("x", cell.input_shape), ("y", cell.output_shape)):
         dims = [f"{name}{axis}" if dynamic else d for axis, d in enumerate(shape)]
         infos.append(helper.make_tensor_value_info(name, element_type, dims))
-    stored = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
-    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], stored)
+    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], tensors)
     imports = [helper.make_opsetid("", OPSET)]
     return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)

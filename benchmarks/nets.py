@@ -11,7 +11,6 @@ operators. Whole runs on x are timed, in turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import click
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 
 import onnx_spatial
 from benchmarks import peers, results, timing, zoo
@@ -47,11 +45,8 @@ def measure(path: Path, threads: int, seconds: float) -> Record:
     models["tf2onnx"] = onnx.load(path.with_name(path.stem + DEFAULT))
     runs: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
-        options = timing.session_options(threads)
         try:
-            session = ort.InferenceSession(
-                model.SerializeToString(), options, ["CPUExecutionProvider"]
-            )
+            session = timing.session(model.SerializeToString(), threads)
         except Exception as error:  # onnxruntime raises a class for each of its codes
             if name != "tf2onnx":
                 raise
@@ -65,8 +60,7 @@ def measure(path: Path, threads: int, seconds: float) -> Record:
             if name != "tf2onnx":
                 raise timing.DisagreementError(f"{path.stem}: the output of {name} differs")
             notes[name] = "its output differs from TensorFlow's"
-        value = ort.OrtValue.ortvalue_from_numpy(x)
-        runs[name] = partial(session.run_with_ort_values, None, {data: value})
+        runs[name] = timing.repeatable(session, {data: x})
     us = results.rounded(timing.wall(runs, seconds))
     return {"net": path.stem, "input": list(x.shape), "threads": threads, "us": us, "notes": notes}
 

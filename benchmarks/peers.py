@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 
 from benchmarks import timing
 from benchmarks.grid import Cell
+from onnx_spatial.tuning.interleaved_timing import FEWEST
 
 Array = npt.NDArray[Any]
 
@@ -193,7 +193,7 @@ def _openvino(threads: int) -> Callable[[Cell, float], float]:
         _check(cell, x, next(iter(request.infer([x]).values())))
         times: list[float] = []
         end = time.perf_counter() + seconds
-        while len(times) < timing.FEWEST or time.perf_counter() < end:
+        while len(times) < FEWEST or time.perf_counter() < end:
             request.infer([x], share_inputs=True)
             took = sum(
                 node.real_time.total_seconds()
@@ -283,7 +283,7 @@ def _tf2onnx(_: int) -> Callable[[Cell, float], bytes]:
         for size in cell.output_shape:
             shape.dim.add().dim_value = size
         model = bytes(made.SerializeToString())
-        ort.InferenceSession(model, timing.session_options(1), ["CPUExecutionProvider"])
+        timing.session(model, 1)  # refuses what onnxruntime does not load
         return model
 
     return convert

@@ -12,11 +12,9 @@ each kernel.
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +27,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_spatial.tuning.interleaved_timing import time_rounds
+
 Array = npt.NDArray[Any]
 
 FIRST, LAST = "bench_first", "bench_last"
@@ -36,7 +36,6 @@ _NOTHING = "nothing between"
 _SHAPE_IN, _SHAPE_OUT = "bench_shape_in", "bench_shape_out"
 
 WARM_UP = 2
-FEWEST, MOST = 5, 400
 #: A difference below this share of the time of the two nodes is noise, if they take more than _LONG us.
 _BLUR = 0.1
 _LONG = 200.0
@@ -77,7 +76,7 @@ def measure(
         models: models with one input, of the name in `feeds`, and one output.
         feeds: the input.
         threads: onnxruntime's number of threads within a node.
-        seconds: time for all models together; each runs at least `FEWEST` times.
+        seconds: time for all models together; each runs a few times in any case.
 
     Returns:
         Microseconds of each model.
@@ -108,24 +107,25 @@ def profile(
     with tempfile.TemporaryDirectory() as folder:
         for name, model in models.items():
             wrapped = in_a_net(model).SerializeToString()
-            session = _session(wrapped, threads)
+            opened = session(wrapped, threads)
             # Expand by ones leaves the shape as it is.
-            rank = len(session.get_outputs()[0].shape)
+            rank = len(opened.get_outputs()[0].shape)
             all_inputs = {**inputs, _SHAPE_OUT: np.ones(rank, np.int64)}
-            (y,) = session.run(None, all_inputs)
+            (y,) = opened.run(None, all_inputs)
             expected = y if expected is None else expected
             if y.dtype != expected.dtype or not np.array_equal(y, expected):
                 raise DisagreementError(f"the output of {name} differs")
-            profiled = _session(wrapped, threads, Path(folder, str(len(profiles))))
+            prefix = Path(folder, str(len(profiles)))
+            profiled = session(wrapped, threads, profile=prefix)
             for _ in range(WARM_UP + PROFILED):
                 profiled.run(None, all_inputs)
             profiles[name] = Profile(0.0, _by_kind(profiled))
-            runs[name] = _repeatable(session, all_inputs)
+            runs[name] = repeatable(opened, all_inputs)
         assert expected is not None
-        nothing = _session(_two_nodes(x, expected).SerializeToString(), threads)
+        nothing = session(_two_nodes(x, expected).SerializeToString(), threads)
         arrays = {"x": x, "y": expected}
         arrays |= {f"{k}_shape": np.ones(v.ndim, np.int64) for k, v in list(arrays.items())}
-        runs[_NOTHING] = _repeatable(nothing, arrays)
+        runs[_NOTHING] = repeatable(nothing, arrays)
         times = _in_turns(runs, seconds)
     base = times.pop(_NOTHING)
     base_us = 1e6 * statistics.median(base)
@@ -136,19 +136,6 @@ def profile(
             difference = sum(profiles[name].by_kind.values())
         profiles[name].microseconds = max(0.1, difference)
     return profiles
-
-
-def _session(model: bytes, threads: int, prefix: Path | None = None) -> ort.InferenceSession:
-    options = session_options(threads)
-    if prefix is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(prefix)
-    return ort.InferenceSession(model, options, ["CPUExecutionProvider"])
-
-
-def _repeatable(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Callable[[], object]:
-    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in inputs.items()}
-    return partial(session.run_with_ort_values, None, values)
 
 
 def _two_nodes(x: Array, y: Array) -> onnx.ModelProto:
@@ -171,20 +158,38 @@ def _two_nodes(x: Array, y: Array) -> onnx.ModelProto:
 
 def wall(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Time calls in turn, after a warm-up; return median microseconds of each."""
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run()
     times = _in_turns(runs, seconds)
     return {name: statistics.median(each) * 1e6 for name, each in times.items()}
 
 
-def session_options(threads: int) -> ort.SessionOptions:
-    """Return onnxruntime's defaults but for the threads, which spin for a while after each run."""
+def session(
+    model: bytes, threads: int, *, profile: Path | None = None, keep_spinning: bool = True
+) -> ort.InferenceSession:
+    """Make a session with onnxruntime's defaults.
+
+    Args:
+        model: serialized model.
+        threads: number of threads within a node.
+        profile: prefix of the file to write a profile to.
+        keep_spinning: whether threads spin after a run, as they do by default. The waiting threads of
+            several sessions keep two cores busy.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return options
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
+    if not keep_spinning:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    return ort.InferenceSession(model, options, ["CPUExecutionProvider"])
+
+
+def repeatable(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Callable[[], object]:
+    """Return a function that runs a session on inputs."""
+    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in inputs.items()}
+    return partial(session.run_with_ort_values, None, values)
 
 
 def in_a_net(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -242,19 +247,9 @@ def _rename(names: Any, old: str, new: str) -> None:
 
 
 def _in_turns(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    """Call functions in turn; return seconds of every second call of each."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    gc.collect()
-    end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < FEWEST or (time.perf_counter() < end and rounds < MOST):
-        for name, run in runs.items():
-            run()
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-        rounds += 1
-    return times
+    """Call functions in turn; return seconds of the timed calls of each."""
+    times = time_rounds(list(runs.values()), seconds=seconds / len(runs))
+    return dict(zip(runs, times, strict=True))
 
 
 def _by_kind(session: ort.InferenceSession) -> dict[str, float]:

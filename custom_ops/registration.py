@@ -198,19 +198,6 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     if state.ready:
         return
     kinds = library.PyOp
-    types = {
-        TensorProto.FLOAT: kinds.dt_float,
-        TensorProto.DOUBLE: kinds.dt_double,
-        TensorProto.INT8: kinds.dt_int8,
-        TensorProto.INT16: kinds.dt_int16,
-        TensorProto.INT32: kinds.dt_int32,
-        TensorProto.INT64: kinds.dt_int64,
-        TensorProto.UINT8: kinds.dt_uint8,
-        TensorProto.UINT16: kinds.dt_uint16,
-        TensorProto.UINT32: kinds.dt_uint32,
-        TensorProto.UINT64: kinds.dt_uint64,
-        TensorProto.BOOL: kinds.dt_bool,
-    }
     tables = [kinds.dt_int64, kinds.dt_int64]
     signatures = {
         **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
@@ -221,7 +208,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     for name, body in bodies.items():
         parameters, attributes = signatures[name]
         for element_type in DIRECT:
-            kind = types[element_type]
+            kind = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
             state.operators.append(
                 library.Opdef.create(
                     body,

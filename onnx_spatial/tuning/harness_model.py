@@ -64,8 +64,9 @@ def build(
     dims = [d if isinstance(d, int) else f"d{axis}" for axis, d in enumerate(declared)]
     inputs = [helper.make_tensor_value_info(_INPUT, data.element_type, [1, *dims])]
     if lowered is not None:
-        stored += list(_constants(lowered))
-        nodes += list(_nodes(lowered, output))
+        emitted, constants = serialize(lowered, output)
+        nodes += emitted
+        stored += constants
         read = {name for node in nodes for name in node.input}
         for index, array in _parameters(request, data):
             if (name := f"input_{index}") in read:
@@ -102,19 +103,16 @@ def _parameters(request: Request, data: HarnessData) -> Iterator[tuple[int, Arra
             yield index, array.astype(helper.tensor_dtype_to_np_dtype(kind))
 
 
-def _constants(lowered: Lowered) -> Iterator[onnx.TensorProto]:
+def serialize(lowered: Lowered, output: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """Name the values of a lowering, with `output` for its output; return its nodes and constants."""
+    tensors = []
     for number, (value, _) in enumerate(lowered.emitted.constants):
         value.name = f"constant_{number}"
         assert value.const_value is not None
-        tensor = ir.serde.serialize_tensor(value.const_value)
-        tensor.name = value.name
-        yield tensor
-
-
-def _nodes(lowered: Lowered, output: str) -> Iterator[onnx.NodeProto]:
+        tensors.append(ir.serde.serialize_tensor(value.const_value))
+        tensors[-1].name = value.name
     for number, node in enumerate(lowered.emitted.nodes):
         node.name = f"{node.op_type}_{number}"
         for place, value in enumerate(node.outputs):
             value.name = output if value is lowered.output else f"value_{number}_{place}"
-    for node in lowered.emitted.nodes:
-        yield ir.serde.serialize_node(node)
+    return [ir.serde.serialize_node(node) for node in lowered.emitted.nodes], tensors
