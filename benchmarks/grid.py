@@ -204,7 +204,7 @@ _VARIED = ("size", "channels", "block", "amounts", "window")
 
 
 def _extra() -> list[Cell]:
-    """One and three spatial axes, larger batches, other element types, sizes met in real models."""
+    """Return cells of one and three spatial axes, larger batches, other types, and real models."""
     s2b, b2s, patches = OPERATORS
     cells = []
     for operator in (s2b, b2s):

@@ -123,7 +123,7 @@ def _against(other: str) -> Callable[[Record], float]:
 
 
 def _fair_to_tf2onnx(record: Record) -> bool:
-    """Whether tf2onnx is exact: for one channel and 3x3 it writes a fast, inexact one-hot Conv."""
+    """Return whether tf2onnx is exact: one channel and 3x3 become a fast, inexact one-hot Conv."""
     return _patches(record) and not (record["channels"] == 1 and " k3 " in record["cell"])
 
 

@@ -29,7 +29,7 @@ class Signals:
         self._ctrl_c_ends_the_run = False
 
     def pending(self) -> bool:
-        """Whether the current run was interrupted and will end in KeyboardInterrupt."""
+        """Return whether the current run was interrupted and will end in KeyboardInterrupt."""
         if not self._pending or threading.current_thread() is not _main:
             return False
         return self._ctrl_c_ends_the_run and signal.SIGINT in self._pending

@@ -1,4 +1,4 @@
-"""The Python operators: functions that onnxruntime calls, on the kernels of `onnx_spatial.operators`.
+"""Implement the Python operators that onnxruntime calls, on the kernels of `onnx_spatial.operators`.
 
 No exception leaves them, as it would end the process.
 """

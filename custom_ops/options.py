@@ -62,7 +62,7 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
 
 
 def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
-    """Whether options hold external data in memory, which a copy of them would lack.
+    """Return whether options hold external data in memory, which a copy of them would lack.
 
     They hold initializers by name if no session of another model can be made with them. They hold a
     file if a session without a folder can read a tensor from it.
@@ -109,7 +109,7 @@ def entry(options: ort.SessionOptions | None, key: str) -> str:
 
 
 def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
-    """Whether the model may need providers or custom operators that a copy of the options lacks."""
+    """Return whether the model may need providers or operators that a copy of the options lacks."""
     if getattr(options, "has_providers", lambda: False)():
         return True
     local = {f.domain for f in model.functions}

@@ -1,4 +1,4 @@
-"""The form of a model that the registered Python operators run.
+"""Convert models to the form that the registered Python operators run.
 
     x -> any spelling -> y
     x -> SpaceToBatch | BatchToSpace | ExtractPatches -> Reshape -> y

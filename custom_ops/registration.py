@@ -77,7 +77,7 @@ def extensions() -> ModuleType:
 
 
 def available() -> bool:
-    """Whether onnxruntime-extensions is installed, which Python operators need."""
+    """Return whether onnxruntime-extensions is installed, which Python operators need."""
     try:
         extensions()
     except UsageError:
@@ -222,7 +222,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
 
 
 def _takes_results(library: ModuleType) -> bool:
-    """Whether onnxruntime-extensions passes on the bytes of a `Result` without boxing every element.
+    """Return whether onnxruntime-extensions takes a `Result` without boxing its elements.
 
     Its hook is called as onnxruntime would call it.
     """

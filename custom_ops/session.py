@@ -225,22 +225,22 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         return None
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             return super().run(*arguments, **named)
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             return super().run_with_ort_values(*arguments, **named)
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             super().run_with_iobinding(*arguments, **named)
 
     def run_with_ortvaluevector(self, *arguments: Any, **named: Any) -> None:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             super().run_with_ortvaluevector(*arguments, **named)
 
@@ -252,7 +252,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         user_data: Any,
         run_options: ort.RunOptions | None = None,
     ) -> None:
-        """As onnxruntime's; the callback's error string has the message of a Python operator."""
+        """Run as in onnxruntime; the callback gets the message of a Python operator that fails."""
         if not self._runs_python:
             super().run_async(output_names, input_feed, callback, user_data, run_options)
             return
@@ -333,7 +333,7 @@ def _read(
 
 
 def _is_ort_format(model: object, sess_options: ort.SessionOptions | None) -> bool:
-    """Whether a model is in onnxruntime's own format, which is not ONNX."""
+    """Return whether a model is in onnxruntime's own format, which is not ONNX."""
     if known := options.entry(sess_options, _FORMAT):
         return known == "ORT"
     if isinstance(model, bytes):

@@ -68,14 +68,14 @@ class SiteTime:
 
     def to_dict(self) -> dict[str, object]:
         """Return node, graph, op_type, strategy, element_type, shape (or null), candidates."""
-        given = self.given
+        data = self.given
         return {
             "node": self.site.node,
             "graph": self.site.graph,
             "op_type": self.site.op_type,
             "strategy": self.site.strategy,
-            "element_type": None if given is None else dtype_name(given.element_type),
-            "shape": None if given is None else list(given.shape),
+            "element_type": None if data is None else dtype_name(data.element_type),
+            "shape": None if data is None else list(data.shape),
             "candidates": [
                 {**vars(way), "measured_us": {str(t): us for t, us in way.measured_us.items()}}
                 for way in self.ways
@@ -251,6 +251,6 @@ def _model_times(
 
 
 def _has_functions(plan: Plan) -> bool:
-    """Whether every operator called a local function written by an earlier conversion."""
+    """Return whether every operator called a local function written by an earlier conversion."""
     operators = [site for site in plan.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)

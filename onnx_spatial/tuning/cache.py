@@ -149,7 +149,7 @@ class Cache:
 
 
 def _is_cache(text: str) -> bool:
-    """Whether this is a cache, perhaps a damaged one, or an empty file."""
+    """Return whether this is a cache, perhaps a damaged one, or an empty file."""
     return _MARK in text[:100] or not text.strip("\0 \r\n\t")
 
 

@@ -56,7 +56,7 @@ class DataSet:
 
 
 def is_set(name: str) -> bool:
-    """Whether a folder of this name holds recorded data."""
+    """Return whether a folder of this name holds recorded data."""
     return _SET.fullmatch(name) is not None
 
 

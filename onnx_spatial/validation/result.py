@@ -131,7 +131,7 @@ class ModelResult:
         return cls(**{**values, "entries": [Entry.from_dict(e) for e in values["entries"]]})
 
     def fails(self, options: Options) -> bool:
-        """Whether the run fails because of this model; with strict also if it is unverified."""
+        """Return whether the run fails because of this model; with strict also if it is unverified."""
         return self.status == "failed" or (options.strict and self.status == "unverified")
 
     def expected_to_fail(self, options: Options) -> ModelResult:

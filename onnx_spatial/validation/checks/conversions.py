@@ -148,7 +148,7 @@ def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
 
 
 def _is_valid(subject: ExaminedModel) -> bool:
-    """Whether ONNX's own checker accepts a model.
+    """Return whether ONNX's own checker accepts a model.
 
     onnxruntime then lacks something: a newer operator, a kernel for an attribute, a locale.
     """

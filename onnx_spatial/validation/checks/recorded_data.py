@@ -281,7 +281,7 @@ def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
 
 
 def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:
-    """Whether original and form are proven equal on recorded inputs; add what differs."""
+    """Return whether original and form are proven equal on recorded inputs; add what differs."""
     proven = False
     for data in subject.sets:
         if not data.dense:

@@ -1,4 +1,4 @@
-"""The model that the checks examine, its converted forms, and what the checks report."""
+"""Hold the model that the checks examine, its converted forms, and what the checks report."""
 
 from __future__ import annotations
 
@@ -100,5 +100,5 @@ class ExaminedModel:
         self.entries.append(Entry(level, source, message, nodes, kind))
 
     def has_failed(self) -> bool:
-        """Whether there is an error."""
+        """Return whether there is an error."""
         return any(entry.level == "error" for entry in self.entries)

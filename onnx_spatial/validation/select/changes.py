@@ -80,7 +80,7 @@ def _is_changed(model: Path, repositories: _Repositories) -> bool:
 
 
 def _is_among(path: Path, changed: set[Path]) -> bool:
-    """Whether a file, a link to it, or a submodule that holds it changed."""
+    """Return whether a file, a link to it, or a submodule that holds it changed."""
     return any(not changed.isdisjoint((p, *p.parents)) for p in (path, path.resolve()))
 
 

@@ -54,7 +54,7 @@ def shard(models: Sequence[T], number: int, of: int) -> list[T]:
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a path or its file name matches one of the globs; `*` also spans folders."""
+    """Return whether a path or its file name matches one of the globs; `*` also spans folders."""
     names = (Path(path).as_posix(), Path(path).name)
     globs = [Path(pattern).as_posix() for pattern in patterns]  # ./a becomes a, as in the path
     return any(fnmatch.fnmatch(name, pattern) for pattern in globs for name in names)
