@@ -1,9 +1,9 @@
-"""What `convert` costs: time by the size of the graph, memory by the size of the weights.
+"""Measure `convert`: time by the size of the graph, memory by the size of the weights.
 
     python benchmarks/conversion.py [--quick] [--folder DIR]
 
-Every row is one process of its own; memory is the largest resident set that the system reports for
-it (Linux, macOS). Needs 13 GB of disk in DIR (a temporary folder), 1 GB with --quick.
+Every row is measured in a process of its own; memory is its peak resident set as the system reports it
+(Linux, macOS). Needs 13 GB of disk in DIR (default: the temporary folder), 1 GB with --quick.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from onnx import TensorProto, helper
 
 DOMAIN = "ai.onnx.converters.tensorflow"
 MIB, GIB = 2**20, 2**30
-#: Bytes of one weight: a 1x1 convolution from 1,024 to 4,096 channels, and the one back.
+#: Bytes of one weight: a 1x1 convolution from 1,024 to 4,096 channels, or back.
 WEIGHT = 4 * 1024 * 4096
 
 
 def chain(nodes: int, sites: int) -> onnx.ModelProto:
-    """Relu after Relu, and evenly between them pairs of SpaceToBatchND and BatchToSpaceND."""
+    """Build a chain of Relu nodes, with pairs of SpaceToBatchND and BatchToSpaceND spread evenly."""
     every = 2 * nodes // sites
     made, value = [], "x"
     for index in range(nodes):
@@ -40,7 +40,7 @@ def chain(nodes: int, sites: int) -> onnx.ModelProto:
 
 
 def network(weights: int) -> onnx.ModelProto:
-    """1x1 convolutions between spatial operators; the weights have no bytes yet."""
+    """Build 1x1 convolutions between spatial operators, with weights that have no data yet."""
     made, value, stored = [], "x", []
     for index in range(weights):
         wide = index % 2
@@ -66,7 +66,7 @@ def network(weights: int) -> onnx.ModelProto:
 def model(
     nodes: Sequence[onnx.NodeProto], shape: list[int | str], result: str, stored: list[TensorProto]
 ) -> onnx.ModelProto:
-    """A model of one input and one output."""
+    """Build a model of one input and one output."""
     stored = [
         *stored,
         onnx.numpy_helper.from_array(np.array([2, 2], np.int32), "block"),
@@ -84,7 +84,7 @@ def model(
 
 
 def with_weights(folder: Path, total: int, *, embedded: bool) -> Path:
-    """A model of so many bytes of weights, in the file or in weights.bin beside it."""
+    """Write a model with `total` bytes of weights, in its file or in weights.bin beside it."""
     made = network(total // WEIGHT)
     rng = np.random.default_rng(0)
     path = folder / "model.onnx"
@@ -114,7 +114,7 @@ options.log_severity_level = 3
 session = onnxruntime.InferenceSession(sys.argv[1], options)
 session.run(None, {i.name: np.ones(i.shape, np.float32) for i in session.get_inputs()})
 """
-#: Around what is measured. What getrusage says of memory includes that of the parent on Linux.
+#: Code around the measured code. On Linux getrusage includes the memory of the parent.
 FRAME = """
 import json, pathlib, resource, sys, time
 import numpy as np, onnxruntime, onnx_spatial
@@ -132,7 +132,7 @@ print(json.dumps([seconds, peak]))
 
 
 def measured(code: str, *arguments: object) -> tuple[float, float, float]:
-    """Seconds inside, seconds of the whole process, and its memory in MiB."""
+    """Run code in a process; return its seconds, those of the process, and peak memory in MiB."""
     command = [sys.executable, "-c", FRAME.format(code=code), *map(str, arguments)]
     start = time.perf_counter()
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -142,7 +142,7 @@ def measured(code: str, *arguments: object) -> tuple[float, float, float]:
 
 
 def graphs(folder: Path, quick: bool) -> list[dict[str, object]]:
-    """Time by the number of nodes, without verification."""
+    """Measure time by the number of nodes, without verification."""
     rows: list[dict[str, object]] = []
     for nodes in (1_000, 10_000) if quick else (1_000, 10_000, 30_000, 100_000):
         path = folder / "chain.onnx"
@@ -154,7 +154,7 @@ def graphs(folder: Path, quick: bool) -> list[dict[str, object]]:
 
 
 def weights(folder: Path, quick: bool) -> list[dict[str, object]]:
-    """Time and memory by the size of the weights."""
+    """Measure time and memory by the size of the weights."""
     rows: list[dict[str, object]] = []
     total, largest = (GIB // 4, GIB // 4) if quick else (4 * GIB, 7 * GIB // 4)
     for embedded, size in ((False, total), (True, largest)):
@@ -181,11 +181,11 @@ def weights(folder: Path, quick: bool) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Measure, print a table, and the same as JSON with --json."""
+    """Measure and print a table, or with --json the results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="Measure small models only.")
+    parser.add_argument("--json", action="store_true", help="Print JSON in place of the table.")
+    parser.add_argument("--folder", type=Path, help="Write the models below this folder.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         rows = graphs(Path(folder), options.quick) + weights(Path(folder), options.quick)

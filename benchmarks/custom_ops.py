@@ -1,11 +1,11 @@
-"""Time and memory of Python operators against the alternatives, for the table in docs/sessions.md.
+"""Measure time and memory of Python operators and of the alternatives, for docs/sessions.md.
 
     python benchmarks/custom_ops.py            the whole table, about two minutes
     python benchmarks/custom_ops.py --json     the same as JSON
 
-Each figure is taken in a process of its own, with one thread: the median time of a run, and the peak
-of resident memory in a run over what was resident before it, in output tensors (the output itself is
-one of them). Time is taken with onnxruntime's arena, as it is by default, memory without it.
+Each value is measured in a process of its own, with one thread: the median time of a run, and the
+increase of peak resident memory in a run, in multiples of the output tensor (which is one of them).
+Time is measured with onnxruntime's arena, which is the default, and memory without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DOMAIN = "ai.onnx.converters.tensorflow"
 
 
 def data(op_type: str, side: int) -> np.ndarray:
-    """4 * side * side * 16 floats: [4, side, side, 16] or [1, 2 side, 2 side, 16]."""
+    """Return 4 * side * side * 16 floats: [4, side, side, 16] or [1, 2 side, 2 side, 16]."""
     shape = (
         (4, side, side, CHANNELS) if op_type == "BatchToSpaceND" else (1, 2 * side, 2 * side, 16)
     )
@@ -45,7 +45,7 @@ def data(op_type: str, side: int) -> np.ndarray:
 
 
 def model(nodes: list[onnx.NodeProto], tensors: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """A model from x to y; all dims symbolic."""
+    """Build a model from x to y with symbolic dims."""
     infos = [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, [f"{n}{i}" for i in range(4)])
         for n in "xy"
@@ -58,14 +58,14 @@ def model(nodes: list[onnx.NodeProto], tensors: dict[str, np.ndarray]) -> onnx.M
 
 
 def spatial(op_type: str) -> onnx.ModelProto:
-    """The operator as tf2onnx leaves it."""
+    """Build a model of the operator as tf2onnx leaves it."""
     tensors = {"block": np.array([2, 2], np.int32), "amounts": np.zeros((2, 2), np.int32)}
     node = helper.make_node(op_type, ["x", "block", "amounts"], ["y"], "site", domain=DOMAIN)
     return model([node], tensors)
 
 
 def textbook(op_type: str, x: np.ndarray) -> onnx.ModelProto:
-    """Reshape - Transpose - Reshape with constant shapes."""
+    """Build Reshape - Transpose - Reshape with constant shapes."""
     n, h, w, c = x.shape
     if op_type == "BatchToSpaceND":
         first, perm, last = (2, 2, n // 4, h, w, c), [2, 3, 0, 4, 1, 5], (n // 4, 2 * h, 2 * w, c)
@@ -81,7 +81,7 @@ def textbook(op_type: str, x: np.ndarray) -> onnx.ModelProto:
 
 
 def stock(op_type: str, options: ort.SessionOptions) -> onnx.ModelProto:
-    """The same kernel, returned as onnxruntime-extensions' examples do."""
+    """Build a model of the same kernel, registered as in onnxruntime-extensions' examples."""
     from onnxruntime_extensions import PyOp, get_library_path, onnx_op
 
     none = ((0, 0), (0, 0))
@@ -100,7 +100,7 @@ def stock(op_type: str, options: ort.SessionOptions) -> onnx.ModelProto:
 
 
 def runner(way: str, op_type: str, x: np.ndarray, *, arena: bool) -> Callable[[], object]:
-    """One run of it."""
+    """Return a function that runs the operator once."""
     if way == "numpy copy":
         return x.copy
     options = ort.SessionOptions()
@@ -117,14 +117,14 @@ def runner(way: str, op_type: str, x: np.ndarray, *, arena: bool) -> Callable[[]
 
 
 def resident(key: str) -> int:
-    """VmRSS or VmHWM of this process, in bytes."""
+    """Return VmRSS or VmHWM of this process, in bytes."""
     text = Path("/proc/self/status").read_text("utf-8")
     line = next(line for line in text.splitlines() if line.startswith(key))
     return int(line.split()[1]) * 1024
 
 
 def measure(way: str, op_type: str, side: int, what: str) -> float:
-    """Median seconds, or peak memory in output tensors."""
+    """Measure median seconds, or peak memory in output tensors."""
     x = data(op_type, side)
     run = runner(way, op_type, x, arena=what == "seconds")
     for _ in range(3):
@@ -133,7 +133,7 @@ def measure(way: str, op_type: str, side: int, what: str) -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """The median time of a run."""
+    """Measure the median time of a run."""
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < 7 or (time.perf_counter() < end and len(times) < 20_000):
@@ -144,7 +144,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def memory(run: Callable[[], object]) -> int:
-    """The most that a run adds to resident memory."""
+    """Measure the increase of peak resident memory in a run, in bytes."""
     peaks = []
     for _ in range(3):
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
@@ -155,20 +155,20 @@ def memory(run: Callable[[], object]) -> int:
 
 
 def in_its_own_process(way: str, op_type: str, size: str, what: str) -> float:
-    """`measure`, undisturbed by the others."""
+    """Run `measure` in a new process."""
     command = [sys.executable, __file__, "--one", way, op_type, str(SIZES[size]), what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout))
 
 
 def row(op_type: str, size: str) -> dict[str, dict[str, float]]:
-    """Every way at one size; memory only for the largest, where nothing else is as large."""
+    """Measure every way at one size; memory only at the largest, where nothing else is as large."""
     kinds = ("seconds", "memory") if size == list(SIZES)[-1] else ("seconds",)
     return {way: {k: in_its_own_process(way, op_type, size, k) for k in kinds} for way in WAYS}
 
 
 def show(op_type: str, table: dict[str, dict[str, dict[str, float]]]) -> None:
-    """One operator as a table in Markdown."""
+    """Print the Markdown table of one operator."""
     click.echo(f"\n{op_type} 2x2, NHWC, C = 16, float32\n")
     click.echo("| tensor | " + " | ".join(WAYS) + " | stock / custom-op | custom-op / textbook |")
     click.echo("|---|" + "---|" * (len(WAYS) + 2))
@@ -184,10 +184,10 @@ def show(op_type: str, table: dict[str, dict[str, dict[str, float]]]) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 @click.option("--one", nargs=4, hidden=True)
 def main(as_json: bool, one: tuple[str, str, str, str] | None) -> None:
-    """Print the table."""
+    """Measure and print the table."""
     if one:
         way, op_type, side, what = one
         click.echo(json.dumps(measure(way, op_type, int(side), what)))

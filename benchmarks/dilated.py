@@ -1,24 +1,24 @@
-"""Time dilated convolutions: fused, not fused, and written as such from the start.
+"""Time dilated convolutions: fused, not fused, and written as a dilated Conv.
 
-    python -m benchmarks.dilated        about 5 minutes; renews docs/internals/fusion-measurements.md
+    python -m benchmarks.dilated        about 5 minutes; updates docs/internals/fusion-measurements.md
 
-A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, sizes as in DeepLab: 960
-channels depthwise and 256 channels dense, padding "same". *native* is the same layer, Transposes
-included, with a dilated Conv and neither of the two operators. *computed* layers compute pads and crops
-from the run-time shape, as converters write them. Whole runs, in turns; all outputs are compared first.
+A layer is Transpose, Conv, Transpose between SpaceToBatchND and BatchToSpaceND, with the sizes of
+DeepLab: 960 channels depthwise and 256 channels dense, padding "same". *native* is the same layer with a
+dilated Conv in place of the two operators and the Conv. *computed* layers compute pads and crops from
+the run-time shape, as converters write them. Whole runs are timed in turn; all outputs are compared
+first.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_spatial
@@ -30,7 +30,7 @@ PAGE = Path("docs/internals/fusion-measurements.md")
 BEGIN, END = "<!-- dilated: python -m benchmarks.dilated -->", "<!-- end of dilated -->"
 
 DOMAIN = "ai.onnx.converters.tensorflow"
-#: Of the largest value: sums of products come out in another order.
+#: Relative to the largest value: products are summed in another order.
 TOLERANCE = 1e-4
 
 
@@ -39,11 +39,11 @@ class Layer:
     """A dilated convolution, 3x3, padding "same", channels last.
 
     Attributes:
-        channels: of input and output.
-        depthwise: one kernel per channel, or one over all of them.
+        channels: channels of input and output.
+        depthwise: whether each channel has a kernel of its own.
         size: height and width.
-        rate: of dilation.
-        computed: whether sizes, pads and crops are left to the run.
+        rate: dilation rate.
+        computed: whether pads and crops are computed from the run-time shape.
     """
 
     channels: int
@@ -54,19 +54,19 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Name in the table."""
         kind = "depthwise" if self.depthwise else "dense"
         return f"{self.channels} {kind} {self.size}x{self.size}"
 
     def kernel(self) -> np.ndarray:
-        """Its weights."""
+        """Return the weights."""
         per_group = 1 if self.depthwise else self.channels
         shape = (self.channels, per_group, 3, 3)
         scale = 1 / np.sqrt(9 * per_group)
         return (np.random.default_rng(0).normal(size=shape) * scale).astype(np.float32)
 
     def model(self, *, native: bool) -> onnx.ModelProto:
-        """As a converter writes it, or with a dilated Conv."""
+        """Build the layer as a converter writes it, or with a dilated Conv."""
         node, rate = helper.make_node, self.rate
         attributes = {"kernel_shape": [3, 3], "group": self.channels if self.depthwise else 1}
         if native:
@@ -115,7 +115,7 @@ class Layer:
 
 
 def _computed() -> list[onnx.NodeProto]:
-    """Pads and crops from the shape of x."""
+    """Return nodes that compute pads and crops from the shape of x."""
     node = helper.make_node
     return [
         node("Shape", ["x"], ["shape"]),
@@ -133,18 +133,15 @@ def _computed() -> list[onnx.NodeProto]:
 
 
 def layers() -> Iterator[Layer]:
-    """Everything that is measured."""
-    for computed in (False, True):
-        for size in (33, 65):
-            for rate in (2, 4, 12, 18):
-                yield Layer(960, True, size, rate, computed)
-        for size in (33, 65):
-            for rate in (2, 4, 12, 18):
-                yield Layer(256, False, size, rate, computed)
+    """Yield the layers to measure."""
+    for computed, (channels, depthwise), size, rate in itertools.product(
+        (False, True), ((960, True), (256, False)), (33, 65), (2, 4, 12, 18)
+    ):
+        yield Layer(channels, depthwise, size, rate, computed)
 
 
 def measure(layer: Layer, threads: int, seconds: float) -> Record:
-    """Whole runs of one layer in each form, in microseconds."""
+    """Time whole runs of a layer in each form, in microseconds."""
     original = layer.model(native=False)
     models = {
         "native": layer.model(native=True),
@@ -156,19 +153,15 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
     runs: dict[str, Callable[[], object]] = {}
     expected: np.ndarray | None = None
     for name, model in models.items():
-        options = timing.session_options(threads)
-        # The threads of three sessions that wait for work would keep two cores busy.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-        (found,) = session.run(None, {"x": x})
-        expected = found if expected is None else expected
+        session = timing.session(model.SerializeToString(), threads, keep_spinning=False)
+        (output,) = session.run(None, {"x": x})
+        expected = output if expected is None else expected
         if (
-            found.shape != expected.shape
-            or np.abs(found - expected).max() > TOLERANCE * np.abs(expected).max()
+            output.shape != expected.shape
+            or np.abs(output - expected).max() > TOLERANCE * np.abs(expected).max()
         ):
-            raise timing.DisagreementError(f"{layer}: {name} gives other numbers")
-        value = ort.OrtValue.ortvalue_from_numpy(x)
-        runs[name] = partial(session.run_with_ort_values, None, {"x": value})
+            raise timing.DisagreementError(f"{layer}: the output of {name} differs")
+        runs[name] = timing.repeatable(session, {"x": x})
     us = results.rounded(timing.wall(runs, seconds))
     return {
         "layer": layer.name,
@@ -181,7 +174,7 @@ def measure(layer: Layer, threads: int, seconds: float) -> Record:
 
 
 def table(records: list[Record]) -> str:
-    """Markdown: times and their ratios."""
+    """Return a Markdown table of times and their ratios."""
     lines = [
         "| layer | rate | pads | threads | native, ms | fused, ms | not fused, ms | fused / native "
         "| not fused / fused |",
@@ -206,11 +199,13 @@ def table(records: list[Record]) -> str:
 
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
-@click.option("--threads", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
-@click.option("--seconds", type=float, default=4, show_default=True, help="Per layer.")
+@click.option(
+    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
+)
+@click.option("--seconds", type=float, default=4, show_default=True, help="Time per layer.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
-    """Measure, write the results, and renew the table."""
+    """Measure, write the results, and update the table."""
     load = results.warn_of_load()
     records = []
     for count in threads or (1, 2):
@@ -218,10 +213,7 @@ def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
             records.append(measure(layer, count, seconds))
             click.echo(f"{count} t  {layer.name} rate {layer.rate}: {records[-1]['us']}", err=True)
     results.write(output, records, seconds=seconds, load=load)
-    text = PAGE.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}", "utf-8")
+    results.put(PAGE, BEGIN, END, table(records))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
-"""Measure onnxruntime's kernels on this machine and fit the prices that lowerings are chosen by.
+"""Measure onnxruntime's kernels on this machine and fit the prices of the cost model.
 
     python -m benchmarks.fit_prices --seconds 600 --samples build/kernels.jsonl
     python -m benchmarks.fit_prices --samples build/kernels.jsonl --fit-only
 
 Single nodes of random geometry and element size run between two others, with optimisations off, with
-one thread and with two. `onnx_spatial.lowering.core.cost_model` says which regime each falls into
-and how much of what it does; for each regime the prices are fitted to the relative error, none
-below zero, the worst eighth of the samples left out (other processes). Writing the profile that
-the times are read from takes several microseconds for each node; a Reshape of the same run tells how
-many, and they are taken off. The table that is printed says how far
-estimates are off: the median and the 90th percentile of |log(estimate / measured)|.
+one thread and with two. `onnx_spatial.lowering.core.cost_model` says which regime a node falls into and
+which features it has. For each regime the prices of the features are fitted to the relative error, none
+below zero, without the worst eighth of the samples (disturbed by other processes).
+
+The times come from the profile, which adds several microseconds to each node. A Reshape in the same run
+measures how many, and they are subtracted. The printed table has the error of the estimates: median and
+90th percentile of |log(estimate / measured)|.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ PRICES = Path(cost_model.__file__).parent / "prices.json"
 
 THREADS = (1, 2)
 
-#: Nanoseconds by which a short time may be wrong.
+#: Error of a short time, in nanoseconds.
 _BLUR = 2000.0
 
-#: Nanoseconds of a Reshape or a sum of sizes, as 40 of them lengthen a run; too short for a profile.
+#: Nanoseconds of a Reshape or a sum of sizes, measured with 40 in a run; too short for the profile.
 _SMALL = 450.0
 
 _TYPES = {1: TensorProto.UINT8, 2: TensorProto.FLOAT16, 4: TensorProto.FLOAT, 8: TensorProto.INT64}
@@ -49,14 +50,14 @@ _LARGEST = 5_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """One node, and what it is said to do.
+    """A node and its features.
 
     Attributes:
         op_type, attributes, constants: the node; constants are its inputs behind the data.
         inputs: shapes of its data inputs.
-        outputs: how many it has.
         itemsize: bytes of an element.
         work: regime and features.
+        outputs: number of outputs.
     """
 
     op_type: str
@@ -69,15 +70,17 @@ class Case:
 
 
 def main() -> None:
-    """Measure, fit, print, write."""
+    """Measure the kernels, fit the prices, print the errors and write prices.json."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=600, help="how long to measure")
-    parser.add_argument("--samples", type=Path, required=True, help="where measurements are kept")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--least", type=int, default=1 << 11, help="elements, at least")
-    parser.add_argument("--kind", help="only nodes of this operator type")
-    parser.add_argument("--fit-only", action="store_true", help="use the samples that are there")
-    parser.add_argument("--dry-run", action="store_true", help="do not write prices.json")
+    parser.add_argument("--seconds", type=float, default=600, help="Time to measure.")
+    parser.add_argument(
+        "--samples", type=Path, required=True, help="File that samples are added to."
+    )
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the random nodes.")
+    parser.add_argument("--least", type=int, default=1 << 11, help="Least number of elements.")
+    parser.add_argument("--kind", help="Measure only nodes of this operator type.")
+    parser.add_argument("--fit-only", action="store_true", help="Fit the samples in the file.")
+    parser.add_argument("--dry-run", action="store_true", help="Do not write prices.json.")
     arguments = parser.parse_args()
     if not arguments.fit_only:
         rng = random.Random(arguments.seed)
@@ -114,16 +117,14 @@ def _measure(arguments: argparse.Namespace, rng: random.Random) -> None:
 
 
 def _time(case: Case, threads: int) -> float:
-    """Median nanoseconds of the node alone."""
+    """Measure the median nanoseconds of a node alone."""
     names = [f"x{i}" for i in range(len(case.inputs))]
     element_type = _TYPES[case.itemsize]
     held = [f"c{i}" for i in range(len(case.constants))]
     nodes = [helper.make_node("Identity", [n], [f"{n}_"], name=f"in_{n}") for n in names]
     outputs = [f"y{i}_" for i in range(case.outputs)]
-    given = [f"{n}_" for n in names]
-    nodes.append(
-        helper.make_node(case.op_type, [*given, *held], outputs, name="node", **case.attributes)
-    )
+    inputs = [*(f"{n}_" for n in names), *held]
+    nodes.append(helper.make_node(case.op_type, inputs, outputs, name="node", **case.attributes))
     nodes += [helper.make_node("Identity", [o], [o[:-1]], name=f"out_{o}") for o in outputs]
     nodes += [
         helper.make_node("Reshape", ["four", "two_by_two"], ["square"], name="reshape_1"),
@@ -168,7 +169,7 @@ def _time(case: Case, threads: int) -> float:
 
 
 def _durations(events: list[dict[str, int]], node: str) -> list[int]:
-    """Microseconds of a node in each run, without the first two."""
+    """Return the microseconds of a node in each run but the first two."""
     return [event["dur"] for event in events if event["name"] == f"{node}_kernel_time"][2:]
 
 
@@ -189,7 +190,7 @@ def _swap(rng: random.Random, itemsize: int, count: int) -> Case:
     run = rng.choice([1, 1, 1, 2, 3, 4, 8, 16, 24, 32, 64, 256])
     rows = rng.choice([2, 2, 3, 4, 4, 6, 8, 16, 49, 64, _log_uniform(rng, 2, 4096)])
     loops = rng.choice([1, 1, 1, 2, 16, 256, _log_uniform(rng, 1, 4096)])
-    if rng.random() < 0.5:  # nets like powers of two, and caches do not
+    if rng.random() < 0.5:  # powers of two are common in models, and bad for caches
         rows, count = 2 ** rng.randint(1, 12), 2 ** rng.randint(11, 22)
     columns = max(2, count // (loops * rows * run))
     if rng.random() < 0.5:
@@ -311,31 +312,31 @@ def _fit(path: Path) -> dict[str, list[Features]]:
 
 
 def _fitted(records: list[dict[str, object]], place: int) -> tuple[Features, np.ndarray]:
-    """(price of each feature, |log(estimate / measured)| of each sample)"""
+    """Fit the price of each feature; return them and |log(estimate / measured)| of each sample."""
     names = sorted({name for record in records for name in record["features"]})
     times = np.array([record["ns"][place] for record in records])
     table = np.array([[r["features"].get(name, 0) for name in names] for r in records])
-    # The profile has whole microseconds, less several for writing it: short times tell little.
+    # The profile has whole microseconds, so that short times are inexact.
     weights = 1 / (times + _BLUR)
     kept = np.ones(len(records), bool)
     for _ in range(5):
-        found = _least_squares((table * weights[:, None])[kept], (times * weights)[kept])
-        errors = np.abs(np.log((table @ found + _BLUR) * weights))
+        prices = _least_squares((table * weights[:, None])[kept], (times * weights)[kept])
+        errors = np.abs(np.log((table @ prices + _BLUR) * weights))
         kept = errors < max(np.quantile(errors, 0.875), 0.2)
-    fitted = {n: float(f"{v:.3g}") for n, v in zip(names, found, strict=True) if v > 1e-6}
+    fitted = {n: float(f"{v:.3g}") for n, v in zip(names, prices, strict=True) if v > 1e-6}
     fitted["call"] = max(fitted.get("call", 0.0), _SMALL)
     return fitted, errors
 
 
-def _least_squares(table: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Prices, none negative: the feature that is worst goes until there are none."""
+def _least_squares(table: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Fit prices that are not negative, by dropping the most negative feature until there is none."""
     active = list(range(table.shape[1]))
     while True:
-        found = np.zeros(table.shape[1])
-        found[active] = np.linalg.lstsq(table[:, active], wanted, rcond=None)[0]
-        if (found >= 0).all():
-            return found
-        active.remove(int(np.argmin(found)))
+        prices = np.zeros(table.shape[1])
+        prices[active] = np.linalg.lstsq(table[:, active], times, rcond=None)[0]
+        if (prices >= 0).all():
+            return prices
+        active.remove(int(np.argmin(prices)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A cell as models: what the package makes of it, and the textbook form.
+"""Build models of a cell: the package's lowerings and the textbook form.
 
-Every model goes from x to y at opset 17 and has no more than the operator in it.
+Every model goes from x to y at opset 17 and holds only the operator.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,16 @@ from onnx import helper, numpy_helper
 
 from benchmarks.grid import Cell
 from onnx_spatial import lowering
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
+from onnx_spatial.tuning import harness_model
 
 OPSET, IR_VERSION = 17, 8
 _DOMAIN = "ai.onnx.converters.tensorflow"
 
 
 def request(cell: Cell, *, dynamic: bool = False) -> Request:
-    """What the package is asked for: all is known, or nothing of the sizes but the channels."""
+    """Return the request of a cell, with its sizes known, or with only the channels known."""
     shape: tuple[int | None, ...] = cell.input_shape
     if dynamic:
         channel_axis = len(shape) - 1 if cell.layout == "NHWC" else 1
@@ -39,7 +39,7 @@ def request(cell: Cell, *, dynamic: bool = False) -> Request:
 
 
 def _node(cell: Cell, data: InputFacts) -> NodeFacts:
-    """The operator as TensorFlow spells it; patches of channels that come first as OpenVINO does."""
+    """Return the operator in TensorFlow's spelling; patches with channels first in OpenVINO's."""
     if cell.window is None:
         block = InputFacts.of(np.array(cell.block_shape))
         pairs = InputFacts.of(np.array(cell.all_pairs))
@@ -58,69 +58,38 @@ def _node(cell: Cell, data: InputFacts) -> NodeFacts:
 
 
 def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
-    """What the package would write."""
+    """Return the lowering that the package chooses."""
     return lowering.lower(request(cell, dynamic=dynamic))
 
 
 def candidates(cell: Cell) -> dict[str, Lowered]:
-    """Every way that the package knows, by name, whatever it estimates them at."""
-    wanted = request(cell)
-    found: dict[str, Lowered] = {}
-    enumerate_all = getattr(lowering, "candidates", None)
-    if enumerate_all is not None:
-        for lowered in enumerate_all(wanted):
-            number = sum(name.split("#")[0] == lowered.strategy for name in found)
-            found[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
-        return found
-    for strategy in lowering.STRATEGIES:
-        try:
-            found[strategy.name] = lowering.lower(wanted, strategy=strategy.name)
-        except ConversionError:
-            continue
-    return found
+    """Return every lowering by name, whatever its estimate."""
+    result: dict[str, Lowered] = {}
+    for lowered in lowering.candidates(request(cell)):
+        number = sum(name.split("#")[0] == lowered.strategy for name in result)
+        result[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
+    return result
 
 
 def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:
-    """The nodes of a lowering as a model from x to y."""
-    emitted = lowered.emitted
-    names: dict[ir.Value, str] = {}
-    for number, (value, hint) in enumerate(emitted.constants):
-        names[value] = f"{hint}_{number}"
-    used = [v for node in emitted.nodes for v in node.inputs if v is not None]
-    made = {v for node in emitted.nodes for v in node.outputs}
-    for value in used:
-        if value not in made and value not in names:
-            names[value] = "x"
-    for number, node in enumerate(emitted.nodes):
-        for index, value in enumerate(node.outputs):
-            names[value] = f"value_{number}_{index}"
-    names[lowered.output] = "y"
-    nodes = []
-    for number, node in enumerate(emitted.nodes):
-        proto = onnx.NodeProto(name=f"node_{number}", op_type=node.op_type, domain=node.domain)
-        proto.input.extend("" if v is None else names[v] for v in node.inputs)
-        proto.output.extend(names[v] for v in node.outputs)
-        proto.attribute.extend(ir.to_proto(a) for a in node.attributes.values())
-        nodes.append(proto)
-    tensors = {}
-    for value, _ in emitted.constants:
-        assert value.const_value is not None
-        tensors[names[value]] = value.const_value.numpy()
+    """Build a model of the nodes of a lowering."""
+    nodes, tensors = harness_model.serialize(lowered, "y")
     return _model(nodes, tensors, cell, dynamic=dynamic)
 
 
 def textbook(cell: Cell) -> onnx.ModelProto:
-    """Pad, Reshape, Transpose, Reshape, Slice; a Slice per position and Concat for patches."""
+    """Build Pad, Reshape, Transpose, Reshape, Slice; for patches a Slice per position and Concat."""
     writer = _Writer()
     if cell.window is None:
         _textbook_block(cell, writer)
     else:
         _textbook_patches(cell, writer)
-    return _model(writer.nodes, writer.tensors, cell)
+    stored = [numpy_helper.from_array(array, name) for name, array in writer.tensors.items()]
+    return _model(writer.nodes, stored, cell)
 
 
 class _Writer:
-    """A chain of nodes that starts at x."""
+    """Writes a chain of nodes that starts at x."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -134,7 +103,7 @@ class _Writer:
         data: Sequence[str] = (),
         **attributes: Any,
     ) -> str:
-        """A node on `data`, or on what the last node gave."""
+        """Add a node on `data`, or on the output of the last node."""
         inputs = list(data or [self.last])
         for values in constants:
             inputs.append(f"c{len(self.tensors)}")
@@ -145,7 +114,7 @@ class _Writer:
         return self.last
 
     def pad(self, pairs: Sequence[tuple[int, int]], first: int, rank: int) -> None:
-        """Zeros around the axes from `first` on, if there are any."""
+        """Pad the axes from `first` on with zeros, if there are any."""
         if not any(map(any, pairs)):
             return
         begins, ends = [0] * rank, [0] * rank
@@ -204,7 +173,7 @@ def _textbook_patches(cell: Cell, writer: _Writer) -> None:
 
 def _model(
     nodes: Sequence[onnx.NodeProto],
-    tensors: Mapping[str, np.ndarray],
+    tensors: Sequence[onnx.TensorProto],
     cell: Cell,
     *,
     dynamic: bool = False,
@@ -214,7 +183,6 @@ def _model(
     for name, shape in (("x", cell.input_shape), ("y", cell.output_shape)):
         dims = [f"{name}{axis}" if dynamic else d for axis, d in enumerate(shape)]
         infos.append(helper.make_tensor_value_info(name, element_type, dims))
-    stored = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
-    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], stored)
+    graph = helper.make_graph(nodes, "cell", infos[:1], infos[1:], tensors)
     imports = [helper.make_opsetid("", OPSET)]
     return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)

@@ -1,9 +1,9 @@
-"""What is measured: the cells of the benchmark of the lowerings, and the quick subset.
+"""Choose the cells that lowerings are timed on: all of them, or a quick subset.
 
-A cell is one operator with one shape. The product of everything that is listed here would take days,
-so per operator and layout a cell is taken only if it holds a pair of values (channels and block, size
-and pads, ...) that no cell before it holds. The order is that of a checksum of the names: the same on
-every machine, and unrelated to size.
+A cell is an operator with a shape. All combinations of the values below would take days. So per
+operator and layout a cell is used only if it has a pair of values (channels and block, size and pads,
+...) that no cell before it has. Cells are ordered by a checksum of their names: the same on every
+machine, and unrelated to size.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from onnx_spatial import operators
 CHANNELS = (1, 3, 16, 64, 256)
 SIZES = (32, 65, 224, 512)
 BLOCKS = ((2, 2), (3, 3), (4, 4), (8, 8), (2, 4))
-#: Pads (or crops) in front of each axis; behind it stands what fills the last block, and as much again.
+#: Pads (or crops) in front of each axis; behind it are as many, and those that fill the last block.
 AMOUNTS = {"none": 0, "small": 1, "odd": 3}
 #: Kernel, stride, rate.
 WINDOWS = ((2, 2, 1), (3, 1, 1), (3, 1, 2), (3, 2, 1), (7, 1, 1), (16, 16, 1), (5, 3, 2))
 LAYOUTS = ("NHWC", "NCHW")
 OPERATORS = ("SpaceToBatch", "BatchToSpace", "ExtractPatches")
 
-#: Elements of the larger of input and output: 32 MiB of float32; some named cells are twice as large.
+#: Largest number of elements of input or output: 32 MiB of float32; some extra cells are twice as large.
 LARGEST = 1 << 23
 QUICK_LARGEST = 1 << 21
 QUICK_PER_GROUP = 3
@@ -36,17 +36,17 @@ QUICK_PER_GROUP = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """One operator on one shape.
+    """An operator on a shape.
 
     Attributes:
         operator: one of `OPERATORS`.
-        layout: "NHWC" or "NCHW", whatever the number of spatial axes.
-        size: of the image, per spatial axis; BatchToSpace makes an image of (nearly) that size.
-        channels: of the image.
-        block: per spatial axis; empty for patches.
+        layout: "NHWC" or "NCHW", for any number of spatial axes.
+        size: size of the image per spatial axis; BatchToSpace's output has about that size.
+        channels: channels of the image.
+        block: block size per spatial axis; empty for patches.
         amounts: name in `AMOUNTS`; for patches "VALID" or "SAME".
         window: kernel, stride and rate, the same on every axis; None for blocks.
-        batch: images.
+        batch: number of images.
         dtype: numpy name of the element type.
     """
 
@@ -62,7 +62,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For example "SpaceToBatch NHWC 1x65x65x16 b2x2 none"; the image in the layout's order."""
+        """Name such as "SpaceToBatch NHWC 1x65x65x16 b2x2 none", with the shape of the image."""
         image = "x".join(map(str, self.image))
         parts = [self.operator, self.layout, image]
         if self.window:
@@ -76,7 +76,7 @@ class Cell:
 
     @property
     def group(self) -> str:
-        """What geometric means are taken over: operator and layout."""
+        """Operator and layout: the group of a geometric mean."""
         return f"{self.operator} {self.layout}"
 
     @property
@@ -88,7 +88,7 @@ class Cell:
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Pads or crops of each spatial axis: the last block is always filled."""
+        """Pads or crops of each spatial axis, which fill the last block."""
         begin = AMOUNTS[self.amounts]
         return tuple(
             (begin, begin + -(size + 2 * begin) % b)
@@ -97,22 +97,22 @@ class Cell:
 
     @property
     def padded(self) -> tuple[int, ...]:
-        """Size per spatial axis with pads: a multiple of the block."""
+        """Size per spatial axis with pads, a multiple of the block."""
         return tuple(s + sum(pair) for s, pair in zip(self.size, self.pairs, strict=True))
 
     @property
     def block_shape(self) -> tuple[int, ...]:
-        """As the operator is given it: with a 1 for the channels where they come first."""
+        """The operator's block_shape, with a 1 for the channels if they come first."""
         return self.block if self.layout == "NHWC" else (1, *self.block)
 
     @property
     def all_pairs(self) -> tuple[tuple[int, int], ...]:
-        """`pairs` to go with `block_shape`."""
+        """The operator's pads or crops, which belong to `block_shape`."""
         return self.pairs if self.layout == "NHWC" else ((0, 0), *self.pairs)
 
     @property
     def kernel(self) -> operators.SpaceToBatch | operators.BatchToSpace | operators.ExtractPatches:
-        """What the operator means."""
+        """The operator."""
         if self.operator == "SpaceToBatch":
             return operators.SpaceToBatch(self.block_shape, self.all_pairs)
         if self.operator == "BatchToSpace":
@@ -144,17 +144,17 @@ class Cell:
 
     @property
     def elements(self) -> int:
-        """Of the larger of input and output."""
+        """Number of elements of the input or output, whichever is larger."""
         return max(math.prod(self.input_shape), math.prod(self.output_shape))
 
     def data(self) -> np.ndarray:
-        """An input of small whole numbers, which every element type holds."""
+        """Return an input of small whole numbers, which every element type can hold."""
         values = np.random.default_rng(0).integers(0, 200, self.input_shape, np.uint8)
         return values.astype(self.dtype)
 
 
 def full() -> list[Cell]:
-    """Every cell."""
+    """Return all cells."""
     cells: list[Cell] = []
     for operator, layout in itertools.product(OPERATORS, LAYOUTS):
         cells += _covering(_product(operator, layout), LARGEST)
@@ -162,7 +162,7 @@ def full() -> list[Cell]:
 
 
 def quick() -> list[Cell]:
-    """A few small cells of every group, different in channels as far as that goes."""
+    """Return a few small cells of every group, with different numbers of channels."""
     chosen: list[Cell] = []
     for operator, layout in itertools.product(OPERATORS, LAYOUTS):
         cells = _covering(_product(operator, layout), QUICK_LARGEST)
@@ -186,7 +186,7 @@ def _product(operator: str, layout: str) -> Iterable[Cell]:
 
 
 def _covering(product: Iterable[Cell], largest: int) -> list[Cell]:
-    """Cells until every pair of values that fits the size limit is held by one."""
+    """Choose cells until one has each pair of values that fits the size limit."""
     seen: set[frozenset[tuple[str, object]]] = set()
     chosen = []
     for cell in sorted(product, key=lambda c: zlib.crc32(c.name.encode())):
@@ -204,7 +204,7 @@ _VARIED = ("size", "channels", "block", "amounts", "window")
 
 
 def _extra() -> list[Cell]:
-    """One and three spatial axes, larger batches, other element types, sizes met in real models."""
+    """Return cells of one and three spatial axes, larger batches, other types, and real models."""
     s2b, b2s, patches = OPERATORS
     cells = []
     for operator in (s2b, b2s):

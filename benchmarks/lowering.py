@@ -1,14 +1,13 @@
-"""Time what operators are lowered to, next to the alternatives, over a grid of shapes.
+"""Time lowerings and their alternatives over a grid of shapes.
 
     python -m benchmarks.lowering                    the grid, 1 and 2 threads: about 25 minutes
     python -m benchmarks.lowering --quick            a few small cells, 1 thread: about a minute
     python -m benchmarks.report                      tables and plots of docs/internals
 
-Run it from the root of the checkout, on a machine that does nothing else. `grid` says which shapes,
-`timing` how time is taken, `peers` what the alternatives are; `pip install -e '.[bench]'` installs
-those that need it, what is not installed is left out.
+Run it from the root of the checkout, on an idle machine. `grid` chooses the shapes, `timing` measures,
+and `peers` runs the alternatives. `pip install -e '.[bench]'` installs these; missing ones are skipped.
 
-Every form's output is compared with the expected one, element by element, before it is timed.
+Every output is compared with the expected one, element by element, before it is timed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from benchmarks.grid import Cell
 from benchmarks.results import Record
 
 RESULTS = Path("docs/performance/lowering.json")
-#: What a run-time size costs is of interest where data has some size.
+#: Least bytes of an output for which the lowering for unknown sizes is measured, too.
 DYNAMIC_FROM = 1 << 20
 
 
@@ -37,17 +36,17 @@ def measure(
     workers: Mapping[str, peers.Worker] | None = None,
     converted: bytes | str | None = None,
 ) -> Record:
-    """Everything that is known of one cell, in microseconds.
+    """Measure a cell with every lowering and alternative, in microseconds.
 
     Args:
-        cell: what to measure.
-        threads: of every library.
-        seconds: for each of: onnxruntime's models together, numpy together, each worker.
+        cell: the cell.
+        threads: number of threads of every library.
+        seconds: time for all of onnxruntime's models; numpy and each worker get a quarter of it.
         workers: processes that run peers.
-        converted: what tf2onnx makes of it, or why it does not.
+        converted: tf2onnx's model, or why there is none.
 
     Raises:
-        DisagreementError: a form gives other numbers than the operator means.
+        DisagreementError: an output differs from the operator's.
     """
     x = cell.data()
     expected = cell.kernel(x)
@@ -58,7 +57,7 @@ def measure(
         lowered = forms.chosen(cell, dynamic=True)
         models["dynamic"] = forms.model_of(lowered, cell, dynamic=True)
     same = {models["ours"].SerializeToString(): "ours"}
-    candidates: dict[str, str] = {}  # name -> the model that stands for it
+    candidates: dict[str, str] = {}  # name of a lowering -> name of its model
     for name, candidate in forms.candidates(cell).items():
         model = forms.model_of(candidate, cell)
         key = same.setdefault(model.SerializeToString(), f"candidate {name}")
@@ -68,8 +67,8 @@ def measure(
         models["tf2onnx"] = _renamed(onnx.load_model_from_string(converted))
     elif converted is not None:
         notes["tf2onnx"] = converted
-    found = timing.profile(models, {"x": x}, threads, seconds, expected)
-    us = {name: each.microseconds for name, each in found.items()}
+    profiles = timing.profile(models, {"x": x}, threads, seconds, expected)
+    us = {name: each.microseconds for name, each in profiles.items()}
     us |= peers.floor(cell, x, expected, seconds / 4)
     for name, worker in (workers or {}).items():
         answer = worker(cell, seconds / 4)
@@ -87,13 +86,13 @@ def measure(
         "strategy": chosen.strategy,
         "us": results.rounded({k: v for k, v in us.items() if not k.startswith("candidate ")}),
         "candidates": results.rounded({name: us[key] for name, key in candidates.items()}),
-        "kinds": found["ours"].by_kind,
+        "kinds": profiles["ours"].by_kind,
         "notes": notes,
     }
 
 
 def _renamed(model: onnx.ModelProto) -> onnx.ModelProto:
-    """tf2onnx's model with the output called y."""
+    """Rename the output of tf2onnx's model to y."""
     old = model.graph.output[0].name
     for node in model.graph.node:
         for names in (node.input, node.output):
@@ -105,13 +104,13 @@ def _renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run(
-    cells: Sequence[Cell], threads: Sequence[int], seconds: float, wanted: Sequence[str]
+    cells: Sequence[Cell], threads: Sequence[int], seconds: float, names: Sequence[str]
 ) -> list[Record]:
-    """Measure cells; a cell that fails has an "error" instead of figures."""
-    absent = {name: reason for name in wanted if (reason := peers.missing(name))}
+    """Measure cells with the peers of these names; a cell that fails has an "error" in its record."""
+    absent = {name: reason for name in names if (reason := peers.missing(name))}
     for reason in absent.values():
         click.echo(reason, err=True)
-    present = [name for name in wanted if name not in absent]
+    present = [name for name in names if name not in absent]
     converter = peers.Worker("tf2onnx", 1) if "tf2onnx" in present else None
     converted = {cell: converter(cell, 0) for cell in cells} if converter else {}
     if converter:
@@ -123,7 +122,7 @@ def run(
         for number, cell in enumerate(cells, start=1):
             try:
                 record = measure(cell, count, seconds, workers, converted.get(cell))
-            except Exception as error:  # one cell must not cost the others
+            except Exception as error:  # the other cells are measured all the same
                 record = {"cell": cell.name, "group": cell.group, "threads": count}
                 record["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             records.append(record)
@@ -134,31 +133,40 @@ def run(
 
 
 def _show(record: Record, place: str, passed: float) -> None:
-    said = record.get("error")
-    if said is None:
+    text = record.get("error")
+    if text is None:
         us: dict[str, Any] = record["us"]
-        said = f"{us['ours']:.0f} us {record['strategy']}, textbook {us['textbook']:.0f}"
-        said += f", best {min(record['candidates'].values()):.0f}, copy {us['copy']:.0f}"
+        text = f"{us['ours']:.0f} us {record['strategy']}, textbook {us['textbook']:.0f}"
+        text += f", best {min(record['candidates'].values()):.0f}, copy {us['copy']:.0f}"
     click.echo(
-        f"{passed:5.0f} s  {place}  {record['threads']} t  {record['cell']}: {said}", err=True
+        f"{passed:5.0f} s  {place}  {record['threads']} t  {record['cell']}: {text}", err=True
     )
 
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
-@click.option("--quick", is_flag=True, help="A few small cells, one thread.")
-@click.option("--threads", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
-@click.option("--seconds", type=float, default=0.5, show_default=True, help="Per cell and library.")
-@click.option("--only", default="", help="Only cells whose name holds this text.")
+@click.option("--quick", is_flag=True, help="Measure a few small cells with one thread.")
+@click.option(
+    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
+)
+@click.option(
+    "--seconds", type=float, default=0.5, show_default=True, help="Time per cell and library."
+)
+@click.option("--only", default="", help="Measure only cells whose name contains this text.")
 @click.option(
     "--peer",
     "chosen",
     type=click.Choice(sorted(peers.NEEDS)),
     multiple=True,
-    help="Only these peers. Default: all that are installed.",
+    help="Measure only these peers (default: all that are installed).",
 )
-@click.option("--no-peers", is_flag=True, help="onnxruntime and numpy only.")
-@click.option("--list", "listing", is_flag=True, help="Name the cells and end.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Default: {RESULTS}.")
+@click.option("--no-peers", is_flag=True, help="Measure onnxruntime and numpy only.")
+@click.option("--list", "listing", is_flag=True, help="List the cells and exit.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help=f"Write to this file (default: {RESULTS}).",
+)
 def main(
     quick: bool,
     threads: tuple[int, ...],
@@ -172,18 +180,18 @@ def main(
     """Measure and write the results."""
     cells = [cell for cell in (grid.quick() if quick else grid.full()) if only in cell.name]
     if not cells:
-        raise click.UsageError(f"no cell's name holds {only!r}")
+        raise click.UsageError(f"no cell has a name with {only!r}")
     if listing:
         for cell in cells:
             click.echo(cell.name)
         return
     if output is None:
         if quick or only:
-            raise click.UsageError("say with -o where the results of a part are to go")
+            raise click.UsageError("--quick and --only require -o FILE")
         output = RESULTS
-    wanted = () if no_peers else chosen or tuple(peers.NEEDS)
+    names = () if no_peers else chosen or tuple(peers.NEEDS)
     load = results.warn_of_load()
-    records = run(cells, threads or ((1,) if quick else (1, 2)), seconds, wanted)
+    records = run(cells, threads or ((1,) if quick else (1, 2)), seconds, names)
     results.write(output, records, seconds=seconds, load=load)
     click.echo(f"{output}: {len(records)} cells", err=True)
     if any("error" in record for record in records):

@@ -1,17 +1,16 @@
-"""Time whole models as the package converts them, next to what tf2onnx makes of the same model.
+"""Time whole models, converted by this package and by tf2onnx.
 
-    python -m benchmarks.nets --build FOLDER                       write those of `zoo` (needs tf2onnx)
-    python -m benchmarks.nets --models FOLDER [--models FOLDER]    time what lies there
+    python -m benchmarks.nets --build FOLDER                     write models (needs tf2onnx)
+    python -m benchmarks.nets --models FOLDER [--models FOLDER]  time the models in folders
 
-A folder holds, for each NAME, `NAME.onnx` with the spatial operators left in it, `NAME.npz` with its
-input x and TensorFlow's output y, and `NAME.tf2onnx-default.onnx`, what tf2onnx writes when it is not
-told to leave any operator. Whole runs are timed, in turns, on the input x.
+A folder holds for each NAME `NAME.onnx` with spatial operators, `NAME.npz` with its input x and
+TensorFlow's output y, and `NAME.tf2onnx-default.onnx`, which tf2onnx writes by default, without spatial
+operators. Whole runs on x are timed, in turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import click
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 
 import onnx_spatial
 from benchmarks import peers, results, timing, zoo
@@ -29,12 +27,12 @@ from benchmarks.zoo import DEFAULT
 Array = npt.NDArray[Any]
 
 RESULTS = Path("docs/performance/nets.json")
-#: Sums of convolutions come out in another order; what is in a wrong place differs by about 1.
+#: Convolutions sum in another order; an element in a wrong place differs by about 1.
 TOLERANCE = 1e-3
 
 
 def measure(path: Path, threads: int, seconds: float) -> Record:
-    """Whole runs of one model, in microseconds."""
+    """Time whole runs of a model in each form, in microseconds."""
     with np.load(path.with_suffix(".npz")) as stored:
         x, y = stored["x"], stored["y"]
     models: dict[str, onnx.ModelProto] = {}
@@ -47,32 +45,28 @@ def measure(path: Path, threads: int, seconds: float) -> Record:
     models["tf2onnx"] = onnx.load(path.with_name(path.stem + DEFAULT))
     runs: dict[str, Callable[[], object]] = {}
     for name, model in models.items():
-        options = timing.session_options(threads)
         try:
-            session = ort.InferenceSession(
-                model.SerializeToString(), options, ["CPUExecutionProvider"]
-            )
+            session = timing.session(model.SerializeToString(), threads)
         except Exception as error:  # onnxruntime raises a class for each of its codes
             if name != "tf2onnx":
                 raise
             notes[name] = f"onnxruntime does not load it: {str(error).splitlines()[0][:200]}"
             continue
         data = session.get_inputs()[0].name
-        (found,) = session.run(None, {data: x})
-        difference = float(np.max(np.abs(found.astype(np.float64) - y), initial=0))
+        (output,) = session.run(None, {data: x})
+        difference = float(np.max(np.abs(output.astype(np.float64) - y), initial=0))
         scale = max(1.0, float(np.max(np.abs(y), initial=0)))
-        if found.shape != y.shape or not difference <= TOLERANCE * scale:
+        if output.shape != y.shape or not difference <= TOLERANCE * scale:
             if name != "tf2onnx":
-                raise timing.DisagreementError(f"{path.stem}: {name} gives other numbers")
-            notes[name] = "gives other numbers than TensorFlow"
-        value = ort.OrtValue.ortvalue_from_numpy(x)
-        runs[name] = partial(session.run_with_ort_values, None, {data: value})
+                raise timing.DisagreementError(f"{path.stem}: the output of {name} differs")
+            notes[name] = "its output differs from TensorFlow's"
+        runs[name] = timing.repeatable(session, {data: x})
     us = results.rounded(timing.wall(runs, seconds))
     return {"net": path.stem, "input": list(x.shape), "threads": threads, "us": us, "notes": notes}
 
 
 def models_in(folders: Iterable[Path]) -> list[Path]:
-    """The models of folders, in order of their names."""
+    """Return the models in folders, sorted by name."""
     return sorted(
         path
         for folder in folders
@@ -82,7 +76,12 @@ def models_in(folders: Iterable[Path]) -> list[Path]:
 
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
-@click.option("--build", "target", type=click.Path(path_type=Path), help="Write the nets here.")
+@click.option(
+    "--build",
+    "target",
+    type=click.Path(path_type=Path),
+    help="Write the models of `zoo` to this folder.",
+)
 @click.option(
     "--models",
     "folders",
@@ -90,8 +89,10 @@ def models_in(folders: Iterable[Path]) -> list[Path]:
     multiple=True,
     help="Time the models in this folder.",
 )
-@click.option("--threads", type=click.IntRange(1), multiple=True, help="Default: 1 and 2.")
-@click.option("--seconds", type=float, default=4, show_default=True, help="Per model.")
+@click.option(
+    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
+)
+@click.option("--seconds", type=float, default=4, show_default=True, help="Time per model.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(
     target: Path | None,
@@ -100,9 +101,9 @@ def main(
     seconds: float,
     output: Path,
 ) -> None:
-    """Build, or measure and write the results."""
+    """Build the models, or measure and write the results."""
     if (target is None) == (not folders):
-        raise click.UsageError("say either --build FOLDER or --models FOLDER")
+        raise click.UsageError("give either --build FOLDER or --models FOLDER")
     if target is not None:
         if reason := peers.missing("tf2onnx"):
             raise click.UsageError(reason)

@@ -1,18 +1,17 @@
-"""What the lowerings are compared with beside the textbook form: numpy, OpenVINO, TensorFlow, tf2onnx.
+"""Run the alternatives to the lowerings: numpy, OpenVINO, TensorFlow, tf2onnx.
 
-OpenVINO and TensorFlow run in a process of their own, one per library and number of threads, which
-waits for cells at a pipe. A library that is not installed is left out, and `missing` says so.
+OpenVINO and TensorFlow run in processes of their own, one per library and number of threads, which get
+cells through a pipe. A library that is not installed is skipped; `missing` returns a message.
 
 * numpy: pad, reshape, transpose, `ascontiguousarray`; sliding windows for patches.
-* copy: `ndarray.copy()` of the output, which also makes the array; copyto: into an array that exists.
-* OpenVINO: its native operator on the CPU plugin between two Relu nodes, as part of a net; the times
-  of everything but these two in its own profile, reorders included. (It moves Relu to the other side of
-  BatchToSpace, so elementwise nodes are left out by kind, not by name.) It knows patches of channels
-  that come first only, so others have a Transpose on each side, as its TensorFlow frontend writes them.
-* TensorFlow: the eager call from Python, with nothing taken off. It has no patches of channels that
-  come first.
-* tf2onnx: what it converts a function with this one operator to (opset 17, sizes known). Channels
-  that come first: patches between two transpositions, which is how TensorFlow is made to do it.
+* copy: `ndarray.copy()` of the output, which allocates; copyto: into an existing array.
+* OpenVINO: its operator on the CPU plugin between two Relu nodes. The time is the sum of its profile
+  without these two, reorders included. (It moves Relu across BatchToSpace, so elementwise nodes are
+  excluded by kind, not by name.) Its patches have channels first only; for channels last a Transpose
+  stands on each side, as its TensorFlow frontend writes them.
+* TensorFlow: the eager call from Python, overhead included. It has no patches with channels first.
+* tf2onnx: its conversion of a function with this operator (opset 17, sizes known). Patches with channels
+  first are between two transpositions, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 
 from benchmarks import timing
 from benchmarks.grid import Cell
+from onnx_spatial.tuning.interleaved_timing import FEWEST
 
 Array = npt.NDArray[Any]
 
-#: Name of a worker -> the packages that it needs.
+#: The packages that each worker needs.
 NEEDS = {
     "openvino": ("openvino",),
     "tensorflow": ("tensorflow",),
@@ -46,22 +45,22 @@ TF2ONNX_OPSET = 17
 
 
 def missing(name: str) -> str | None:
-    """Why a peer is left out, as a sentence; None if it is there."""
+    """Say why a peer is skipped; None if it is installed."""
     absent = [p for p in NEEDS[name] if importlib.util.find_spec(p) is None]
-    return f"{name} is left out, not installed: {', '.join(absent)}" if absent else None
+    return f"{name} is skipped, not installed: {', '.join(absent)}" if absent else None
 
 
 # ---------------------------------------------------------------- numpy, in this process
 
 
 def floor(cell: Cell, x: Array, y: Array, seconds: float) -> dict[str, float]:
-    """Microseconds of numpy and of a copy of the output.
+    """Time numpy and copies of the output, in microseconds.
 
     Raises:
-        DisagreementError: numpy's answer is not `y`.
+        DisagreementError: numpy's output is not `y`.
     """
     if not np.array_equal(in_numpy(cell, x), y):
-        raise timing.DisagreementError("numpy gives other numbers")
+        raise timing.DisagreementError("the output of numpy differs")
     target = np.empty_like(y)
     calls: dict[str, Callable[[], object]] = {
         "copy": y.copy,
@@ -72,7 +71,7 @@ def floor(cell: Cell, x: Array, y: Array, seconds: float) -> dict[str, float]:
 
 
 def in_numpy(cell: Cell, x: Array) -> Array:
-    """What a numpy programmer would write."""
+    """Compute a cell in numpy, as one would write it by hand."""
     if cell.window is not None:
         return _numpy_patches(cell, x)
     m, first = len(cell.size), 1 if cell.layout == "NHWC" else 2
@@ -118,7 +117,7 @@ def _numpy_patches(cell: Cell, x: Array) -> Array:
     return np.ascontiguousarray(taps.transpose(perm)).reshape(cell.output_shape)
 
 
-# ---------------------------------------------------------------- the others, in their own
+# ---------------------------------------------------------------- the others, in their own processes
 
 
 class Worker:
@@ -136,7 +135,7 @@ class Worker:
         theirs.close()
 
     def __call__(self, cell: Cell, seconds: float) -> Any:
-        """What the peer answers: microseconds, a model, or a sentence that says why not."""
+        """Run a cell; return microseconds, a model, or a sentence that says why there is none."""
         try:
             self._pipe.send((cell, seconds))
             return self._pipe.recv()
@@ -155,7 +154,7 @@ class Worker:
 def _serve(peer: str, threads: int, pipe: Connection) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries greet on stderr; answers use the pipe
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides what libraries print on stderr
     serve = {"openvino": _openvino, "tensorflow": _tensorflow, "tf2onnx": _tf2onnx}[peer](threads)
     while True:
         try:
@@ -164,12 +163,12 @@ def _serve(peer: str, threads: int, pipe: Connection) -> None:
             return
         try:
             answer = serve(cell, seconds)
-        except Exception as error:  # a peer may refuse a cell in any way it likes
+        except Exception as error:  # a peer may refuse a cell with any exception
             answer = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         pipe.send(answer)
 
 
-#: What the net around the operator comes to in OpenVINO's profile.
+#: Kinds of the nodes around the operator in OpenVINO's profile.
 _OPENVINO_UNCOUNTED = frozenset({"Parameter", "Result", "Subgraph", "Eltwise"})
 
 
@@ -194,7 +193,7 @@ def _openvino(threads: int) -> Callable[[Cell, float], float]:
         _check(cell, x, next(iter(request.infer([x]).values())))
         times: list[float] = []
         end = time.perf_counter() + seconds
-        while len(times) < timing.FEWEST or time.perf_counter() < end:
+        while len(times) < FEWEST or time.perf_counter() < end:
             request.infer([x], share_inputs=True)
             took = sum(
                 node.real_time.total_seconds()
@@ -208,7 +207,7 @@ def _openvino(threads: int) -> Callable[[Cell, float], float]:
 
 
 def _openvino_node(op: Any, cell: Cell, x: Any) -> Any:
-    """The operator on `x`, in OpenVINO's spelling."""
+    """Return OpenVINO's operator on `x`."""
     if cell.window is None:
         build = op.space_to_batch if cell.operator == "SpaceToBatch" else op.batch_to_space
         rest = [1] * (len(cell.image) - 1 - len(cell.block_shape))
@@ -228,7 +227,7 @@ def _openvino_node(op: Any, cell: Cell, x: Any) -> Any:
 
 def _check(cell: Cell, x: Array, y: Array) -> None:
     if not np.array_equal(cell.kernel(x), y):
-        raise timing.DisagreementError("gives other numbers")
+        raise timing.DisagreementError("its output differs")
 
 
 def _tensorflow(threads: int) -> Callable[[Cell, float], float]:
@@ -239,7 +238,7 @@ def _tensorflow(threads: int) -> Callable[[Cell, float], float]:
 
     def run(cell: Cell, seconds: float) -> float:
         if cell.window is not None and cell.layout == "NCHW":
-            raise NotImplementedError("TensorFlow has no patches of channels that come first")
+            raise NotImplementedError("TensorFlow has no patches with channels first")
         x = cell.data()
         tensor = tf.constant(x)
         _check(cell, x, _tensorflow_call(tf, cell, tensor).numpy())
@@ -284,7 +283,7 @@ def _tf2onnx(_: int) -> Callable[[Cell, float], bytes]:
         for size in cell.output_shape:
             shape.dim.add().dim_value = size
         model = bytes(made.SerializeToString())
-        ort.InferenceSession(model, timing.session_options(1), ["CPUExecutionProvider"])
+        timing.session(model, 1)  # refuses what onnxruntime does not load
         return model
 
     return convert

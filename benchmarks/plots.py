@@ -1,4 +1,4 @@
-"""Draw the results: small SVG files without dates, so that the same figures give the same files."""
+"""Draw the results as small SVG files without dates, so that equal results give equal files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.results import Record, geometric_mean
 mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "onnx-spatial", "svg.fonttype": "none", "font.size": 9})
 
-from matplotlib import pyplot as plt  # noqa: E402  the backend has to be chosen first
+from matplotlib import pyplot as plt  # noqa: E402  after the choice of the backend
 from matplotlib.figure import Figure  # noqa: E402
 
 _COLOURS = {
@@ -41,7 +41,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _peers(records: Sequence[Record]) -> Figure:
-    """Bars: geometric means in copies of the output, by group, one thread count beside the other."""
+    """Draw bars of geometric means by group, in copies of the output, for each number of threads."""
     counts = sorted({r["threads"] for r in records})
     groups = list(dict.fromkeys(r["group"] for r in records))
     names = [n for n in _COLOURS if any(n in r["us"] for r in records)]
@@ -79,15 +79,15 @@ def _peers(records: Sequence[Record]) -> Figure:
 
 
 def _cells(records: Sequence[Record]) -> Figure:
-    """Points: every cell on one thread, textbook against ours, both in copies of the output."""
+    """Draw a point for every cell with one thread: textbook and ours, in copies of the output."""
     least = min(r["threads"] for r in records)
     figure, axis = plt.subplots(figsize=(6, 5))
-    mine = [r for r in records if r["threads"] == least and r["bytes"] >= summary.SMALL]
-    for number, group in enumerate(dict.fromkeys(r["group"] for r in mine)):
-        found = [r for r in mine if r["group"] == group]
+    large = [r for r in records if r["threads"] == least and r["bytes"] >= summary.SMALL]
+    for number, group in enumerate(dict.fromkeys(r["group"] for r in large)):
+        cells = [r for r in large if r["group"] == group]
         axis.scatter(
-            [r["us"]["textbook"] / r["us"]["copy"] for r in found],
-            [summary.copies(r) for r in found],
+            [r["us"]["textbook"] / r["us"]["copy"] for r in cells],
+            [summary.copies(r) for r in cells],
             s=14,
             marker="os^vD*"[number % 6],
             label=group,
@@ -95,7 +95,7 @@ def _cells(records: Sequence[Record]) -> Figure:
         )
     axis.set_xscale("log")
     axis.set_yscale("log")
-    largest = max((r["us"]["textbook"] / r["us"]["copy"] for r in mine), default=10.0)
+    largest = max((r["us"]["textbook"] / r["us"]["copy"] for r in large), default=10.0)
     axis.plot([1, largest], [1, largest], color="black", linewidth=0.8)
     axis.grid(which="major", alpha=0.3)
     axis.set_xlabel("textbook form, in copies of the output")
@@ -106,14 +106,14 @@ def _cells(records: Sequence[Record]) -> Figure:
 
 
 def _nets(records: Sequence[Record]) -> Figure:
-    """Bars: tf2onnx's time over ours."""
-    found = [r for r in records if "tf2onnx" in r["us"]]
-    counts = sorted({r["threads"] for r in found})
-    names = list(dict.fromkeys(r["net"] for r in found))
+    """Draw bars of tf2onnx's time over ours."""
+    both = [r for r in records if "tf2onnx" in r["us"]]
+    counts = sorted({r["threads"] for r in both})
+    names = list(dict.fromkeys(r["net"] for r in both))
     figure, axis = plt.subplots(figsize=(6, 0.4 * len(names) + 1))
     for offset, threads in enumerate(counts):
         ratios = {
-            r["net"]: r["us"]["tf2onnx"] / r["us"]["ours"] for r in found if r["threads"] == threads
+            r["net"]: r["us"]["tf2onnx"] / r["us"]["ours"] for r in both if r["threads"] == threads
         }
         axis.barh(
             [names.index(net) + (offset - 0.5) * 0.38 for net in ratios],

@@ -1,8 +1,8 @@
-"""Write measured times to docs/internals: tables between two markers, plots beside.
+"""Write the results into docs/internals: tables between two markers, and plots.
 
     python -m benchmarks.report [LOWERING.json] [NETS.json]
 
-Everything outside of the markers is left as it is. `summary` computes, `plots` draws.
+Text outside of the markers is not changed. `summary` computes, `plots` draws.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WORST = 10
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def machine(facts: dict[str, Any], load: float) -> str:
-    """One sentence."""
+    """Describe the machine in one sentence."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     text = f"{facts['processor']}, {facts['cores']} cores, {facts['system']}; {versions}."
     if load > results.QUIET:
@@ -37,13 +37,13 @@ def machine(facts: dict[str, Any], load: float) -> str:
 
 
 def targets(records: Sequence[Record], net_records: Sequence[Record]) -> str:
-    """Every target, and what was measured."""
+    """Return a table of targets and results."""
     rows = []
     counts = sorted({r["threads"] for r in [*records, *net_records]})
     for target in summary.TARGETS:
         cells = [target.what, target.bound]
         source = net_records if target.nets else records
-        cells += [target.found(source, threads) for threads in counts]
+        cells += [target.outcome(source, threads) for threads in counts]
         rows.append(cells)
     return table(["", "target", *map(_threads, counts)], rows)
 
@@ -53,7 +53,7 @@ def _threads(count: int) -> str:
 
 
 def peers(records: Sequence[Record]) -> str:
-    """Every alternative against ours, by group."""
+    """Return a table of every alternative against ours, by group."""
     names = [n for n in summary.PEERS if any(n in r["us"] for r in records)]
     rows = []
     for threads in sorted({r["threads"] for r in records}):
@@ -75,7 +75,7 @@ def peers(records: Sequence[Record]) -> str:
 
 
 def worst(records: Sequence[Record]) -> str:
-    """The cells that are furthest from a copy, and what they spend their time on."""
+    """Return a table of the cells furthest from a copy, with the kernels that take their time."""
     ordered = sorted(records, key=lambda r: -summary.copies(r))
     rows = []
     for r in ordered[:WORST]:
@@ -100,7 +100,7 @@ def worst(records: Sequence[Record]) -> str:
 
 
 def misjudged(records: Sequence[Record]) -> str:
-    """The cells whose strategy is furthest from the best one."""
+    """Return a table of the cells whose lowering is furthest from the best one."""
     ordered = sorted(records, key=lambda r: -summary.regret(r))
     rows = []
     for r in ordered[:WORST]:
@@ -118,7 +118,7 @@ def misjudged(records: Sequence[Record]) -> str:
 
 
 def slower(records: Sequence[Record], name: str) -> str:
-    """The cells in which an alternative is faster by more than 10 %, in a table; or a sentence."""
+    """Return a table of the cells in which an alternative is faster by more than 10 %, or "None."."""
     lost = [
         r for r in records if name in r["us"] and r["us"][name] / r["us"]["ours"] < summary.SLOWER
     ]
@@ -134,7 +134,7 @@ def slower(records: Sequence[Record], name: str) -> str:
 
 
 def whole_models(records: Sequence[Record]) -> str:
-    """Nets, in milliseconds."""
+    """Return a table of whole models, in milliseconds."""
     rows = []
     for r in records:
         us = r["us"]
@@ -152,15 +152,15 @@ def whole_models(records: Sequence[Record]) -> str:
     return table(head, rows)
 
 
-def render(found: dict[str, Any], found_nets: dict[str, Any] | None) -> str:
-    """Everything between the markers."""
-    records = [r for r in found["records"] if "error" not in r]
-    failed = [r for r in found["records"] if "error" in r]
-    net_records = found_nets["records"] if found_nets else []
+def render(measured: dict[str, Any], measured_nets: dict[str, Any] | None) -> str:
+    """Return the text between the markers."""
+    records = [r for r in measured["records"] if "error" not in r]
+    failed = [r for r in measured["records"] if "error" in r]
+    net_records = measured_nets["records"] if measured_nets else []
     large = [r for r in records if r["bytes"] >= summary.SMALL]
     cells = len({r["cell"] for r in records})
     parts = [
-        f"Measured on {machine(found['machine'], found['load'])} {cells} cells.",
+        f"Measured on {machine(measured['machine'], measured['load'])} {cells} cells.",
         "### Against the targets",
         targets(records, net_records),
         "### Against the alternatives",
@@ -187,31 +187,17 @@ def render(found: dict[str, Any], found_nets: dict[str, Any] | None) -> str:
     return "\n\n".join(parts)
 
 
-def put(page: Path, text: str) -> None:
-    """Put `text` between the markers of a page.
-
-    Raises:
-        click.ClickException: the page has no markers.
-    """
-    old = page.read_text("utf-8")
-    before, begin, rest = old.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise click.ClickException(f"{page} lacks the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
-
-
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
 @click.argument("measured", type=click.Path(path_type=Path), default=lowering.RESULTS)
 @click.argument("measured_nets", type=click.Path(path_type=Path), default=nets.RESULTS)
 @click.option("--page", type=click.Path(path_type=Path), default=PAGE, show_default=True)
 def main(measured: Path, measured_nets: Path, page: Path) -> None:
-    """Renew the page and its plots."""
+    """Update the page and its plots."""
     if not measured.exists():
-        raise click.UsageError(f"{measured} is not there: run python -m benchmarks.lowering")
+        raise click.UsageError(f"{measured} does not exist: run python -m benchmarks.lowering")
     found = results.read(measured)
     found_nets = results.read(measured_nets) if measured_nets.exists() else None
-    put(page, render(found, found_nets))
+    results.put(page, BEGIN, END, render(found, found_nets))
     try:
         from benchmarks import plots
     except ModuleNotFoundError as error:

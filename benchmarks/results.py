@@ -1,4 +1,4 @@
-"""Results on disk: what was measured, and on what."""
+"""Write and read results with a description of the machine, and put tables into pages."""
 
 from __future__ import annotations
 
@@ -8,76 +8,77 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from onnx_spatial import tuning
+
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "openvino", "tensorflow-cpu", "tensorflow", "tf2onnx")
 
-#: Load average up to which a machine counts as quiet.
+#: Largest load average of a machine that counts as idle.
 QUIET = 0.7
 
 Record = dict[str, Any]
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, and versions of everything that has a part in the figures."""
+    """Describe the machine: processor, cores, system, and versions of the packages measured."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "versions": versions,
-    }
+    known = tuning.machine()
+    return {**{key: known[key] for key in ("processor", "cores", "system")}, "versions": versions}
 
 
 def warn_of_load() -> float:
-    """How many processes ran in the last minute, and a warning if that was not next to none.
+    """Return the load average of the last minute; warn if the machine is busy.
 
-    On two busy cores a kernel with two threads waits for the second one for whole time slices, 100
-    times what it takes.
+    On two busy cores a kernel with two threads waits whole time slices for the second thread, 100
+    times its own time.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > QUIET:
-        click.echo(f"the machine is busy (load {load:.1f}): figures will be too high", err=True)
+        click.echo(f"the machine is busy (load {load:.1f}): times will be too high", err=True)
     return round(load, 2)
 
 
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
-
-
-def write(path: Path, records: Sequence[Record], **facts: object) -> None:
-    """One record a line, so that two runs can be compared."""
+def write(path: Path, records: Sequence[Record], **settings: object) -> None:
+    """Write results, one record per line, so that runs can be compared."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = json.dumps({"machine": machine(), **facts}, indent=1)[:-2]
+    head = json.dumps({"machine": machine(), **settings}, indent=1)[:-2]
     lines = ",\n".join(json.dumps(record) for record in records)
     path.write_text(f'{head},\n "records": [\n{lines}\n]}}\n', "utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote."""
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+    """Read results that `write` wrote."""
+    document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return document
 
 
-def rounded(figures: dict[str, float]) -> dict[str, float]:
-    """Microseconds to a tenth."""
-    return {name: round(value, 1) for name, value in figures.items()}
+def put(page: Path, begin: str, end: str, text: str) -> None:
+    """Replace the text between two markers of a page.
+
+    Raises:
+        click.ClickException: the page lacks a marker.
+    """
+    before, first, rest = page.read_text("utf-8").partition(begin)
+    _, last, after = rest.partition(end)
+    if not first or not last:
+        raise click.ClickException(f"{page} lacks the lines {begin} and {end}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", "utf-8")
+
+
+def rounded(times: dict[str, float]) -> dict[str, float]:
+    """Round microseconds to a tenth."""
+    return {name: round(value, 1) for name, value in times.items()}
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """Of positive numbers; not a number if there are none."""
+    """Return the geometric mean of positive numbers; NaN if there are none."""
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else math.nan

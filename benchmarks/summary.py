@@ -1,4 +1,4 @@
-"""What the results are held against: the targets, one entry each, and how a record is read."""
+"""Compare the results with the targets."""
 
 from __future__ import annotations
 
@@ -9,56 +9,59 @@ from benchmarks.results import Record, geometric_mean
 
 #: Names of the alternatives in the records, in the order of the tables.
 PEERS = ("textbook", "tf2onnx", "openvino", "tensorflow", "numpy")
-#: An alternative is faster where its time over ours is below this.
+#: An alternative counts as faster if its time over ours is below this.
 SLOWER = 0.9
-#: Outputs below this are over in a microsecond or two; a copy of one says nothing.
+#: Bytes of an output below which a copy takes only a microsecond or two and is no measure.
 SMALL = 1 << 16
 
 
 def copies(record: Record) -> float:
-    """Our time in copies of the output."""
+    """Return our time in copies of the output."""
     return float(record["us"]["ours"] / record["us"]["copy"])
 
 
 def regret(record: Record) -> float:
-    """Our time over that of the best way that is known, which may be ours."""
+    """Return our time over that of the best known lowering, which may be ours."""
     best = min(record["us"]["ours"], *record["candidates"].values())
     return float(record["us"]["ours"] / best)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was measured for a target."""
+class Outcome:
+    """The result for a target."""
 
     text: str
     met: bool
 
 
+Measure = Callable[[Sequence[Record]], Outcome | None]
+
+
 @dataclass(frozen=True)
 class Target:
-    """One line of the table of targets.
+    """A line of the table of targets.
 
     Attributes:
-        what: what is measured, over which cells.
+        what: the measure and its cells.
         bound: the target, as text.
-        measure: records of one number of threads -> what was found; None if no record is concerned.
-        nets: whether it is about whole models.
-        threads: the number of threads that the bound is for; 0 for any.
+        measure: computes the outcome from records of one number of threads; None if none applies.
+        nets: whether the target is for whole models.
+        threads: number of threads that the bound is for; 0: any.
     """
 
     what: str
     bound: str
-    measure: Callable[[Sequence[Record]], Found | None]
+    measure: Measure
     nets: bool = False
     threads: int = 0
 
-    def found(self, records: Sequence[Record], threads: int) -> str:
-        """What was measured with this number of threads, and whether it falls short."""
-        found = self.measure([r for r in records if r["threads"] == threads])
-        if found is None:
+    def outcome(self, records: Sequence[Record], threads: int) -> str:
+        """Return the result with this number of threads, marked if it misses the bound."""
+        outcome = self.measure([r for r in records if r["threads"] == threads])
+        if outcome is None:
             return "-"
-        missed = not found.met and self.threads in (0, threads)
-        return f"{found.text} (missed)" if missed else found.text
+        missed = not outcome.met and self.threads in (0, threads)
+        return f"{outcome.text} (missed)" if missed else outcome.text
 
 
 def _blocks(record: Record) -> bool:
@@ -71,48 +74,46 @@ def _patches(record: Record) -> bool:
 
 def _mean(
     chosen: Callable[[Record], bool], ratio: Callable[[Record], float], least: float, most: float
-) -> Callable[[Sequence[Record]], Found | None]:
-    """The geometric mean lies between two bounds."""
+) -> Measure:
+    """Require a geometric mean between two bounds."""
 
-    def measure(records: Sequence[Record]) -> Found | None:
+    def measure(records: Sequence[Record]) -> Outcome | None:
         ratios = [ratio(r) for r in records if chosen(r)]
         if not ratios:
             return None
         mean = geometric_mean(ratios)
-        return Found(f"{mean:.2f}x in {len(ratios)}", least <= mean <= most)
+        return Outcome(f"{mean:.2f}x in {len(ratios)}", least <= mean <= most)
 
     return measure
 
 
-def _none_slower(
-    chosen: Callable[[Record], bool], other: str, least: float
-) -> Callable[[Sequence[Record]], Found | None]:
-    """No ratio of the other to ours is below a bound."""
+def _none_slower(chosen: Callable[[Record], bool], other: str, least: float) -> Measure:
+    """Require that no ratio of the other to ours is below a bound."""
 
-    def measure(records: Sequence[Record]) -> Found | None:
+    def measure(records: Sequence[Record]) -> Outcome | None:
         ratios = [
             r["us"][other] / r["us"]["ours"] for r in records if chosen(r) and other in r["us"]
         ]
         if not ratios:
             return None
         slower = sum(ratio < least for ratio in ratios)
-        return Found(f"{slower} of {len(ratios)} slower, worst {min(ratios):.2f}x", not slower)
+        return Outcome(f"{slower} of {len(ratios)} slower, worst {min(ratios):.2f}x", not slower)
 
     return measure
 
 
 def _share(
     ratio: Callable[[Record], float], most: float, share: float, chosen: Callable[[Record], bool]
-) -> Callable[[Sequence[Record]], Found | None]:
-    """At least a share of the ratios is within a bound."""
+) -> Measure:
+    """Require that at least a share of the ratios is within a bound."""
 
-    def measure(records: Sequence[Record]) -> Found | None:
+    def measure(records: Sequence[Record]) -> Outcome | None:
         ratios = [ratio(r) for r in records if chosen(r)]
         if not ratios:
             return None
         within = sum(each <= most for each in ratios) / len(ratios)
         text = f"{within:.1%} of {len(ratios)}, worst {max(ratios):.2f}x"
-        return Found(text, within >= share)
+        return Outcome(text, within >= share)
 
     return measure
 
@@ -122,7 +123,7 @@ def _against(other: str) -> Callable[[Record], float]:
 
 
 def _fair_to_tf2onnx(record: Record) -> bool:
-    """Its one-hot Conv is fast, and inexact, for one channel and 3x3."""
+    """Return whether tf2onnx is exact: one channel and 3x3 become a fast, inexact one-hot Conv."""
     return _patches(record) and not (record["channels"] == 1 and " k3 " in record["cell"])
 
 

@@ -1,23 +1,20 @@
-"""Time models as parts of a net, next to one another.
+"""Time models in turn, each between two other nodes as inside a larger model.
 
-A model of one operator alone misleads: onnxruntime copies a graph input that the first Reshape would
-only rename, and a Reshape that makes a graph output, and a net pays neither. So each model gets a node
-in front and a node behind, whose times are not counted; they are of a kind that onnxruntime does not
-look through (Expand to a shape that is only known in the run).
+A model of one operator alone misleads: onnxruntime copies a graph input in front of a Reshape, and a
+graph output behind one, which it does not do between nodes. So each model gets a node in front and a
+node behind: Expand to a shape that is unknown until run time, which onnxruntime does not optimise.
 
-The time of a model is what a run takes longer than a run of these two nodes alone, in the same round;
-each timed run follows one of the same model that is not timed, so that its buffers are in the caches
-as they are inside a net. Which kinds of kernels take the time is read from onnxruntime's profile, in
-runs of their own: writing it adds several microseconds to each kernel.
+The time of a model is the difference to a run of these two nodes alone in the same round. Each timed
+run follows an untimed one of the same model, so that its buffers are in the caches. The times by kind
+of kernel come from onnxruntime's profile, in separate runs: the profiler adds several microseconds to
+each kernel.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +27,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from onnx_spatial.tuning.interleaved_timing import time_rounds
+
 Array = npt.NDArray[Any]
 
 FIRST, LAST = "bench_first", "bench_last"
@@ -37,29 +36,28 @@ _NOTHING = "nothing between"
 _SHAPE_IN, _SHAPE_OUT = "bench_shape_in", "bench_shape_out"
 
 WARM_UP = 2
-FEWEST, MOST = 5, 400
-#: Share of the time of the nodes around it below which a difference says nothing, where these are long.
+#: A difference below this share of the time of the two nodes is noise, if they take more than _LONG us.
 _BLUR = 0.1
 _LONG = 200.0
 
 #: Rows that are gathered to wake the threads: some 30 us.
 _ROWS = 4096
 
-#: Runs whose profile is read.
+#: Number of profiled runs.
 PROFILED = 4
 
 
 class DisagreementError(Exception):
-    """A model gives other numbers than it should; the message says which model."""
+    """The output of a model is not the expected one; the message names the model."""
 
 
 @dataclass
 class Profile:
-    """What a model took.
+    """Times of a model, in microseconds.
 
     Attributes:
-        microseconds: of a run, without the nodes around the model.
-        by_kind: of the kernels by operator type, as the profile has them.
+        microseconds: time of a run, without the nodes around the model.
+        by_kind: times of the kernels by operator type, from the profile.
     """
 
     microseconds: float
@@ -72,19 +70,22 @@ def measure(
     threads: int,
     seconds: float,
 ) -> dict[str, float]:
-    """Microseconds of each model inside a net, from runs in turns.
+    """Time models in turn.
 
     Args:
-        models: models with one input, called as in `feeds`, and one output.
+        models: models with one input, of the name in `feeds`, and one output.
         feeds: the input.
-        threads: of onnxruntime, within a node.
-        seconds: to run all of them together for; each runs `FEWEST` times at least.
+        threads: onnxruntime's number of threads within a node.
+        seconds: time for all models together; each runs a few times in any case.
+
+    Returns:
+        Microseconds of each model.
 
     Raises:
-        DisagreementError: the models do not give the same output.
+        DisagreementError: the outputs of the models differ.
     """
-    found = profile(models, feeds, threads, seconds)
-    return {name: each.microseconds for name, each in found.items()}
+    profiles = profile(models, feeds, threads, seconds)
+    return {name: each.microseconds for name, each in profiles.items()}
 
 
 def profile(
@@ -94,70 +95,59 @@ def profile(
     seconds: float,
     expected: Array | None = None,
 ) -> dict[str, Profile]:
-    """`measure` with the kinds of kernels, and with the output that is expected.
+    """Time models in turn, also by kind of kernel, and compare their outputs.
 
     Raises:
-        DisagreementError: a model's output is not the expected one, or not that of the first model.
+        DisagreementError: an output is not the expected one, or not that of the first model.
     """
     ((data, x),) = feeds.items()
-    given = {data: x, _SHAPE_IN: np.ones(x.ndim, np.int64)}
-    found: dict[str, Profile] = {}
+    inputs = {data: x, _SHAPE_IN: np.ones(x.ndim, np.int64)}
+    profiles: dict[str, Profile] = {}
     runs: dict[str, Callable[[], object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in models.items():
             wrapped = in_a_net(model).SerializeToString()
-            session = _session(wrapped, threads)
+            opened = session(wrapped, threads)
             # Expand by ones leaves the shape as it is.
-            fed = {**given, _SHAPE_OUT: np.ones(len(session.get_outputs()[0].shape), np.int64)}
-            (y,) = session.run(None, fed)
+            rank = len(opened.get_outputs()[0].shape)
+            all_inputs = {**inputs, _SHAPE_OUT: np.ones(rank, np.int64)}
+            (y,) = opened.run(None, all_inputs)
             expected = y if expected is None else expected
             if y.dtype != expected.dtype or not np.array_equal(y, expected):
-                raise DisagreementError(f"{name} gives other numbers")
-            profiled = _session(wrapped, threads, Path(folder, str(len(found))))
+                raise DisagreementError(f"the output of {name} differs")
+            prefix = Path(folder, str(len(profiles)))
+            profiled = session(wrapped, threads, profile=prefix)
             for _ in range(WARM_UP + PROFILED):
-                profiled.run(None, fed)
-            found[name] = Profile(0.0, _by_kind(profiled))
-            runs[name] = _repeatable(session, fed)
+                profiled.run(None, all_inputs)
+            profiles[name] = Profile(0.0, _by_kind(profiled))
+            runs[name] = repeatable(opened, all_inputs)
         assert expected is not None
-        nothing = _session(_two_nodes(x, expected).SerializeToString(), threads)
-        fed = {"x": x, "y": expected}
-        fed |= {f"{k}_shape": np.ones(v.ndim, np.int64) for k, v in list(fed.items())}
-        runs[_NOTHING] = _repeatable(nothing, fed)
+        nothing = session(_two_nodes(x, expected).SerializeToString(), threads)
+        arrays = {"x": x, "y": expected}
+        arrays |= {f"{k}_shape": np.ones(v.ndim, np.int64) for k, v in list(arrays.items())}
+        runs[_NOTHING] = repeatable(nothing, arrays)
         times = _in_turns(runs, seconds)
     base = times.pop(_NOTHING)
-    for name, taken in times.items():
-        longer = 1e6 * statistics.median(a - b for a, b in zip(taken, base, strict=True))
-        around = 1e6 * statistics.median(base)
-        if around > _LONG and longer < _BLUR * around:
-            # Lost in the noise of the two nodes: the operator makes little of much.
-            longer = sum(found[name].by_kind.values())
-        found[name].microseconds = max(0.1, longer)
-    return found
-
-
-def _session(model: bytes, threads: int, prefix: Path | None = None) -> ort.InferenceSession:
-    options = session_options(threads)
-    if prefix is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(prefix)
-    return ort.InferenceSession(model, options, ["CPUExecutionProvider"])
-
-
-def _repeatable(session: ort.InferenceSession, fed: Mapping[str, Array]) -> Callable[[], object]:
-    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in fed.items()}
-    return partial(session.run_with_ort_values, None, values)
+    base_us = 1e6 * statistics.median(base)
+    for name, each in times.items():
+        difference = 1e6 * statistics.median(a - b for a, b in zip(each, base, strict=True))
+        if base_us > _LONG and difference < _BLUR * base_us:
+            # Lost in the noise of the two nodes: a small output of a large input.
+            difference = sum(profiles[name].by_kind.values())
+        profiles[name].microseconds = max(0.1, difference)
+    return profiles
 
 
 def _two_nodes(x: Array, y: Array) -> onnx.ModelProto:
-    """The node in front and the node behind, with nothing between them."""
+    """Build a model of the node in front and the node behind only."""
     nodes, inputs, outputs, stored = [], [], [], list[onnx.TensorProto]()
     for name, array in (("x", x), ("y", y)):
         element_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         shape, result = f"{name}_shape", f"{name}_result"
         if name == "x":
             nodes += _awake(shape, stored)
-        given = "bench_woken" if name == "x" else shape
-        nodes.append(helper.make_node("Expand", [name, given], [result]))
+        target = "bench_woken" if name == "x" else shape
+        nodes.append(helper.make_node("Expand", [name, target], [result]))
         inputs.append(helper.make_tensor_value_info(name, element_type, array.shape))
         inputs.append(helper.make_tensor_value_info(shape, TensorProto.INT64, [array.ndim]))
         outputs.append(helper.make_tensor_value_info(result, element_type, array.shape))
@@ -167,25 +157,43 @@ def _two_nodes(x: Array, y: Array) -> onnx.ModelProto:
 
 
 def wall(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Median microseconds of each call, from calls in turns after a warm-up."""
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run()
+    """Time calls in turn, after a warm-up; return median microseconds of each."""
     times = _in_turns(runs, seconds)
     return {name: statistics.median(each) * 1e6 for name, each in times.items()}
 
 
-def session_options(threads: int) -> ort.SessionOptions:
-    """Everything as by default: threads spin for a while after a run, as they do inside a net."""
+def session(
+    model: bytes, threads: int, *, profile: Path | None = None, keep_spinning: bool = True
+) -> ort.InferenceSession:
+    """Make a session with onnxruntime's defaults.
+
+    Args:
+        model: serialized model.
+        threads: number of threads within a node.
+        profile: prefix of the file to write a profile to.
+        keep_spinning: whether threads spin after a run, as they do by default. The waiting threads of
+            several sessions keep two cores busy.
+    """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return options
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
+    if not keep_spinning:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+    return ort.InferenceSession(model, options, ["CPUExecutionProvider"])
+
+
+def repeatable(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> Callable[[], object]:
+    """Return a function that runs a session on inputs."""
+    values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in inputs.items()}
+    return partial(session.run_with_ort_values, None, values)
 
 
 def in_a_net(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with a node in front of its only input and one behind its only output."""
+    """Put a node in front of the model's only input and one behind its only output."""
     wrapped = onnx.ModelProto()
     wrapped.CopyFrom(model)
     graph = wrapped.graph
@@ -213,16 +221,17 @@ def in_a_net(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _awake(shape: str, stored: MutableSequence[onnx.TensorProto]) -> list[onnx.NodeProto]:
-    """Nodes that give `shape` again, after all threads were at work: inside a net they are awake.
+    """Return nodes that pass `shape` on after all threads have worked.
 
-    A thread that sleeps takes some ten microseconds to join, which would count for the first kernel.
+    A sleeping thread takes some ten microseconds to join, which would count for the first kernel;
+    inside a larger model threads are awake.
     """
     rows = np.arange(1, _ROWS + 1)
     stored.append(numpy_helper.from_array(np.zeros((_ROWS, 1), np.int64), "bench_table"))
     stored.append(numpy_helper.from_array(rows, "bench_rows"))
     stored.append(numpy_helper.from_array(np.zeros(1, np.int64), "bench_zero"))
     return [
-        # Depends on what is fed, so that it is not computed when the model loads.
+        # Depends on an input, so that it is not folded when the model loads.
         helper.make_node("Gather", [shape, "bench_zero"], ["bench_one"], "bench_one"),
         helper.make_node("Sub", ["bench_rows", "bench_one"], ["bench_order"], "bench_order"),
         helper.make_node("Gather", ["bench_table", "bench_order"], ["bench_busy"], "bench_busy"),
@@ -238,23 +247,13 @@ def _rename(names: Any, old: str, new: str) -> None:
 
 
 def _in_turns(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    """Seconds of every timed call; each follows one that is not timed."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    gc.collect()
-    end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < FEWEST or (time.perf_counter() < end and rounds < MOST):
-        for name, run in runs.items():
-            run()
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-        rounds += 1
-    return times
+    """Call functions in turn; return seconds of the timed calls of each."""
+    times = time_rounds(list(runs.values()), seconds=seconds / len(runs))
+    return dict(zip(runs, times, strict=True))
 
 
 def _by_kind(session: ort.InferenceSession) -> dict[str, float]:
-    """Microseconds by operator type, of a session that has run and ends here."""
+    """End the profiling of a session; return microseconds by operator type."""
     times: dict[tuple[str, str], list[float]] = {}
     for event in json.loads(Path(session.end_profiling()).read_text("utf-8")):
         name = event.get("name", "")

@@ -1,9 +1,9 @@
-"""The nets that `nets` times, in the sizes that people run, written by tf2onnx in two ways.
+"""Build the models that `nets` times, at realistic sizes, each converted by tf2onnx in two ways.
 
 `deeplab` is an ASPP head with rates 12, 24, 36 on 65x65x256 features of a 513x513 image, behind atrous
 layers of rates 2 and 4; `wavenet` has ten gated layers on a second of sound; `yolov2` reorganizes
 26x26x64; `patches` is the patch embedding of ViT-B/16; `involution` has 7x7 windows on 56x56x64.
-The weights are drawn; only structure and sizes are those of the real nets.
+Structure and sizes are those of the real models; the weights are random.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import onnx
 
 Array = npt.NDArray[Any]
 
-#: What tf2onnx writes when it is not told to leave any operator.
+#: Suffix of the files that tf2onnx writes by default, without spatial operators.
 DEFAULT = ".tf2onnx-default.onnx"
 DOMAIN = "ai.onnx.converters.tensorflow"
 SPATIAL_OPS = (
@@ -34,7 +34,7 @@ OPSET = 17
 
 
 def build(folder: Path) -> None:
-    """Export every net, with the spatial operators and without."""
+    """Export every model, with spatial operators and without."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     import logging
@@ -79,7 +79,7 @@ class _Weights:
         return self._draw(shape, int(np.prod(shape[:-1])))
 
     def depthwise(self, channels: int) -> Array:
-        """3x3, one per channel."""
+        """Draw a 3x3 kernel per channel."""
         return self._draw((3, 3, channels, 1), 9)
 
     def _draw(self, shape: Sequence[int], fan_in: int) -> Array:
@@ -95,7 +95,7 @@ def _deeplab(tf: Any, rng: np.random.Generator) -> Callable[[Any], Any]:
     narrow, join = draw(1, 1, 256, 256), draw(1, 1, 4 * 256, 21)
 
     def dilated(x: Any, rate: int, convolve: Callable[[Any], Any]) -> Any:
-        """SAME in the way of Keras: pads and crops are computed from the size in the run."""
+        """Convolve with padding SAME as Keras does: pads and crops are computed at run time."""
         size = tf.shape(x)[1:3]
         base = tf.constant([[rate, rate], [rate, rate]])
         pads, crops = tf.required_space_to_batch_paddings(size, [rate, rate], base)
@@ -201,7 +201,7 @@ def _involution(tf: Any, rng: np.random.Generator) -> Callable[[Any], Any]:
     return net
 
 
-#: How to make it, the shape that it is run on, the shape that it declares.
+#: For each model: its builder, the shape of its data, and its declared shape.
 NETS: dict[str, tuple[Callable[..., Any], Sequence[int], Sequence[int | None]]] = {
     "deeplab": (_deeplab, (1, 513, 513, 3), (None, None, None, 3)),
     "wavenet": (_wavenet, (1, 16000, 16), (1, 16000, 16)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from onnx_spatial.cli.validate_options import (
 )
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.report import github
+from onnx_spatial.validation.report import FORMATS
 
 if TYPE_CHECKING:
     from onnx_spatial.cli import validation
@@ -108,9 +107,9 @@ def validate(
         found = end.report
     found.notes += notes
     files.write(found)
-    if github.wanted(os.environ):
-        for line in github.lines(found, os.environ):
-            output.err.print(line, soft_wrap=True)
+    for report_format in FORMATS:
+        if report_format.is_printed:
+            output.err.print(report_format.render(found), end="", soft_wrap=True)
     if output.json:
         output.document(found.to_dict())
     validation.show(output, found, rows)

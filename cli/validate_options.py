@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import re
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import click
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
 from onnx_spatial.validation import Options, Report
-from onnx_spatial.validation.report import check_target, junit, sarif, write
+from onnx_spatial.validation.report import FORMATS, Format, check_target, write
+from onnx_spatial.validation.workers.clusters import CLUSTERS
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -74,9 +76,9 @@ class Processes:
 
     def __post_init__(self) -> None:
         if self.executor == "local" and self.scheduler is not None:
-            raise click.UsageError("--scheduler requires --executor dask")
+            raise click.UsageError(f"--scheduler requires --executor {' or '.join(CLUSTERS)}")
         if self.executor != "local" and self.scheduler is None:
-            raise click.UsageError("--executor dask requires --scheduler ADDRESS")
+            raise click.UsageError(f"--executor {self.executor} requires --scheduler ADDRESS")
         if self.executor != "local" and self.jobs is not None:
             raise click.UsageError("--jobs is for this machine; the cluster has its own number")
 
@@ -102,38 +104,27 @@ class Processes:
 
     def place(self) -> AbstractContextManager[Executor] | None:
         """The cluster; None for this machine."""
-        if self.scheduler is None:
-            return None
-        from onnx_spatial.validation.workers.executors import dask
-
-        return dask(self.scheduler)
+        return None if self.scheduler is None else CLUSTERS[self.executor](self.scheduler)
 
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files that reports are written to.
+    """The files that reports are written to, by their format.
 
     Raises:
         ModelFileError: one cannot be written.
     """
 
-    report: str | None
-    junit_xml: str | None
-    sarif_file: str | None
+    paths: Mapping[Format, Path]
 
     def __post_init__(self) -> None:
-        for name in filter(None, (self.report, self.junit_xml, self.sarif_file)):
-            check_target(Path(name))
+        for path in self.paths.values():
+            check_target(path)
 
-    def write(self, found: Report) -> None:
-        """Write them all."""
-        if self.report is not None:
-            write(Path(self.report), _json(found.to_dict()))
-        if self.junit_xml is not None:
-            write(Path(self.junit_xml), junit.render(found))
-        if self.sarif_file is not None:
-            top = os.environ.get("GITHUB_WORKSPACE")
-            write(Path(self.sarif_file), _json(sarif.render(found, Path(top) if top else None)))
+    def write(self, report: Report) -> None:
+        """Write every file."""
+        for report_format, path in self.paths.items():
+            write(path, report_format.render(report).encode("utf-8", "backslashreplace"))
 
 
 def _steps(
@@ -206,24 +197,31 @@ process_options = options.grouped(
     click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G."),
     click.option(
         "--executor",
-        type=click.Choice(("local", "dask")),
+        type=click.Choice(("local", *CLUSTERS)),
         default="local",
-        help="Run on this machine or on a Dask cluster.",
+        help="Run on this machine or on a cluster.",
     ),
-    click.option("--scheduler", metavar="ADDRESS", help="Address of the Dask scheduler."),
+    click.option("--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler."),
 )
 
-report_options = options.grouped(
-    "files",
-    ReportFiles,
-    click.option("--report", type=click.Path(), metavar="FILE", help="Write a JSON report."),
-    click.option(
-        "--junit-xml", type=click.Path(), metavar="FILE", help="Write a JUnit XML report."
-    ),
-    click.option(
-        "--sarif", "sarif_file", type=click.Path(), metavar="FILE", help="Write a SARIF report."
-    ),
-)
+
+def report_options(command: options.F) -> options.F:
+    """Add the option of each report format to a command, which gets them as `files`."""
+    formats = {f"file_{entry.module}": entry for entry in FORMATS if entry.option}
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **values: Any) -> Any:
+        paths = {entry: values.pop(name) for name, entry in formats.items()}
+        files = ReportFiles({entry: Path(path) for entry, path in paths.items() if path})
+        return command(*arguments, **values, files=files)
+
+    decorated: Any = run
+    for name, entry in reversed(formats.items()):
+        decorated = click.option(
+            entry.option, name, type=click.Path(), metavar="FILE", help=entry.help
+        )(decorated)
+    return decorated  # type: ignore[no-any-return]
+
 
 step_options = options.grouped(
     "steps",
@@ -254,7 +252,3 @@ step_options = options.grouped(
     ),
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
 )
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=2).encode() + b"\n"

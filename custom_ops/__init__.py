@@ -1,12 +1,12 @@
-"""Spatial operators as Python operators in onnxruntime, through onnxruntime-extensions.
+"""Run spatial operators as Python operators in onnxruntime, through onnxruntime-extensions.
 
     >>> model = onnx_spatial.custom_ops.prepare("model.onnx")
     >>> options = onnxruntime.SessionOptions()
     >>> onnx_spatial.custom_ops.register(options)
     >>> session = onnxruntime.InferenceSession(model.SerializeToString(), options)
 
-or `onnx_spatial.InferenceSession("model.onnx", mode="custom-op")`, which does that and turns what
-goes wrong inside an operator into a Python exception.
+or `onnx_spatial.InferenceSession("model.onnx", mode="custom-op")`, which does this and raises the
+errors of operators as Python exceptions.
 """
 
 from onnx_spatial.custom_ops.prepared import prepare

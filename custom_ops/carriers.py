@@ -1,18 +1,18 @@
-"""How elements get into a Python operator and back, bit for bit.
+"""Carry elements through a Python operator bit for bit, for types that it cannot take.
 
-    direct     numbers and bools as they are
+    direct     numbers and bools, unchanged
     bits       BitCast -> operator on uint16 -> BitCast: float16 and bfloat16 from opset 26
-    positions  the operator moves positions, and the elements are gathered:
+    positions  the operator moves positions, and Gather fetches the elements:
 
         Range -> Reshape -> operator -> Reshape -> Gather -> y
         x -> Reshape [-1] -> Concat(zero, .) -------^
 
-    where position 0, which the operator pads with, is a zero in front of the elements.
+    Position 0, which the operator pads with, is a zero in front of the elements.
 
-onnxruntime-extensions aborts the process on a 16-bit float, and on a string that is no UTF-8; it cuts
-strings at a zero byte. A detour by Cast to float32 would quieten signalling NaNs; positions keep
-every bit of anything, for two more integer tensors of the same shape. So does data of unknown type,
-if nothing is padded; where something is, it is taken to be numbers.
+onnxruntime-extensions aborts the process on a 16-bit float and on a string that is not UTF-8, and it
+cuts strings at a zero byte. A Cast to float32 would quieten signalling NaNs. Positions keep every bit
+of any type, at the price of two integer tensors of the same shape. Data of unknown type goes by
+position if nothing is padded; otherwise it is taken to be numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Request
 from onnx_spatial.lowering.core.padding import numpy_dtype
 
-#: What the registered operators take: numpy and onnxruntime-extensions agree on these.
+#: Element types of the registered operators, which numpy and onnxruntime-extensions both have.
 DIRECT = (
     TensorProto.FLOAT,
     TensorProto.DOUBLE,
@@ -50,20 +50,20 @@ _BITCAST, _RANGE, _BFLOAT16, _ALLOW_ZERO = 26, 11, 13, 14
 
 
 class Carrier(Protocol):
-    """One way in and out."""
+    """A way to carry elements through an operator."""
 
-    #: What `inspect` shows.
+    #: Name that `inspect` shows.
     name: str
 
     def into(self, request: Request, emit: Emitter) -> ir.Value:
-        """What the operator is given in place of its data."""
+        """Emit the operator's input in place of its data."""
 
     def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
-        """The output, made of what the operator gave."""
+        """Emit the output, made of the operator's result."""
 
 
 def choose(request: Request) -> Carrier:
-    """The cheapest exact way for the element types that the data may have.
+    """Choose the cheapest exact carrier for the element types that the data may have.
 
     Raises:
         ConversionError: there is none.
@@ -94,23 +94,23 @@ def choose(request: Request) -> Carrier:
 
 
 class Direct:
-    """As they are."""
+    """Carries elements unchanged."""
 
     name = "direct"
 
     def into(self, request: Request, emit: Emitter) -> ir.Value:
-        """The data itself."""
+        """Return the data itself."""
         value = request.inputs[0]
         assert value is not None
         return value
 
     def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
-        """The output itself."""
+        """Return the output itself."""
         return moved
 
 
 class Bits:
-    """The same bits, called integers."""
+    """Carries 16-bit floats as integers of the same bits."""
 
     name = "bits"
 
@@ -118,24 +118,24 @@ class Bits:
         self._element_type = element_type
 
     def into(self, request: Request, emit: Emitter) -> ir.Value:
-        """The data as uint16."""
+        """Emit the data as uint16."""
         return emit.op("BitCast", request.inputs[0], to=int(TensorProto.UINT16))
 
     def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
-        """The output with its own type."""
+        """Emit the output with its own type."""
         return emit.op("BitCast", moved, to=self._element_type)
 
 
 class Positions:
-    """1, 2, 3, .. in the shape of the data, or 0, 1, 2, .. where nothing is padded."""
+    """Carries positions: 1, 2, 3, .. in the shape of the data, or from 0 if nothing is padded."""
 
     name = "positions"
 
     def __init__(self, padded: int | None) -> None:
-        self._padded = padded  # element type of the zero
+        self._padded = padded  # element type of the zero; None: nothing is padded
 
     def into(self, request: Request, emit: Emitter) -> ir.Value:
-        """The positions of the elements."""
+        """Emit the positions of the elements."""
         x, shape = request.inputs[0], request.shape
         assert x is not None
         sizes = emit.shape_of(x)
@@ -143,13 +143,13 @@ class Positions:
             return emit.op("Reshape", self._counted(emit, sizes), sizes, allowzero=1)
         if shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
             return emit.op("Reshape", self._counted(emit, sizes), sizes)
-        # Before opset 14 no Reshape makes a dim of 0 where the input has none: cut one of 1 off.
+        # Before opset 14 Reshape cannot make a new dim of 0: make one of 1 and slice it off.
         grown = emit.size(emit.max(sizes, 1))
         full = emit.op("Reshape", self._counted(emit, grown), grown)
         return emit.op("Slice", full, emit.op("Sub", sizes, sizes), sizes)
 
     def back(self, request: Request, emit: Emitter, moved: ir.Value) -> ir.Value:
-        """The elements at the positions."""
+        """Emit the elements at the positions."""
         flat = emit.op("Reshape", request.inputs[0], emit.ints([-1], "flat"))
         if self._padded is not None:
             dtype = numpy_dtype(self._padded)
@@ -158,7 +158,7 @@ class Positions:
         return emit.op("Gather", flat, moved, axis=0)
 
     def _counted(self, emit: Emitter, sizes: ir.Value) -> ir.Value:
-        """As many positions as the product of the sizes."""
+        """Emit as many positions as the product of the sizes."""
         one = emit.constant(np.array(1, np.int64), "one")
         number = emit.op("ReduceProd", sizes, keepdims=0)  # Size has no kernel for bfloat16
         if self._padded is None:

@@ -1,9 +1,8 @@
-"""What went wrong inside an operator, kept until the exception that onnxruntime raises for it is seen.
+"""Keep the errors of Python operators until onnxruntime raises its own exception for them.
 
-An exception must not leave a Python operator: the process would end. The operator keeps it here
-under a number and answers with an array that no Reshape takes, whose shape holds that number.
-onnxruntime quotes the shape in its own exception, on whatever thread and in whatever kind of run, and
-so the two are brought together again.
+An exception must not leave a Python operator: the process would end. The operator keeps it here under
+a number, and returns an array that no Reshape accepts, whose shape holds that number. onnxruntime
+quotes the shape in its exception, on any thread and in any kind of run, which leads back to the error.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
 
-#: Failures that nobody asks for are forgotten, oldest first.
+#: Number of failures that are kept; older ones, which were never raised, are dropped.
 _KEPT = 4096
 _LARGEST = 2**31 - 1
 
@@ -27,12 +26,12 @@ _SHAPE = re.compile(r"Input shape:\s*\{([0-9,]+)\}")
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed operator, in words: another copy of this package may have to raise it.
+    """The failure of an operator as text, as another copy of this package may have to raise it.
 
     Attributes:
-        site: where it stands.
-        kind: "rule" (an OperatorError), or the name of another exception.
-        text: what that said.
+        site: place of the node in the model.
+        kind: "rule" for an OperatorError, or the name of another exception.
+        text: message of the exception.
     """
 
     site: str
@@ -41,14 +40,14 @@ class Failure:
 
     @classmethod
     def of(cls, site: str, error: BaseException) -> Failure:
-        """A failure in words; the exception itself would keep the arrays of the run."""
-        known = (KeyboardInterrupt, MemoryError)  # or of a class that is derived from one
+        """Describe an exception; the exception itself would keep the arrays of the run alive."""
+        known = (KeyboardInterrupt, MemoryError)  # or a subclass
         kind = next((c.__name__ for c in known if isinstance(error, c)), type(error).__name__)
         return cls(site, "rule" if isinstance(error, OperatorError) else kind, str(error))
 
 
 def exception(failure: Failure) -> BaseException:
-    """What to raise for a failure; it names the node."""
+    """Return the exception to raise for a failure; it names the node."""
     if failure.kind == "KeyboardInterrupt":
         return KeyboardInterrupt(*filter(None, [failure.text]))
     if failure.kind == "MemoryError":
@@ -59,7 +58,7 @@ def exception(failure: Failure) -> BaseException:
 
 
 class Failures:
-    """Failures by number, the latest of them."""
+    """The latest failures, by number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,11 +66,11 @@ class Failures:
         self._failures: dict[int, Failure] = {}
 
     def after_fork(self) -> None:
-        """In the child: no other thread is left that could release the lock."""
+        """Replace the lock in a forked child, which lacks the thread that might hold it."""
         self._lock = threading.Lock()
 
     def keep(self, site: str, error: BaseException) -> int:
-        """Keep a failure; its number."""
+        """Keep a failure and return its number."""
         failure = Failure.of(site, error)
         with self._lock:
             number = next(self._numbers) % _LARGEST + 1
@@ -81,19 +80,19 @@ class Failures:
         return number
 
     def take(self, message: str) -> Failure | None:
-        """The failure that a message of onnxruntime speaks of, if it is one of ours; only once."""
-        found = _SHAPE.search(message)
-        if found is None:
+        """Remove and return the failure that a message of onnxruntime refers to, if any."""
+        shape = _SHAPE.search(message)
+        if shape is None:
             return None
-        number = max((int(d) for d in found.group(1).split(",") if d), default=0)
+        number = max((int(d) for d in shape.group(1).split(",") if d), default=0)
         with self._lock:
             return self._failures.pop(number, None)
 
 
 def answer(number: int, rank: int, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """An array that no Reshape to a shape of `rank` dims takes, whatever they are.
+    """Return an array that no Reshape to a shape of `rank` dims accepts.
 
-    It has no elements and one more dim than it should. Where the Reshape copies its dims it asks
-    for `number` elements, elsewhere for those of the true output.
+    It has no elements and one dim too many. A Reshape that copies its dims asks for `number`
+    elements; another one asks for those of the true output.
     """
     return np.empty((number, *(1,) * (rank - 1), 0) if rank else (0, number), dtype)

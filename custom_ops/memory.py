@@ -1,8 +1,8 @@
-"""Memory for results, used again: fresh memory costs more than the operators that write it.
+"""Reuse the memory of results: fresh memory costs more than the operators that write it.
 
-What is freed in large pieces goes back to the system, and every page of a new piece is cleared before
-it can be written. A result is read only once, by onnxruntime-extensions, right after its operator;
-then its memory can take the next.
+Large blocks go back to the system when they are freed, and the system clears every page of a new one.
+onnxruntime-extensions reads a result once, right after its operator; then its memory is free for the
+next result.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Results of these sizes, in bytes, are made in memory that is kept.
+#: Sizes of results, in bytes, whose memory is reused.
 SIZES = range(1 << 14, (1 << 26) + 1)
-#: All that is kept while no operator runs, in the whole process.
+#: Largest total size of free blocks in the process.
 MOST_KEPT = 1 << 26
 
 _free: list[Array] = []
 
 
 class _Lease:
-    """A piece of memory as long as an array lies in it; then it is free again."""
+    """Holds a block as long as an array uses it, then frees it for the next."""
 
     def __init__(self, memory: Array) -> None:
         self._memory = memory
         self.__array_interface__ = memory.__array_interface__
 
     def __del__(self) -> None:
-        if sum(piece.nbytes for piece in _free) + self._memory.nbytes <= MOST_KEPT:
+        if sum(block.nbytes for block in _free) + self._memory.nbytes <= MOST_KEPT:
             _free.append(self._memory)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """np.empty, in memory that may have been used before."""
+    """Return `np.empty(shape, dtype)`, perhaps in memory that was used before."""
     size = math.prod(shape) * dtype.itemsize
     if size not in SIZES or dtype.hasobject:
         return np.empty(shape, dtype)
-    leased = np.asarray(_Lease(_piece(size)))
+    leased = np.asarray(_Lease(_block(size)))
     return leased[:size].view(dtype).reshape(shape)
 
 
-def _piece(size: int) -> Array:
-    """A free piece that is large enough and not far too large, or a new one."""
-    unfit: list[Array] = []
-    found = None
-    while _free and found is None:
+def _block(size: int) -> Array:
+    """Return a free block that is large enough but not far too large, or a new one."""
+    unsuitable: list[Array] = []
+    suitable = None
+    while _free and suitable is None:
         try:
-            piece = _free.pop()  # in one step: other threads do the same
+            block = _free.pop()  # atomic: other threads do the same
         except IndexError:
             break
-        if size <= piece.nbytes <= 4 * size:
-            found = piece
+        if size <= block.nbytes <= 4 * size:
+            suitable = block
         else:
-            unfit.append(piece)
+            unsuitable.append(block)
     room = MOST_KEPT - size
-    for piece in unfit:
-        room -= piece.nbytes
+    for block in unsuitable:
+        room -= block.nbytes
         if room >= 0:
-            _free.append(piece)
-    return np.empty(size, np.uint8) if found is None else found
+            _free.append(block)
+    return np.empty(size, np.uint8) if suitable is None else suitable

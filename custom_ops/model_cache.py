@@ -1,11 +1,11 @@
-"""Rewritten models, kept in a folder so that the next session need not rewrite them again.
+"""Keep converted models in a folder for later sessions.
 
-    FOLDER/KEY.model    8 bytes that say what it is, SHA-256 of what follows, a serialized ModelProto
+    FOLDER/KEY.model    8 bytes of magic, SHA-256 of the rest, a serialized ModelProto
 
-KEY is a digest of all that the rewritten model depends on: the bytes of the model and of its external
-data, the options, the version of this package and of what it stands on. Large weights stay where they
-are, in the model's files, whatever those are called by then. A model with nothing to do is kept as an
-empty message. What is damaged is written anew; where nothing can be written nothing is kept.
+KEY is a digest of everything that the converted model depends on: the bytes of the model and of its
+external data, the options, the versions of this package and its dependencies. Large weights stay in
+the model's files. A model that conversion does not change is kept as an empty message. A damaged file
+is written anew; if the folder cannot be written nothing is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import onnx
 import onnxruntime as ort
@@ -34,16 +34,17 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def key_of(source: Source, options: Mapping[str, object]) -> str:
-    """The digest of a model and the options that it is rewritten with."""
+    """Return the digest of a model and the options of its conversion."""
     versions = [onnx_spatial.__version__, onnx.__version__, ort.__version__]
     digest = hashlib.sha256(_MARK)
     weights = source.weights
-    # What stays in the model's file is found under that file's name.
+    # The kept model refers to its weights by the name of the model's file.
     name = "" if weights is None else weights.location
     _add(digest, json.dumps([versions, dict(options), name], sort_keys=True, default=str).encode())
     if weights is not None:
         weights.file.seek(0)
-        _add(digest, _digest_of(weights.file))
+        opened: Any = weights.file  # typeshed's BinaryIO lacks readinto
+        _add(digest, hashlib.file_digest(opened, "sha256").digest())
     else:
         data = source.data
         _add(digest, source.proto.SerializeToString(deterministic=True) if data is None else data)
@@ -51,26 +52,19 @@ def key_of(source: Source, options: Mapping[str, object]) -> str:
         _add(digest, location.encode("utf-8", "surrogateescape"))
         try:
             with ((source.folder or Path()) / location).open("rb") as file:
-                _add(digest, _digest_of(file))
-        except (OSError, ValueError):  # missing: nothing is read from it
+                _add(digest, hashlib.file_digest(file, "sha256").digest())
+        except (OSError, ValueError):  # missing, so nothing is read from it
             _add(digest, b"")
     return digest.hexdigest()
 
 
-def _digest_of(file: BinaryIO) -> bytes:
-    digest = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
-    return digest.digest()
-
-
 def _add(digest: hashlib._Hash, data: bytes) -> None:
-    """What is hashed says how long it is: no two lists of parts look alike."""
+    """Hash data behind its length, so that parts cannot run into each other."""
     digest.update(len(data).to_bytes(8, "little") + data)
 
 
 def get(folder: Path, key: str) -> onnx.ModelProto | None:
-    """The model kept under a key; None if there is none, or it is damaged."""
+    """Return the model kept under a key; None if there is none or its file is damaged."""
     try:
         data = memoryview((folder / f"{key}.model").read_bytes())
     except OSError:

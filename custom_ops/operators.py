@@ -1,6 +1,6 @@
-"""The Python operators: what onnxruntime calls, on the kernels of `onnx_spatial.operators`.
+"""Implement the Python operators that onnxruntime calls, on the kernels of `onnx_spatial.operators`.
 
-Whatever happens in here stays in here: an exception that left an operator would end the process.
+No exception leaves them, as it would end the process.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 Body = Callable[..., Array]
 
-#: Inputs of this size and more are freed before onnxruntime makes the output.
+#: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
 _LARGE = 1 << 24
 
 
 class Watch:
-    """How many runs are on whose caller raises what an operator kept; others can only read the log.
+    """Counts the current runs whose caller raises the errors of operators; others only log them.
 
-    A count, not a mark on the thread: onnxruntime may run operators on threads of its own.
+    A count, not a flag on the thread: onnxruntime may run operators on threads of its own.
     """
 
     def __init__(self) -> None:
@@ -48,17 +48,17 @@ class Watch:
         self._runs = 0
 
     def after_fork(self) -> None:
-        """In the child: the runs of other threads are not on here."""
+        """Start anew in a forked child, which has no other threads."""
         self._lock = threading.Lock()
         self._runs = 0
 
     def begin(self) -> None:
-        """One more."""
+        """Count one run more."""
         with self._lock:
             self._runs += 1
 
     def end(self) -> None:
-        """One less."""
+        """Count one run less."""
         with self._lock:
             self._runs -= 1
 
@@ -67,29 +67,29 @@ class Watch:
 
 
 class Result(np.ndarray[Any, np.dtype[Any]]):
-    """An array that onnxruntime-extensions takes as it is.
+    """An array that onnxruntime-extensions copies without boxing its elements.
 
-    It asks for `result.flatten().tolist()`, a Python object per element, and makes an array of the
-    list; given the array itself it copies the bytes. Whoever does otherwise still has an array.
+    It calls `result.flatten().tolist()`, which makes a Python object per element, and makes an array
+    of the list. If the list is an array, it copies the bytes.
     """
 
     def flatten(self, order: str = "C") -> Result:  # type: ignore[override]
-        """Itself: it is contiguous."""
+        """Return itself, as it is contiguous."""
         return self
 
     def tolist(self) -> Array:  # type: ignore[override]
-        """The array, which onnxruntime-extensions copies."""
+        """Return the array, which onnxruntime-extensions copies."""
         return self.view(np.ndarray)
 
 
 def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> dict[str, Body]:
-    """What to run for each operator of the domain.
+    """Return the function of each operator of the domain.
 
     Args:
-        failures: where to keep what goes wrong.
-        watch: tells whether somebody will raise that.
-        signals: tell whether the run has been interrupted.
-        raw: whether onnxruntime-extensions takes a `Result`; a plain array otherwise.
+        failures: keeps errors.
+        watch: says whether a caller will raise them.
+        signals: says whether the run was interrupted.
+        raw: whether onnxruntime-extensions accepts a `Result`.
     """
 
     def guarded(compute: Callable[..., Array]) -> Body:
@@ -126,13 +126,13 @@ def bodies(failures: Failures, watch: Watch, signals: Signals, *, raw: bool) -> 
 def _run(operator: Operator, x: Array) -> Array:
     result = operator(x, None, empty)
     if x.nbytes >= _LARGE and x.base is None:
-        # onnxruntime-extensions made this copy for us and would keep it until we are done.
+        # A copy that onnxruntime-extensions made, and would keep until the operator returns.
         x.resize((0,), refcheck=False)
     return result
 
 
 def _boxed(result: Array) -> Array:
-    """For the way over Python integers, which loses the top bit of uint64."""
+    """Return uint64 as int64: boxing in Python integers would lose the top bit."""
     return result.view(np.int64) if result.dtype == np.uint64 else result
 
 

@@ -1,4 +1,4 @@
-"""Session options that are ours to change, with everything that the program's own say."""
+"""Copy the options of a session, so that the program's own are not changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-#: Where a model that is given as bytes has its external data.
+#: Config entry with the folder of external data for a model that is passed as bytes.
 FOLDER = "session.model_external_initializers_file_folder_path"
 
-#: Domains whose operators come with onnxruntime, with onnxruntime-extensions or with us.
+#: Domains of the operators in onnxruntime, onnxruntime-extensions and this package.
 _BUILT_IN = frozenset(
     {
         "",
@@ -39,12 +39,12 @@ _lock = threading.Lock()
 
 
 def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.SessionOptions:
-    """Options to change for one session of `model`; the program's own stay as they are.
+    """Return a copy of options that may be changed for one session of `model`.
 
-    onnxruntime copies options only into a session. So a session of one Identity is made with the
-    program's options, and asked for its own. That copy lacks libraries of custom operators and
-    providers that were registered on the options: where the model may need one, or no such session
-    can be made, the program's own options are returned.
+    onnxruntime copies options only when it makes a session, so a session of one Identity is made with
+    them and returns its copy. The copy lacks libraries of custom operators and providers that were
+    registered on the options. If the model may need one of these, or no such session can be made, the
+    program's own options are returned.
     """
     if options is None:
         return ort.SessionOptions()
@@ -61,14 +61,14 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
 
 
 def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
-    """Whether options bring external data in memory, which no copy of them would do.
+    """Return whether options hold external data in memory, which a copy of them would lack.
 
-    They hold initializers by name if no session of another model can be made with them, and a file
-    if a tensor can be read from it in a session that knows no folder.
+    They hold initializers by name if no session of another model can be made with them. They hold a
+    file if a session without a folder can read a tensor from it.
 
     Args:
-        options: the program's own.
-        locations: files that hold external data of the model.
+        options: options of the program.
+        locations: files of external data that the model names.
     """
     names = list(locations)
     if not names:
@@ -110,7 +110,7 @@ def _session(model: bytes, options: ort.SessionOptions) -> ort.InferenceSession 
 
 
 def entry(options: ort.SessionOptions | None, key: str) -> str:
-    """A config entry of the options; empty if there is none."""
+    """Return a config entry of the options; empty if there is none."""
     if options is None:
         return ""
     try:
@@ -120,6 +120,7 @@ def entry(options: ort.SessionOptions | None, key: str) -> str:
 
 
 def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
+    """Return whether the model may need providers or operators that a copy of the options lacks."""
     if getattr(options, "has_providers", lambda: False)():
         return True
     local = {f.domain for f in model.functions}
@@ -127,7 +128,7 @@ def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
 
 
 def _reading(location: str) -> bytes:
-    """A model that gives the first byte of a file."""
+    """Return a model whose output is the first byte of a file."""
     tensor = onnx.TensorProto(name="x", data_type=TensorProto.UINT8, dims=[1])
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", "0"), ("length", "1")):

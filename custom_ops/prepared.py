@@ -1,4 +1,4 @@
-"""The form of a model that the registered Python operators run.
+"""Convert models to the form that the registered Python operators run.
 
     x -> any spelling -> y
     x -> SpaceToBatch | BatchToSpace | ... -> Reshape -> y
@@ -50,15 +50,15 @@ _CAST_LIKE = 15
 
 
 def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelProto:
-    """The model with its spatial operators in the form that the registered operators run.
+    """Convert the spatial operators of a model to the registered Python operators.
 
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed. External data stays
-            where it is.
+            in its files.
         domains: operator domains to accept beside the ones that converters are known to use.
 
     Returns:
-        The prepared model; one in which there is nothing to convert comes back as it is.
+        The prepared model; the model itself if there is nothing to convert.
 
     Raises:
         ModelFileError: the model cannot be read.
@@ -73,10 +73,10 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
 
 
 def write(request: Request, info: OperatorInfo) -> Lowered:
-    """Write an operator as the node that Python runs, and what must stand around it.
+    """Emit a Python operator in place of a spatial operator, with the nodes that it needs.
 
     Raises:
-        ConversionError: Python operators cannot do it in this model.
+        ConversionError: Python operators cannot run it in this model.
     """
     if request.opset < MIN_OPSET:
         raise ConversionError(
@@ -114,9 +114,7 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
 
 
 def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
-    """Say the element type, which onnxruntime cannot infer for the output of a function; optimisers
-    remove it again.
-    """
+    """Emit a Cast to the element type, which onnxruntime cannot infer for the output of a function."""
     if len(request.element_types) == 1:
         return emit.op("Cast", value, to=next(iter(request.element_types)))
     if request.opset >= _CAST_LIKE:
@@ -129,7 +127,7 @@ def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
 
 
 def _shape(request: Request, emit: Emitter) -> ir.Value:
-    """The output's shape for Reshape: 0 where only the run knows it."""
+    """Emit the output's shape for Reshape, with 0 for unknown dims."""
     rank = len(request.shape) if request.shape is not None else request.call.rank
     if rank is None:  # it is that of the data
         assert request.inputs[0] is not None
@@ -140,9 +138,9 @@ def _shape(request: Request, emit: Emitter) -> ir.Value:
 
 
 def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value, ir.Value, bool]:
-    """block_shape, the table of amounts, and whether they have an entry for the batch axis."""
+    """Emit block_shape and the table of amounts; say whether they have an entry for the batch axis."""
     vectors = (call.block, call.begins, call.ends)
-    # Run-time values of OpenVINO's spelling come with the batch's entry, which is then checked too.
+    # Run-time values in OpenVINO's spelling have an entry for the batch axis, which is checked too.
     whole = any(v.values is None and v.start == v.step for v in vectors)
     names = ("block_shape", *[BLOCKS[call.kind.name][1]] * 2)
     neutral = (1, 0, 0)
@@ -170,7 +168,7 @@ def _tables(call: BlockCall, request: Request, emit: Emitter) -> tuple[ir.Value,
 def _column(
     vector: Vector, name: str, neutral: int, request: Request, emit: Emitter, *, whole: bool
 ) -> list[int] | ir.Value:
-    """The entries if they are known, else the int64 value that holds them (and maybe others)."""
+    """Return the entries if they are known, or else the int64 value that holds them among others."""
     if vector.values is not None:
         return [neutral, *vector.values] if whole else list(vector.values)
     assert vector.input is not None

@@ -1,10 +1,10 @@
-"""Tell onnxruntime of the Python operators: once per process, all of them in one go.
+"""Register the Python operators with onnxruntime, all of them once per process.
 
-What onnxruntime-extensions registers is registered for good. The same operator twice makes every
-later session fail, and one more operator in a domain that is in use is a use after free. So there is
-one private domain with a fixed set of operators. They, and all that they share with those who run
-them, are kept on onnxruntime-extensions itself: a second copy of this package, or this module loaded
-anew, uses the first one's operators, and raises what went wrong in them as exceptions of its own.
+onnxruntime-extensions registers operators for good. If one is registered twice every later session
+fails, and adding one to a domain that is in use is a use after free. So a private domain has a fixed
+set of operators. They and their state are kept on the module onnxruntime_extensions: a second copy of
+this package, or this module imported anew, uses the same operators and raises their errors as its own
+exceptions.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from onnx_spatial.operators.spellings.python_ops import (
     VERSION,
 )
 
-#: Attribute of the module onnxruntime_extensions under which the process keeps its registration,
-#: and of onnxruntime.SessionOptions for the modules of onnxruntime_extensions.
+#: Attribute of the module onnxruntime_extensions that holds the state, and of
+#: onnxruntime.SessionOptions that holds the modules of onnxruntime_extensions.
 _MARK = "_onnx_spatial_operators"
 _LIBRARY = "onnxruntime_extensions"
-#: Of what is kept there: raised when it changes, so that unlike copies do not meet.
+#: Version of the state, so that incompatible copies of this package do not share it.
 _PROTOCOL = 2
 
-#: onnxruntime-extensions sets this when it is imported: every child process of the program would
-#: parse its models with protobuf's slow implementation.
+#: onnxruntime-extensions sets this variable when it is imported, which would make every child
+#: process parse its models with protobuf's slow implementation.
 _LEAKED = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
 
-#: An operator that onnxruntime-extensions always brings, to see whether it is there.
+#: An operator of onnxruntime-extensions, to test whether its library is registered.
 _FOREIGN_DOMAIN, _FOREIGN = "ai.onnx.contrib", "StringUpper"
 
 
 def extensions() -> ModuleType:
-    """The module onnxruntime_extensions.
+    """Import and return the module onnxruntime_extensions.
 
     Raises:
         UsageError: it is not installed.
     """
     if _LIBRARY not in sys.modules:
-        # Imported anew it would register its own operators again: no session could be made any more.
+        # A second import would register its operators twice, and every later session would fail.
         sys.modules.update(ort.SessionOptions.__dict__.get(_MARK, {}))
     before = os.environ.get(_LEAKED)
     try:
@@ -77,7 +77,7 @@ def extensions() -> ModuleType:
 
 
 def available() -> bool:
-    """Whether Python operators can be run here."""
+    """Return whether onnxruntime-extensions is installed, which Python operators need."""
     try:
         extensions()
     except UsageError:
@@ -86,17 +86,17 @@ def available() -> bool:
 
 
 def register(sess_options: ort.SessionOptions) -> None:
-    """Let sessions made with these options run prepared models.
+    """Register the Python operators on options, so that their sessions run prepared models.
 
     onnxruntime-extensions' own operators, and those that the program declared with `onnx_op` before,
-    come with them. May be called again, on the same options or on others.
+    are registered with them. May be called again, on the same or on other options.
 
     Args:
         sess_options: onnxruntime.SessionOptions; it is changed.
 
     Raises:
-        UsageError: onnxruntime-extensions is not installed, or these options hold its operators from
-            before ours were there.
+        UsageError: onnxruntime-extensions is not installed, or its library was registered on these
+            options before the Python operators existed.
     """
     library = extensions()
     found = state()
@@ -119,7 +119,7 @@ def register(sess_options: ort.SessionOptions) -> None:
 
 
 def register_fresh(sess_options: ort.SessionOptions) -> None:
-    """`register` for options that are known to hold no operators yet."""
+    """Register on options that hold no operators yet."""
     library = extensions()
     found = state()
     with found.lock:
@@ -129,14 +129,14 @@ def register_fresh(sess_options: ort.SessionOptions) -> None:
 
 
 def explain(error: BaseException | str) -> BaseException | None:
-    """What went wrong inside an operator, for an exception that a program's own session raised.
+    """Return the error of a Python operator behind an exception of onnxruntime.
 
     Args:
-        error: what `run` raised, or the message that `run_async` gave.
+        error: exception that `run` raised, or message that `run_async` passed on.
 
     Returns:
-        An OperatorError (KeyboardInterrupt, MemoryError) that names the node, or None if the
-        exception is about something else or was explained before.
+        An OperatorError (KeyboardInterrupt, MemoryError) that names the node; None if the exception
+        has another reason or was explained before.
     """
     if not available():
         return None
@@ -145,11 +145,11 @@ def explain(error: BaseException | str) -> BaseException | None:
 
 
 def state() -> Any:
-    """What all copies of this package in a process share: operators, failures, runs, signals.
+    """Return the state that all copies of this package share: operators, failures, runs, signals.
 
     Raises:
-        UsageError: onnxruntime-extensions is not installed, or another version of this package was
-            there first.
+        UsageError: onnxruntime-extensions is not installed, or another version of this package
+            registered its operators first.
     """
     library = extensions()
     fresh = SimpleNamespace(
@@ -178,7 +178,7 @@ def state() -> Any:
 
 
 def _after_fork(state: Any) -> None:
-    """Locks that other threads of the parent held would never be released here."""
+    """Replace locks in a forked child, which other threads of the parent might have held."""
     state.lock = threading.RLock()
     state.failures.after_fork()
     state.watch.after_fork()
@@ -198,19 +198,6 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     if state.ready:
         return
     kinds = library.PyOp
-    types = {
-        TensorProto.FLOAT: kinds.dt_float,
-        TensorProto.DOUBLE: kinds.dt_double,
-        TensorProto.INT8: kinds.dt_int8,
-        TensorProto.INT16: kinds.dt_int16,
-        TensorProto.INT32: kinds.dt_int32,
-        TensorProto.INT64: kinds.dt_int64,
-        TensorProto.UINT8: kinds.dt_uint8,
-        TensorProto.UINT16: kinds.dt_uint16,
-        TensorProto.UINT32: kinds.dt_uint32,
-        TensorProto.UINT64: kinds.dt_uint64,
-        TensorProto.BOOL: kinds.dt_bool,
-    }
     tables = [kinds.dt_int64, kinds.dt_int64]
     signatures = {
         **{name: (tables, {SITE: kinds.dt_string, BATCH_ENTRY: kinds.dt_int64}) for name in BLOCKS},
@@ -221,7 +208,7 @@ def _register_operators(library: ModuleType, state: Any) -> None:
     for name, body in bodies.items():
         parameters, attributes = signatures[name]
         for element_type in DIRECT:
-            kind = types[element_type]
+            kind = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
             state.operators.append(
                 library.Opdef.create(
                     body,
@@ -235,9 +222,9 @@ def _register_operators(library: ModuleType, state: Any) -> None:
 
 
 def _takes_results(library: ModuleType) -> bool:
-    """Whether the bytes of a `Result` reach onnxruntime; its own way boxes every element.
+    """Return whether onnxruntime-extensions takes a `Result` without boxing its elements.
 
-    onnxruntime-extensions' hook is asked what it would hand over, without onnxruntime.
+    Its hook is called as onnxruntime would call it.
     """
     try:
         result = np.arange(6, dtype=np.float32).reshape(2, 3).view(operators.Result)
@@ -250,7 +237,7 @@ def _takes_results(library: ModuleType) -> bool:
         finally:
             del ocos.Opdef._odlist[key]
         return tuple(shape) == (2, 3) and type(data) is np.ndarray and data.dtype == np.float32
-    except Exception:  # whatever it does in another version, it is not what we know
+    except Exception:  # another version, with another hook
         return False
 
 

@@ -1,4 +1,4 @@
-"""Run a session with Python operators in it so that what goes wrong in one is raised as what it is."""
+"""Raise the errors of Python operators as Python exceptions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from onnx_spatial.verification.runtime.sessions import Extension
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """A block around one `run` of a session that runs a prepared model.
+    """Raise the errors of Python operators in a block around one `run` of a session.
 
-    `InferenceSession` does this by itself; a program with sessions of its own may:
+    `InferenceSession` does this itself; for sessions of the program's own:
 
         >>> with onnx_spatial.custom_ops.raising():
         ...     outputs = session.run(None, feeds)
 
-    Ctrl-C then waits until the operator at work is done, and ends the run.
+    Ctrl-C then takes effect after the current operator, and ends the run.
 
     Raises:
-        OperatorError: an operator was asked for what it cannot do; the message names the node.
+        OperatorError: an input breaks a rule of an operator; the message names the node.
         MemoryError, KeyboardInterrupt: likewise.
     """
     state = registration.state()

@@ -1,4 +1,4 @@
-"""Schemas of the prepared operators for onnx itself: its checker and its shape inference."""
+"""Register schemas of the Python operators with onnx, for its checker and its shape inference."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _lock = threading.Lock()
 
 
 def register_schemas() -> None:
-    """Teach onnx.checker and onnx.shape_inference the operators of prepared models.
+    """Make the operators of prepared models known to onnx.checker and onnx.shape_inference.
 
-    For this process and for good; may be called again. onnxruntime takes no notice of it.
+    They stay registered in this process; may be called again. onnxruntime does not use the schemas.
     """
     with _lock:
         for op_type in (*BLOCKS, *FIXED):
@@ -89,7 +89,7 @@ def _infer(op_type: str, context: Any) -> None:
         return
     try:
         shape = _output_shape(op_type, context)
-    except OperatorError:  # what is known breaks a rule: the run will say so
+    except OperatorError:  # an input breaks a rule, which the run reports
         shape = None
     context.set_output_type(0, onnx.helper.make_tensor_type_proto(element_type, shape))
 

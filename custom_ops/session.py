@@ -1,14 +1,15 @@
-"""`InferenceSession`: onnxruntime's, for models that it does not load by itself.
+"""`InferenceSession`: a drop-in replacement for onnxruntime's that loads models with spatial operators.
 
     from onnxruntime import InferenceSession   ->   from onnx_spatial import InferenceSession
 
-The model is rewritten in memory. Weights stay in their files, the model's own included: onnxruntime
-is given the small rest of the model and the folder to find them in.
+The model is converted in memory. Weights stay in their files, also those in the model's own file:
+onnxruntime gets the model without them and the folder of the files.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,43 +33,38 @@ from onnx_spatial.operators.spellings.python_ops import DOMAIN
 
 _FORMAT = "session.load_model_format"
 
-#: What onnxruntime.InferenceSession takes out of its **kwargs; it ignores all else without a word.
+#: The keywords that onnxruntime.InferenceSession takes from its **kwargs; it ignores all others.
 _ONNXRUNTIME = frozenset({"disabled_optimizers", "enable_fallback", "read_config_from_model"})
 
 
 class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     """An onnxruntime.InferenceSession that loads models with spatial operators.
 
-    All of onnxruntime's methods work as they do there. A model without spatial operators (and without
-    convolutions that onnxruntime refuses) is handed to onnxruntime as it is.
+    All methods are onnxruntime's. A model without spatial operators (and without convolutions that
+    onnxruntime refuses) goes to onnxruntime unchanged.
 
     Args:
-        path_or_bytes: path or bytes, as onnxruntime takes them, or an onnx.ModelProto or
-            onnx_ir.Model, which is not changed. May be called `model`.
+        path_or_bytes: path or bytes, as in onnxruntime, or an onnx.ModelProto or onnx_ir.Model, which
+            is not changed. May be passed as `model`.
         sess_options: onnxruntime.SessionOptions; they are not changed.
-        providers, provider_options: as onnxruntime takes them.
+        providers, provider_options: as in onnxruntime.
         mode: "lower": standard operators; "function": model-local functions; "custom-op": Python
-            operators, by way of onnxruntime-extensions.
-        fuse: in mode "lower", also fuse the operators with the nodes around them, as `convert` does.
-        domains: operator domains to accept beside the ones that converters are known to use.
-        static: sizes for symbolic dims, by name; they are fixed in the session.
-        strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        max_rank: largest rank that new tensors may have, in mode "lower".
-        checked: let every run fail in which sizes or parameters break a rule of an operator, as for
-            `onnx_spatial.convert`.
-        verify: prove the rewritten model first, as `convert` does.
-        cache: folder that keeps rewritten models; a session of the same model with the same arguments
-            takes it from there. It is made if it is missing, and may be emptied at any time.
-        onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as
-            onnxruntime takes them.
+            operators, through onnxruntime-extensions.
+        fuse, domains, strategy, max_rank, checked: as in `onnx_spatial.convert`.
+        static: sizes of symbolic dims, by name, which are fixed in the session.
+        verify: prove the converted model first, as `onnx_spatial.convert` does.
+        cache: folder of converted models, from which a session of the same model with the same
+            arguments takes it. It is created if it is missing, and may be emptied at any time.
+        onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as in
+            onnxruntime.
 
     Raises:
-        TypeError: an argument of another name.
-        UsageError: there is no such mode, strategy or dim, or mode "custom-op" cannot be had here.
+        TypeError: an argument is unknown.
+        UsageError: a mode, strategy or dim does not exist, or mode "custom-op" is not available.
         ModelFileError: the model cannot be read.
         ConversionError: an operator breaks its rules or cannot be converted.
-        VerificationError: with `verify`, the rewritten model is not proven to be the original.
-        Exception: whatever onnxruntime raises where it cannot load the result.
+        VerificationError: with `verify`, the converted model is not proven equal to the original.
+        Exception: of onnxruntime, if it cannot load the result.
     """
 
     def __init__(
@@ -93,7 +89,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         _check_names(onnxruntime_arguments)
         if (path_or_bytes is None) == (model is None):
             raise TypeError("InferenceSession() takes one model: a path, bytes or a message")
-        given: Any = model if path_or_bytes is None else path_or_bytes
+        # A model in the form that the base class takes, once it is rewritten.
+        loaded: Any = model if path_or_bytes is None else path_or_bytes
         if mode == "custom-op":
             registration.extensions()
         #: Whether Python operators may run in this session.
@@ -101,10 +98,10 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self._running: Callable[[], AbstractContextManager[None]] = nullcontext
         self._convert: Callable[[], Conversion] | None = None
         source = None
-        if not _is_ort_format(given, sess_options):
-            wanted = {
+        if not _is_ort_format(loaded, sess_options):
+            arguments = {
                 "mode": mode,
-                "raise_ir_version": True,  # nobody sees it
+                "raise_ir_version": True,  # the model is not written
                 "fuse": fuse,
                 "domains": sorted({domains} if isinstance(domains, str) else set(domains)),
                 "static": dict(static or {}),
@@ -113,11 +110,11 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 "checked": checked,
                 "verify": verify,
             }
-            source = _read(given, sess_options, data=verify)
-            given, sess_options = self._rewrite(given, source, sess_options, wanted, cache)
+            source = _read(loaded, sess_options, data=verify)
+            loaded, sess_options = self._rewrite(loaded, source, sess_options, arguments, cache)
         try:
             super().__init__(
-                given, sess_options, providers, provider_options, **onnxruntime_arguments
+                loaded, sess_options, providers, provider_options, **onnxruntime_arguments
             )
         except Exception as error:
             reason = None if source is None else self._reason(source, str(error))
@@ -127,9 +124,9 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
 
     @cached_property
     def conversion(self) -> Conversion | None:
-        """What was done with the model; None for onnxruntime's own file format.
+        """Result of the conversion; None for a model in onnxruntime's own format.
 
-        For a model that came out of the cache it is done again when this is first asked for.
+        A model that came from the cache is converted again when this is first read.
         """
         return None if self._convert is None else self._convert()
 
@@ -137,33 +134,35 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self,
         model: reader.Model,
         source: reader.Source,
-        given: ort.SessionOptions | None,
-        wanted: dict[str, Any],
+        sess_options: ort.SessionOptions | None,
+        arguments: dict[str, Any],
         cache: str | os.PathLike[str] | None,
     ) -> tuple[str | os.PathLike[str] | bytes, ort.SessionOptions | None]:
-        """What to give to onnxruntime in place of a model and options."""
+        """Return the model and the options that onnxruntime gets."""
         locations = external_data.locations(source)
-        supplied = given is not None and options.supplies(given, locations)
-        proto = self._rewritten(source, wanted, cache, supplied=supplied)
+        supplied = sess_options is not None and options.supplies(sess_options, locations)
+        proto = self._rewritten(source, arguments, cache, supplied=supplied)
         changed = proto is not source.proto
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
-        own = given
+        own = sess_options
         if self._runs_python:
             self._running = raising
-            own = given if supplied else options.private(given, proto)
-            if own is given and given is not None:
-                registration.register(given)
+            own = sess_options if supplied else options.private(sess_options, proto)
+            if own is sess_options and sess_options is not None:
+                registration.register(sess_options)
             else:
                 registration.register_fresh(own)
         if not changed and isinstance(model, str | os.PathLike | bytes):
             return model, own
         rewritten = source.holding(proto)
-        there = source.folder is not None and any((source.folder / p).exists() for p in locations)
-        if not there and (source.weights is None or supplied):
+        has_files = source.folder is not None and any(
+            (source.folder / location).exists() for location in locations
+        )
+        if not has_files and (source.weights is None or supplied):
             return reader.serialize(rewritten.whole(), source.name), own
-        if own is given and not supplied:
-            own = options.private(given, proto)
-        if own is given and not there:  # they are not ours to change
+        if own is sess_options and not supplied:
+            own = options.private(sess_options, proto)
+        if own is sess_options and not has_files:  # the program's options must not be changed
             return reader.serialize(rewritten.whole(), source.name), own
         rewritten = reader.resolved(rewritten)
         assert own is not None and rewritten.folder is not None
@@ -173,47 +172,43 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     def _rewritten(
         self,
         source: reader.Source,
-        wanted: dict[str, Any],
+        arguments: dict[str, Any],
         cache: str | os.PathLike[str] | None,
         *,
         supplied: bool,
     ) -> onnx.ModelProto:
-        """The model for onnxruntime, from the cache if it is there; the original if nothing is to do.
+        """Return the converted model, from the cache if possible; the original if nothing changes.
 
         Args:
             source: the model.
-            wanted: the arguments of `convert`.
-            cache: folder of the cache, if there is one.
-            supplied: the options hold external data: what lies in files says nothing.
+            arguments: arguments of `convert`.
+            cache: folder of the cache, if any.
+            supplied: whether the options hold external data, in place of the files.
         """
         # Without a path and a folder no value is read from external data.
         readable = replace(source, path=None, base=None, data=None) if supplied else source
-
-        def again() -> Conversion:
-            return convert(readable, **wanted)
-
-        self._convert = again
+        self._convert = functools.partial(convert, readable, **arguments)
         key = ""
         if cache is not None:
-            key = model_cache.key_of(source, {**wanted, "supplied": supplied})
+            key = model_cache.key_of(source, {**arguments, "supplied": supplied})
             kept = model_cache.get(Path(cache), key)
             if kept is not None:
                 return kept if kept.HasField("graph") else source.proto
-        made = again()
-        self._convert = lambda: made
+        conversion = self._convert()
+        self._convert = lambda: conversion
         proto = source.proto
-        if made.changed or wanted["static"]:
-            proto = made.result.proto
-        if made.changed:
-            _drop_leftovers(proto, source, supplied=supplied)
+        if conversion.changed or arguments["static"]:
+            proto = conversion.result.proto
+        if conversion.changed:
+            _drop_unused_initializers(proto, source, supplied=supplied)
         if cache is not None:
             empty = onnx.ModelProto()
             model_cache.put(Path(cache), key, empty if proto is source.proto else proto)
         return proto
 
     def _reason(self, source: reader.Source, error: str) -> SpatialError | None:
-        """Return the error to raise for one of onnxruntime's at load; None where its own says it all."""
-        if "xternal" in error or "model_path must not be empty" in error:  # so says 1.23
+        """Return a clearer error for one that onnxruntime raised at load; None if there is none."""
+        if "xternal" in error or "model_path must not be empty" in error:  # the latter in 1.23
             try:
                 external_data.check(source)
             except ModelFileError as missing:
@@ -230,22 +225,22 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         return None
 
     def run(self, *arguments: Any, **named: Any) -> Any:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             return super().run(*arguments, **named)
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             return super().run_with_ort_values(*arguments, **named)
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             super().run_with_iobinding(*arguments, **named)
 
     def run_with_ortvaluevector(self, *arguments: Any, **named: Any) -> None:
-        """As onnxruntime's."""
+        """Run as in onnxruntime."""
         with self._running():
             super().run_with_ortvaluevector(*arguments, **named)
 
@@ -257,7 +252,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         user_data: Any,
         run_options: ort.RunOptions | None = None,
     ) -> None:
-        """As onnxruntime's; the callback's error string says what an operator of ours said."""
+        """Run as in onnxruntime; the callback gets the message of a Python operator that fails."""
         if not self._runs_python:
             super().run_async(output_names, input_feed, callback, user_data, run_options)
             return
@@ -265,13 +260,13 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         try:
             callback = _explaining(callback)
             super().run_async(output_names, input_feed, callback, user_data, run_options)
-        except BaseException:  # it was not even begun
+        except BaseException:  # the run did not start
             registration.state().watch.end()
             raise
 
 
 def _check_names(arguments: Iterable[str]) -> None:
-    """Refuse keywords that neither we nor onnxruntime know.
+    """Refuse keywords that neither this class nor onnxruntime's knows.
 
     Raises:
         TypeError: there is one.
@@ -284,22 +279,24 @@ def _check_names(arguments: Iterable[str]) -> None:
             raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}{hint}")
 
 
-def _drop_leftovers(result: onnx.ModelProto, source: reader.Source, *, supplied: bool) -> None:
-    """Take out initializers that only converted nodes read: onnxruntime warns of each.
+def _drop_unused_initializers(
+    result: onnx.ModelProto, source: reader.Source, *, supplied: bool
+) -> None:
+    """Remove initializers that only converted nodes read: onnxruntime warns about each.
 
-    Where options supply external data, those that may be among it stay: onnxruntime refuses options
-    with an initializer that the model does not have.
+    If options supply external data, external initializers stay: onnxruntime refuses options with an
+    initializer that the model does not have.
     """
     original = source.proto
     before, now = (_read_names(model) for model in (original, result))
     kept = now | {v.name for v in (*result.graph.input, *result.graph.output)}
     if supplied:
-        of_files = {t.name for t in external_data.tensors(source)}
-        there = {t.name for t in result.graph.initializer}
+        external = {t.name for t in external_data.tensors(source)}
+        existing = {t.name for t in result.graph.initializer}
         for tensor in original.graph.initializer:
-            if tensor.name in of_files and tensor.name not in there:
+            if tensor.name in external and tensor.name not in existing:
                 result.graph.initializer.append(tensor)
-        kept |= of_files
+        kept |= external
     for index in reversed(range(len(result.graph.initializer))):
         if (name := result.graph.initializer[index].name) in before and name not in kept:
             del result.graph.initializer[index]
@@ -312,6 +309,8 @@ def _read_names(model: onnx.ModelProto) -> set[str]:
 
 
 def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any, str], None]:
+    """Wrap a callback so that it gets the message of the Python operator that failed."""
+
     def explained(results: Any, user_data: Any, error: str) -> None:
         registration.state().watch.end()
         reason = registration.explain(error) if error else None
@@ -323,18 +322,18 @@ def _explaining(callback: Callable[[Any, Any, str], None]) -> Callable[[Any, Any
 def _read(
     model: reader.Model, sess_options: ort.SessionOptions | None, *, data: bool
 ) -> reader.Source:
-    """The model; bytes may say in the options where their external data lies."""
+    """Read a model; for bytes, the options may name the folder of the external data."""
     folder = options.entry(sess_options, options.FOLDER)
     if folder and isinstance(model, bytes):
         try:
             return reader.Source(onnx.ModelProto.FromString(model), base=Path(folder))
         except DecodeError:
-            pass  # said in our own words below
+            pass  # raised below as a ModelFileError
     return reader.read(model, data=data)
 
 
 def _is_ort_format(model: object, sess_options: ort.SessionOptions | None) -> bool:
-    """onnxruntime's own file format is not ONNX; what is in there was loaded once before."""
+    """Return whether a model is in onnxruntime's own format, which is not ONNX."""
     if known := options.entry(sess_options, _FORMAT):
         return known == "ORT"
     if isinstance(model, bytes):

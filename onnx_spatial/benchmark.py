@@ -1,4 +1,4 @@
-"""What a model costs on this machine: as it came, converted, and with each site lowered otherwise."""
+"""Time a model on this machine: original, converted, and with every lowering of each operator."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ModelTime:
-    """What one run of the whole model takes.
+    """Time of a run of the whole model.
 
     Attributes:
-        form: "original" (its operators run in Python, as mode "custom-op" has it, unless it has
-            functions that say what they mean), "converted" (mode "lower") or "tuned" (lowered by what
-            was measured, where that is something else).
-        threads: that one node may use; 0: as many as onnxruntime takes by itself.
-        time_us: microseconds in the median; None if it could not be run.
-        reason: why it could not.
+        form: "original" (operators run in Python as in mode "custom-op", unless the model has
+            functions for them), "converted" (mode "lower") or "tuned" (with the fastest measured
+            lowerings, if these are others).
+        threads: number of threads of a node; 0: onnxruntime's choice.
+        time_us: microseconds in the median; None if the model could not be run.
+        reason: why it could not be run.
     """
 
     form: str
@@ -40,12 +40,12 @@ class ModelTime:
 
 @dataclass(frozen=True)
 class LoweringTime:
-    """One lowering of a site.
+    """Times of one lowering of an operator.
 
     Attributes:
-        strategy: its name.
-        estimated_us: microseconds that it should take.
-        measured_us: microseconds that it took, by number of threads; None where it was not measured.
+        strategy: name of the lowering.
+        estimated_us: estimated microseconds.
+        measured_us: measured microseconds by number of threads; None if not measured.
     """
 
     strategy: str
@@ -55,12 +55,12 @@ class LoweringTime:
 
 @dataclass(frozen=True)
 class SiteTime:
-    """What one site takes, lowered in each way.
+    """Times of every lowering of an operator.
 
     Attributes:
-        site: as converted; its `strategy` is the lowering that the estimates chose.
+        site: the operator as converted; its `strategy` is the lowering with the least estimate.
         given: the data that it was measured with; None if no legal sizes were found.
-        ways: every lowering, cheapest estimate first.
+        ways: every lowering, least estimate first.
     """
 
     site: Site
@@ -68,21 +68,17 @@ class SiteTime:
     ways: list[LoweringTime]
 
     def to_dict(self) -> dict[str, object]:
-        """node, graph, op_type, strategy, element_type, shape (null: not measured), candidates."""
-        given = self.given
+        """Return node, graph, op_type, strategy, element_type, shape (or null), candidates."""
+        data = self.given
         return {
             "node": self.site.node,
             "graph": self.site.graph,
             "op_type": self.site.op_type,
             "strategy": self.site.strategy,
-            "element_type": None if given is None else dtype_name(given.element_type),
-            "shape": None if given is None else list(given.shape),
+            "element_type": None if data is None else dtype_name(data.element_type),
+            "shape": None if data is None else list(data.shape),
             "candidates": [
-                {
-                    "strategy": way.strategy,
-                    "estimated_us": way.estimated_us,
-                    "measured_us": {str(t): us for t, us in way.measured_us.items()},
-                }
+                {**vars(way), "measured_us": {str(t): us for t, us in way.measured_us.items()}}
                 for way in self.ways
             ],
         }
@@ -90,15 +86,15 @@ class SiteTime:
 
 @dataclass
 class Benchmark:
-    """The figures of one model.
+    """Times of one model.
 
     Attributes:
-        inspection: its sites as they are converted.
+        inspection: its operators and how they are converted.
         machine: processor, cores, system, onnxruntime.
         threads: numbers of threads that were measured with.
         inputs: the data that the whole model ran on.
-        models: the whole model in its forms; empty if there is nothing to convert in it.
-        sites: its spatial operators that are converted.
+        models: times of the whole model; empty if there is nothing to convert.
+        sites: times of the operators that are converted.
     """
 
     inspection: Inspection
@@ -109,7 +105,7 @@ class Benchmark:
     sites: list[SiteTime] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: model, machine, threads, inputs (name: dtype, shape), models, sites."""
+        """Return version 1: model, machine, threads, inputs (name: dtype, shape), models, sites."""
         return {
             "version": 1,
             "model": self.inspection.model,
@@ -138,20 +134,20 @@ def bench(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Benchmark:
-    """Time a model and every lowering of every one of its spatial operators.
+    """Time a model and every lowering of each of its spatial operators.
 
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
-        threads: numbers of threads to measure with; 0 leaves that to onnxruntime.
-        seconds: to spend on each lowering and each form of the model.
-        runs: how many runs of each instead.
-        static: sizes for symbolic dims, by name.
+        threads: numbers of threads to measure with; 0: onnxruntime's choice.
+        seconds: time to spend on each lowering and each form of the model.
+        runs: number of runs of each, in place of `seconds`.
+        static: sizes of symbolic dims, by name.
         domains: operator domains to accept beside the ones that converters are known to use.
-        inputs: data to run on, by input name, instead of made-up data.
-        shapes: sizes of inputs, by input name, where the model leaves them open.
-        max_rank: largest rank that new tensors may have.
-        seed: of made-up data.
-        progress: called with a line of text now and then.
+        inputs: data to run on, by input name, in place of generated data.
+        shapes: shapes of inputs, by input name, that the model does not fix.
+        max_rank: largest rank of new tensors.
+        seed: seed of generated data.
+        progress: called with lines of text.
 
     Raises:
         UsageError: the data or shapes do not fit the model.
@@ -181,7 +177,7 @@ def bench(
         tuner = Tuner(sizes, max_rank=max_rank, effort=effort, progress=progress)
         measured = make_plan(source.proto, options, choose=tuner.choose, folder=source.folder)
         tuned.append((tuner, measured))
-    result.sites = _sites(plan, threads, tuned)
+    result.sites = _site_times(plan, threads, tuned)
     feeds = sizes.feeds()
     result.inputs = feeds or {}
     original = make_plan(source.proto, replace(options, mode="custom-op"), folder=source.folder)
@@ -191,54 +187,54 @@ def bench(
             forms["tuned"] = measured
         if progress is not None:
             progress(f"running the whole model, threads: {effort.threads or 'all'}")
-        result.models += _whole(source, forms, feeds, sizes.obstacle, effort)
+        result.models += _model_times(source, forms, feeds, sizes.obstacle, effort)
     return result
 
 
-def _sites(
+def _site_times(
     plan: Plan, threads: Sequence[int], tuned: Sequence[tuple[Tuner, Plan]]
 ) -> list[SiteTime]:
-    """The figures of each converted site, from one plan per number of threads."""
-    found = []
+    """Collect the times of each converted operator from one plan per number of threads."""
+    result = []
     for number, site in enumerate(plan.sites):
         if not site.candidates:
             continue
-        each = [measured.sites[number] for _, measured in tuned]
-        figures = {
-            count: {c.strategy: c.measured_us for c in other.candidates}
-            for count, other in zip(threads, each, strict=True)
+        times = {
+            count: {c.strategy: c.measured_us for c in measured.sites[number].candidates}
+            for count, (_, measured) in zip(threads, tuned, strict=True)
         }
-        ways = [
+        lowerings = [
             LoweringTime(
-                c.strategy, c.estimated_us, {t: f.get(c.strategy) for t, f in figures.items()}
+                c.strategy, c.estimated_us, {n: t.get(c.strategy) for n, t in times.items()}
             )
             for c in site.candidates
         ]
-        found.append(SiteTime(site, tuned[0][0].given.get((site.graph, site.output)), ways))
-    return found
+        data = tuned[0][0].data.get((site.graph, site.output))
+        result.append(SiteTime(site, data, lowerings))
+    return result
 
 
-def _whole(
+def _model_times(
     source: reader.Source,
     forms: Mapping[str, Plan],
     feeds: Mapping[str, Array] | None,
     obstacle: str | None,
     effort: Effort,
 ) -> list[ModelTime]:
-    """The times of the forms of a model with one number of threads."""
+    """Time the forms of a model with one number of threads."""
     reasons: dict[str, str | None] = {}
-    there: dict[str, reader.Source] = {}
+    sources: dict[str, reader.Source] = {}
     for form, plan in forms.items():
         refused = plan.refused()
         reasons[form] = refusals(refused) if refused else obstacle
         if feeds is not None and not refused:
-            there[form] = source if plan.model is None else source.holding(plan.model)
+            sources[form] = source if plan.model is None else source.holding(plan.model)
     if feeds is not None and _has_functions(forms["converted"]):
-        there["original"] = source
-    elif "original" in there and not available():
-        del there["original"]
+        sources["original"] = source
+    elif "original" in sources and not available():
+        del sources["original"]
         reasons["original"] = "Python operators need onnxruntime-extensions, which is not installed"
-    times = dict(zip(there, models(list(there.values()), feeds or {}, effort), strict=True))
+    times = dict(zip(sources, models(list(sources.values()), feeds or {}, effort), strict=True))
     return [
         ModelTime(form, effort.threads, time, None)
         if isinstance(time := times.get(form, reasons[form]), float)
@@ -248,6 +244,6 @@ def _whole(
 
 
 def _has_functions(plan: Plan) -> bool:
-    """Whether every operator called a local function of ours before it was converted."""
+    """Return whether every operator called a local function written by an earlier conversion."""
     operators = [site for site in plan.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)

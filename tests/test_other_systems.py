@@ -59,10 +59,9 @@ assert run("--version") == 0
 assert run("convert", str(model), "-o", str(folder / "out.onnx")) == 0
 assert run("convert", str(model), "--in-place", "--no-verify", "--mode", "custom-op") == 0
 assert (folder / "model.onnx.orig").exists()
-asked = job.Job("out.onnx", str(folder), {{}}, memory=2**33)
-asked = job.Job.from_dict({{**asked.to_dict(), "options": job.Options().to_dict()}})
+asked = job.Job("out.onnx", str(folder), job.Options().to_dict(), memory=2**33)
 print(process_pool.ProcessSlot(fork={fork}).validate(asked).message)
-(folder / job.JOB).write_text(__import__("json").dumps(asked.to_dict()))
+(folder / job.JOB).write_text(__import__("json").dumps(vars(asked)))
 job.do(folder)  # as the process of a validation does
 print(job.ModelResult.from_dict(__import__("json").loads((folder / job.RESULT).read_text())).status)
 """

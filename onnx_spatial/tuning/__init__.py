@@ -1,8 +1,8 @@
-"""How long lowerings take on this machine: measure them, remember it, choose by it.
+"""Measure lowerings on this machine, keep the times, and choose the fastest.
 
-`harness_model` puts the nodes of a lowering between two others, as in a real model;
-`interleaved_timing` runs several models in turn and takes their times; `measure` joins the two. `sizes`
-chooses the data for each site, `cache` keeps the times in a file, `tuner` chooses.
+`harness_model` builds a small model around a lowering, `interleaved_timing` times models in turn, and
+`measure` joins the two. `sizes` chooses the data for each operator, `cache` keeps the times in a file,
+and `tuner` chooses.
 """
 
 from onnx_spatial.tuning.cache import Cache, default_path

@@ -1,9 +1,9 @@
-"""What was measured before, in a JSON file.
+"""Keep measured times in a JSON file.
 
     {"onnx_spatial_tune_cache": 1, "entries": {KEY: {"request": {...}, "measured_us": {...}}}}
 
-KEY is a digest of `request`, which says everything that the figures depend on. Processes may share a
-file: it appears in one step, whatever is in it already stays, and the entry that came first counts.
+KEY is a digest of `request`, which holds everything that the times depend on. Processes may share a
+file: it is replaced in one step, entries in it stay, and the first entry for a key counts.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from onnx_spatial.model.io.atomic import atomic_write
 _MARK = "onnx_spatial_tune_cache"
 _VERSION = 1
 
-#: Microseconds by strategy; None where onnxruntime did not run it.
-Figures = dict[str, float | None]
+#: Microseconds by strategy; None if onnxruntime did not run it.
+Times = dict[str, float | None]
 
 
 def default_path() -> Path | None:
-    """tune.json in our folder of this user; None without a home."""
+    """Return tune.json in this package's cache folder of the user; None without a home folder."""
     folder = own_folder()
     return None if folder is None else folder / "tune.json"
 
 
 def own_folder() -> Path | None:
-    """Ours among the caches of this user, where the system wants them; None without a home."""
+    """Return this package's folder among the user's caches; None without a home folder."""
     variable, folder = {
         "win32": ("LOCALAPPDATA", "AppData/Local"),
         "darwin": ("", "Library/Caches"),
     }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    given = Path(os.environ.get(variable, "") if variable else "")
-    if given.is_absolute():
-        return given / "onnx-spatial"
+    caches = Path(os.environ.get(variable, "") if variable else "")
+    if caches.is_absolute():
+        return caches / "onnx-spatial"
     try:
         return Path.home() / folder / "onnx-spatial"
     except RuntimeError:
@@ -48,23 +48,23 @@ def own_folder() -> Path | None:
 
 
 def key_of(request: Mapping[str, object]) -> str:
-    """The digest of a description."""
+    """Return the digest of a request."""
     text = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Cache:
-    """Figures by description, in memory and in a file.
+    """Times by request, in memory and in a file.
 
-    A file that is damaged counts as empty and is written anew.
+    A damaged file counts as empty and is written anew.
 
     Args:
-        path: the file; None keeps them in memory only.
-        required: whether the user named the file: then what is wrong with it is an error, and
-            otherwise the figures are just not kept.
+        path: the file; None: times are kept in memory only.
+        required: whether the user named the file. Problems with it are then errors; otherwise the
+            times are not kept.
 
     Raises:
-        UsageError: the file that the user named holds something else, which stays as it is.
+        UsageError: the file that the user named is no tune cache; it is not changed.
         ModelFileError: it cannot be read or written.
     """
 
@@ -81,15 +81,15 @@ class Cache:
                 )
             self._entries = self._read()
 
-    def get(self, request: Mapping[str, object]) -> Figures | None:
-        """The figures of a request; None if there are none."""
-        return _figures(self._entries.get(key_of(request)))
+    def get(self, request: Mapping[str, object]) -> Times | None:
+        """Return the times of a request; None if there are none."""
+        return _times(self._entries.get(key_of(request)))
 
-    def put(self, request: Mapping[str, object], measured: Figures) -> Figures:
-        """Keep figures.
+    def put(self, request: Mapping[str, object], measured: Times) -> Times:
+        """Keep times.
 
         Returns:
-            Those that count: another process may have measured the same in the meantime.
+            The times that count: another process may have kept its own in the meantime.
 
         Raises:
             ModelFileError: the file that the user named cannot be written.
@@ -97,9 +97,9 @@ class Cache:
         key = key_of(request)
         if self._path is not None:
             self._entries = {**self._entries, **self._read()}
-        found = _figures(self._entries.get(key))
-        if found is not None and set(found) == set(measured):
-            return found
+        first = _times(self._entries.get(key))
+        if first is not None and set(first) == set(measured):
+            return first
         self._entries[key] = {"request": dict(request), "measured_us": measured}
         if self._path is not None:
             self._write(self._path)
@@ -116,7 +116,7 @@ class Cache:
                 reason = error.strerror or error
                 raise ModelFileError(f"{self._path}: cannot be read: {reason}") from None
             return {}
-        if self._required and not _is_ours(text):
+        if self._required and not _is_cache(text):
             raise UsageError(
                 f"{self._path}: is no tune cache and stays as it is; name another file"
             )
@@ -129,7 +129,7 @@ class Cache:
         entries = document.get("entries")
         if not isinstance(entries, dict):
             return {}
-        return {k: e for k, e in entries.items() if _figures(e) is not None}
+        return {k: e for k, e in entries.items() if _times(e) is not None}
 
     def _write(self, path: Path) -> None:
         document = {_MARK: _VERSION, "entries": dict(sorted(self._entries.items()))}
@@ -143,21 +143,20 @@ class Cache:
                 raise ModelFileError(f"{path}: cannot be written: {reason}") from None
 
 
-def _is_ours(text: str) -> bool:
-    """Whether this is, or was before it was damaged, a cache; a file of nothing is free to take."""
+def _is_cache(text: str) -> bool:
+    """Return whether this is a cache, perhaps a damaged one, or an empty file."""
     return _MARK in text[:100] or not text.strip("\0 \r\n\t")
 
 
-def _figures(entry: object) -> Figures | None:
+def _times(entry: object) -> Times | None:
+    """Return the times in an entry; None if it is damaged."""
     measured = entry.get("measured_us") if isinstance(entry, dict) else None
-    if not isinstance(measured, dict) or not all(map(_is_figure, measured.values())):
+    if not isinstance(measured, dict) or not all(map(_is_time, measured.values())):
         return None
     return {str(k): None if v is None else float(v) for k, v in measured.items()}
 
 
-def _is_figure(value: object) -> bool:
-    if value is None:
-        return True
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value >= 0
+def _is_time(value: object) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return math.isfinite(value) and value >= 0
+    return value is None

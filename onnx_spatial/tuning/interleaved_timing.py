@@ -1,4 +1,4 @@
-"""Run several things in turn, again and again, so that what slows the machine down slows all alike."""
+"""Time several functions in turn, round by round, so that a slow moment slows all of them alike."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 
-#: Rounds that are run however long they take, and that are enough however short they are.
+#: Least and largest number of rounds, however long or short they are.
 FEWEST = 5
 MOST = 2000
 
-#: Runs of each before the first round: memory is set up, threads are there.
+#: Runs of each function before the first round, which allocate memory and start threads.
 _WARM_UP = 2
 
 Clock = Callable[[], float]
 
 
-def in_turn(
+def time_rounds(
     runs: Sequence[Callable[[], None]],
     *,
     seconds: float,
     rounds: int | None = None,
     clock: Clock = time.perf_counter,
 ) -> list[list[float]]:
-    """Time runs in rounds: each has one run that is not timed and one that is.
+    """Time functions in rounds. In a round each is run twice, and the second run is timed.
 
-    The others' buffers have driven its own out of the caches by then. On 4 MB a copy takes twice as
-    long so, and inside a net, where buffers are handed on from node to node, it does not.
+    After the runs of the others the processor's caches hold their buffers. A copy of 4 MB takes twice
+    as long then, which it does not inside a model, where buffers are passed from node to node.
 
     Args:
-        runs: what to time.
-        seconds: to spend on each, in all; at least `FEWEST` rounds are run.
-        rounds: how many instead, whatever that takes.
-        clock: seconds since some moment.
+        runs: functions to time.
+        seconds: time to spend on each, in all; at least `FEWEST` rounds are run.
+        rounds: number of rounds, in place of `seconds`.
+        clock: returns seconds since some moment.
 
     Returns:
-        For each of them the seconds that it took in each round.
+        For each function its seconds in each round.
     """
-    taken: list[list[float]] = [[] for _ in runs]
+    times: list[list[float]] = [[] for _ in runs]
     if not runs:
-        return taken
+        return times
     order = list(enumerate(runs))
     collecting = gc.isenabled()
     gc.disable()
@@ -49,20 +49,16 @@ def in_turn(
                 run()
         end = clock() + seconds * len(runs)
         done = 0
-        while done < rounds if rounds is not None else _more(done, clock() < end):
+        while done < (rounds if rounds is not None else MOST if clock() < end else FEWEST):
             for number, run in order:
                 run()
                 start = clock()
                 run()
-                taken[number].append(clock() - start)
-            # Each comes after another one than in the round before: caches and clocks are inherited.
+                times[number].append(clock() - start)
+            # Each follows another one than in the last round, whose caches and clock speed it inherits.
             order.reverse()
             done += 1
     finally:
         if collecting:
             gc.enable()
-    return taken
-
-
-def _more(done: int, in_time: bool) -> bool:
-    return done < FEWEST or (in_time and done < MOST)
+    return times

@@ -1,4 +1,4 @@
-"""What the time of a lowering depends on beside the lowering itself."""
+"""Describe the machine that times were measured on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 @cache
 def machine() -> dict[str, str | int]:
-    """processor, cores (that this process may use), system, onnxruntime (its version)."""
+    """Return processor, cores (that this process may use), system, and onnxruntime's version."""
     return {
         "processor": _processor(),
         "cores": _cores(),
@@ -29,7 +29,7 @@ def _cores() -> int:
 
 
 def _processor() -> str:
-    """The processor's name; Python only knows its family on Linux."""
+    """Return the name of the processor; Python's own answer on Linux is only its family."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             key, _, value = line.partition(":")

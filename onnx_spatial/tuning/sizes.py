@@ -1,7 +1,8 @@
-"""Which data each site of a model is measured with: the model's own, as far as it says.
+"""Choose the shapes and parameters that each operator of a model is measured with.
 
-What the model leaves open is seen in a run of the original, on the data given or on sizes that
-verification finds legal. A site that does not take part in that run gets legal sizes of its own.
+They are the ones that the model declares. Unknown ones are observed in a run of the original, on the
+user's data or on legal sizes that verification finds. An operator that is not reached in that run gets
+legal sizes of its own.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dim
 
 
 class Sizes:
-    """Data for the sites of one model; the model is run at most once, and only if that is needed.
+    """Shapes and parameters of the operators of one model, which is run at most once, and if needed.
 
     Args:
         source: the model.
-        domains: operator domains of the user's own.
+        domains: further operator domains.
         inputs: data to run it on, by input name.
-        shapes: sizes of inputs, by input name.
-        seed: of made-up data.
-        progress: called with a line of text now and then.
+        shapes: shapes of inputs, by input name.
+        seed: seed of generated data.
+        progress: called with lines of text.
     """
 
     def __init__(
@@ -53,58 +54,52 @@ class Sizes:
             raise UsageError(f"seed must be 0 or more, not {seed}")
         self._source = source
         self._domains = frozenset(domains)
-        self._given = inputs is not None or bool(shapes)
+        self._has_user_sizes = inputs is not None or bool(shapes)
         self._request = reference_runs.RunRequest(
             inputs, shapes or {}, seed, progress or (lambda _: None)
         )
         self._ran = False
-        self._met: dict[int, SiteInput] = {}
+        self._observed: dict[int, SiteInput] = {}
         self._feeds: dict[str, Array] = {}
-        #: Why the original was not run, if it was tried.
+        #: Why the original could not be run, after it was tried.
         self.obstacle: str | None = None
 
     def feeds(self) -> dict[str, Array] | None:
-        """Data for the whole model, by input name; None if none was found (`obstacle` says why).
+        """Return data for the whole model, by input name; None if there is none (see `obstacle`).
 
         Raises:
-            UsageError: the data or shapes that the user gave do not fit the model.
+            UsageError: the user's data or shapes do not fit the model.
         """
         self._run()
         return None if self.obstacle is not None else self._feeds
 
     def of(self, info: OperatorInfo, request: Request) -> HarnessData | None:
-        """Data for one site; None if no legal sizes were found.
-
-        Args:
-            info: the site.
-            request: its operator.
+        """Return the data for one operator; None if no legal sizes were found.
 
         Raises:
-            UsageError: the data or shapes that the user gave do not fit the model.
+            UsageError: the user's data or shapes do not fit the model.
         """
         known = tuple(f.value if f is not None else None for f in info.facts.inputs[1:])
-        static = tuple(d for d in request.shape or () if isinstance(d, int))
-        kind = min(request.element_types, default=TensorProto.FLOAT)
-        if (
-            request.shape is not None
-            and len(static) == len(request.shape)
-            and (request.call.operator is not None)
-            and not self._given
-        ):
-            return HarnessData(static, kind, known)
+        element_type = min(request.element_types, default=TensorProto.FLOAT)
+        if not self._has_user_sizes and request.call.operator is not None:
+            static = tuple(d for d in request.shape or () if isinstance(d, int))
+            if request.shape is not None and len(static) == len(request.shape):
+                return HarnessData(static, element_type, known)
         self._run()
-        met = self._met.get(info.index)
-        if met is not None:
-            seen = met.element_type in request.element_types
-            return HarnessData(met.shape, met.element_type if seen else kind, met.parameters)
-        draw = operator_shapes.draw_sample(info.facts, np.random.default_rng(self._request.seed), 0)
-        if draw is None:
+        observed = self._observed.get(info.index)
+        if observed is not None:
+            if observed.element_type in request.element_types:
+                element_type = observed.element_type
+            return HarnessData(observed.shape, element_type, observed.parameters)
+        rng = np.random.default_rng(self._request.seed)
+        sample = operator_shapes.draw_sample(info.facts, rng, 0)
+        if sample is None:
             return None
-        return HarnessData(
-            draw.shape, kind, tuple(draw.parameters.get(i, v) for i, v in enumerate(known, start=1))
-        )
+        parameters = (sample.parameters.get(i, v) for i, v in enumerate(known, start=1))
+        return HarnessData(sample.shape, element_type, tuple(parameters))
 
     def _run(self) -> None:
+        """Run the original, once, and observe the inputs of its operators."""
         if self._ran:
             return
         self._ran = True
@@ -113,10 +108,10 @@ class Sizes:
         inputs = graph_inputs(source.proto)
         domains = before.domains.union(self._domains)
         infos = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
-        known = [f for f in infos if f.known_domain]
+        known = [info for info in infos if info.known_domain]
         try:
             program = reference_runs.program_of(source, known, inputs)
-            found = reference_runs.find(
+            runs = reference_runs.find(
                 program, source, inputs, known, self._request, only_first=True
             )
         except RunFailure as failure:
@@ -126,7 +121,7 @@ class Sizes:
             self.obstacle = "running the model takes more memory than there is; give smaller sizes"
             return
         program.close()
-        if not found.trials:
-            self.obstacle = found.gaps[0]
+        if not runs.trials:
+            self.obstacle = runs.gaps[0]
             return
-        self._feeds, self._met = found.trials[0].feeds, program.met
+        self._feeds, self._observed = runs.trials[0].feeds, program.met

@@ -1,4 +1,4 @@
-"""Choose the lowering of each site by what it takes on this machine."""
+"""Choose the lowering of each operator by its measured time on this machine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from onnx_spatial.tuning.measure import Effort, lowerings
 from onnx_spatial.tuning.sizes import Sizes
 from onnx_spatial.verification.arrays import STRING
 
-#: How many times as long, and how many microseconds on top, the lowering that is estimated to be the
-#: fastest may take before another one is preferred: repeated measurements differ by less.
+#: Factor and microseconds by which another lowering must be faster than the one with the least
+#: estimate to be preferred: repeated measurements differ by less.
 MARGIN = 1.05
 MARGIN_US = 0.5
 
-#: Data of more elements is not made up; a string takes 300 bytes, and is copied for each run.
+#: Largest data to measure with; a string takes 300 bytes, and is copied for each run.
 MAX_ELEMENTS = 2**25
 MAX_STRINGS = 2**16
 
-#: Measures the lowerings of a request; see `measure.lowerings`.
+#: See `measure.lowerings`.
 Measure = Callable[
     [Request, Sequence[Lowered], HarnessData, int, Effort],
     Sequence[float | None],
@@ -35,15 +35,15 @@ Measure = Callable[
 
 
 class Tuner:
-    """Measures the lowerings of sites; the same request is measured once.
+    """Measures the lowerings of operators; equal requests are measured once.
 
     Args:
-        sizes: the data to measure with.
-        max_rank: largest rank that new tensors may have.
+        sizes: data to measure with.
+        max_rank: largest rank of new tensors.
         effort: how much to measure.
-        cache: what was measured before, and where to keep what is measured now.
-        progress: called with a line of text now and then.
-        measure: to measure with.
+        cache: times of earlier measurements, which new ones are added to.
+        progress: called with lines of text.
+        measure: function to measure with.
     """
 
     def __init__(
@@ -62,72 +62,70 @@ class Tuner:
         self._cache = cache or Cache()
         self._progress = progress or (lambda _: None)
         self._measure = measure
-        #: What each site was measured with, by its graph in words and the name of its output.
-        self.given: dict[tuple[str, str], HarnessData] = {}
+        #: The data that each operator was measured with, by its graph and the name of its output.
+        self.data: dict[tuple[str, str], HarnessData] = {}
 
     def choose(self, request: Request, info: OperatorInfo) -> Lowered:
-        """The fastest lowering of a site.
+        """Return the fastest lowering of an operator.
 
         Raises:
             ConversionError: there is none.
         """
-        there = self.candidates(request, info)
-        name = fastest(there).strategy if there else None
+        measured = self.candidates(request, info)
+        name = fastest(measured).strategy if measured else None
         try:
             lowered = lower(request, strategy=name, max_rank=self._max_rank)
         except ConversionError:
             if name is None:
                 raise
             lowered = lower(request, max_rank=self._max_rank)
-        return replace(lowered, considered=there)
+        return replace(lowered, considered=measured)
 
     def candidates(self, request: Request, info: OperatorInfo) -> tuple[Candidate, ...]:
-        """Every lowering with its estimated time, and its measured one where it can be measured."""
+        """Return every lowering with its estimated time, and the measured time where possible."""
         request = request.apart()
-        ways = candidates(request, max_rank=self._max_rank)
-        listed = rank(request, max_rank=self._max_rank).fitting
-        given = self._sizes.of(info, request)
-        if not ways or given is None:
-            return listed
-        axes = _output_rank(request, given)
-        if axes is None:
-            return listed
-        self.given[str(info.place), info.node.output[0]] = given
-        description = self._describe(request, ways, given, axes)
-        figures = self._cache.get(description)
-        if figures is None or set(figures) != {way.strategy for way in ways}:
+        lowered = candidates(request, max_rank=self._max_rank)
+        estimated = rank(request, max_rank=self._max_rank).fitting
+        data = self._sizes.of(info, request)
+        output_rank = None if data is None else _output_rank(request, data)
+        if not lowered or data is None or output_rank is None:
+            return estimated
+        self.data[str(info.place), info.node.output[0]] = data
+        description = self._describe(request, lowered, data, output_rank)
+        times = self._cache.get(description)
+        if times is None or set(times) != {each.strategy for each in lowered}:
             self._progress(f"measuring {info.node.op_type} {info.node.name}")
             try:
-                taken = self._measure(request, ways, given, axes, self._effort)
-            except MemoryError:  # there may be more next time
-                return listed
-            figures = {w.strategy: t for w, t in zip(ways, taken, strict=True)}
-            if any(us is not None for us in taken):
-                figures = self._cache.put(description, figures)
-        return tuple(replace(c, measured_us=figures[c.strategy]) for c in listed)
+                measured = self._measure(request, lowered, data, output_rank, self._effort)
+            except MemoryError:  # not cached: memory may suffice next time
+                return estimated
+            times = {each.strategy: us for each, us in zip(lowered, measured, strict=True)}
+            if any(us is not None for us in measured):
+                times = self._cache.put(description, times)
+        return tuple(replace(c, measured_us=times[c.strategy]) for c in estimated)
 
     def _describe(
-        self, request: Request, ways: Sequence[Lowered], given: HarnessData, rank: int
+        self, request: Request, lowered: Sequence[Lowered], data: HarnessData, rank: int
     ) -> dict[str, object]:
-        """Everything that the figures depend on. The nets say it all; the rest is for a reader."""
+        """Return everything that the times depend on: "nets" covers it, the rest is for readers."""
         return {
             "operator": request.call.kind.name,
             "declared_shape": _dims(request.shape),
-            "shape": list(given.shape),
-            "element_type": dtype_name(given.element_type),
-            "parameters": [None if p is None else p.tolist() for p in given.parameters],
+            "shape": list(data.shape),
+            "element_type": dtype_name(data.element_type),
+            "parameters": [None if p is None else p.tolist() for p in data.parameters],
             "opset": request.opset,
             "max_rank": self._max_rank,
-            "nets": {way.strategy: _digest(request, way, given, rank) for way in ways},
+            "nets": {each.strategy: _digest(request, each, data, rank) for each in lowered},
             "threads": self._effort.threads,
             **machine(),
         }
 
 
-def fastest(there: Sequence[Candidate]) -> Candidate:
-    """The one that is estimated to be, unless another one is measured to be beyond noise."""
-    first = there[0]
-    best = min(there, key=lambda c: math.inf if c.measured_us is None else c.measured_us)
+def fastest(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the first, which has the least estimate, unless another one is faster beyond noise."""
+    first = candidates[0]
+    best = min(candidates, key=lambda c: math.inf if c.measured_us is None else c.measured_us)
     if best.measured_us is None:
         return first
     most = best.measured_us * MARGIN + MARGIN_US
@@ -136,22 +134,22 @@ def fastest(there: Sequence[Candidate]) -> Candidate:
 
 
 def _dims(shape: Sequence[object] | None) -> list[object] | None:
-    """Known dims of a shape, None for the others: their names do not matter."""
+    """Return the known dims of a shape, and None for the others, whose names do not matter."""
     return None if shape is None else [d if isinstance(d, int) else None for d in shape]
 
 
-def _digest(request: Request, way: Lowered, given: HarnessData, rank: int) -> str:
-    data = harness_model.net(request, given, way, rank).SerializeToString(deterministic=True)
-    return hashlib.sha256(data).hexdigest()[:16]
+def _digest(request: Request, lowered: Lowered, data: HarnessData, rank: int) -> str:
+    model = harness_model.build(request, data, lowered, rank)
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:16]
 
 
-def _output_rank(request: Request, given: HarnessData) -> int | None:
-    """Rank of the output; None if there is nothing to measure: no data, or far too much of it."""
+def _output_rank(request: Request, data: HarnessData) -> int | None:
+    """Return the rank of the output; None if there is no data or too much of it to measure."""
     try:
-        operator = request.call.bind((None, *given.parameters))
-        shape = operator.output_shape(given.shape)
+        operator = request.call.bind((None, *data.parameters))
+        shape = operator.output_shape(data.shape)
     except OperatorError:
         return None
-    sizes = [math.prod(given.shape), math.prod(d for d in shape if isinstance(d, int))]
-    most = MAX_STRINGS if given.element_type == STRING else MAX_ELEMENTS
+    sizes = [math.prod(data.shape), math.prod(d for d in shape if isinstance(d, int))]
+    most = MAX_STRINGS if data.element_type == STRING else MAX_ELEMENTS
     return len(shape) if min(sizes) > 0 and max(sizes) <= most else None

@@ -1,10 +1,10 @@
-"""Results of earlier runs, so that a run that was cut short goes on where it stopped.
+"""Keep results of models in a folder, so that an interrupted run continues where it stopped.
 
     FOLDER/KEY.json    {"onnx_spatial_validation": 1, "key": KEY, "result": {...}}
 
-KEY is a digest of all that a result depends on: the bytes of the model, of its external data and of
-its recorded data, the options, this package's own source, and the versions of what it stands on.
-Only what passed, or could not be verified, is kept: a failure is looked at again.
+KEY is a digest of everything that a result depends on: the bytes of the model, of its external data
+and of its recorded data, the options, the source of this package, and the versions of its
+dependencies. Failures are not kept: these models are validated again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from onnx_spatial.validation.result import ModelResult
 
 _MARK, _VERSION = "onnx_spatial_validation", 1
 _KEPT = ("passed", "unverified")
-_STANDS_ON = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
+_DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
 _ORACLES = ("openvino", "tensorflow", "tensorflow-cpu")
 
 
 def key_of(model: Path, options: Options) -> str | None:
-    """The digest for a model; None if its files cannot be read, which is for the run to say."""
+    """Return the key of a model; None if its files cannot be read, which the run then reports."""
     digest = hashlib.sha256()
     _add(digest, json.dumps([options.to_dict(), tools(), _own_source()], sort_keys=True).encode())
     try:
@@ -48,25 +48,22 @@ def key_of(model: Path, options: Options) -> str | None:
 
 @functools.cache
 def tools() -> dict[str, str]:
-    """Versions of this package, of what it stands on, of Python, and the kind of machine."""
-    found = {"version": onnx_spatial.__version__, "python": platform.python_version()}
-    found["platform"] = f"{platform.system()} {platform.machine()}"
-    for name in (*_STANDS_ON, *_ORACLES):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    """Return the versions of this package, its dependencies and Python, and the platform."""
+    versions = {"version": onnx_spatial.__version__, "python": platform.python_version()}
+    versions["platform"] = f"{platform.system()} {platform.machine()}"
+    for name in (*_DEPENDENCIES, *_ORACLES):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 @functools.cache
 def _own_source() -> str:
-    """The digest of this package: a version number stays the same while it is being developed."""
+    """Return the digest of this package's source; its version does not change with every edit."""
     digest = hashlib.sha256()
-    # The custom operators lie elsewhere in a checkout.
-    packages = (onnx_spatial, onnx_spatial.custom_ops)
-    roots = [Path(str(package.__file__)).parent for package in packages]
-    for root in roots:
+    # In a checkout `custom_ops` is a folder beside the package.
+    for package in (onnx_spatial, onnx_spatial.custom_ops):
+        root = Path(str(package.__file__)).parent
         for path in sorted((*root.rglob("*.py"), *root.rglob("*.json"))):
             _add(digest, path.relative_to(root).as_posix().encode())
             _add(digest, path.read_bytes())
@@ -74,25 +71,24 @@ def _own_source() -> str:
 
 
 def _parts(model: Path) -> Iterator[tuple[str, Path]]:
-    """(name, file) of everything that a model consists of."""
+    """Yield (name, file) of the model, its external data and its recorded data."""
     yield "model", model
     source = reader.read(model)
     for location in external_data.locations(source):
         yield f"data {location}", model.parent / location
     for path in data_sets.find(model):
-        inside = sorted(path.iterdir()) if path.is_dir() else [path]
-        for part in inside:
+        for part in sorted(path.iterdir()) if path.is_dir() else [path]:
             if part.is_file():
                 yield f"recorded {path.name}/{part.name}", part
 
 
 def _add(digest: hashlib._Hash, data: bytes) -> None:
-    """What is hashed says how long it is: no two lists of parts look alike."""
+    """Hash data behind its length, so that parts cannot run into each other."""
     digest.update(len(data).to_bytes(8, "little") + data)
 
 
 def get(folder: Path, key: str, model: str) -> ModelResult | None:
-    """The result of an earlier run; None if there is none, or it is damaged."""
+    """Return the result of an earlier run; None if there is none or its file is damaged."""
     try:
         document = json.loads((folder / f"{key}.json").read_text("utf-8"))
         if document[_MARK] != _VERSION or document["key"] != key:
@@ -102,12 +98,12 @@ def get(folder: Path, key: str, model: str) -> ModelResult | None:
         return None
     if result.status not in _KEPT:
         return None
-    result.model, result.cached = model, True  # the same bytes may have been called otherwise
+    result.model, result.cached = model, True  # the file may have been renamed
     return result
 
 
 def put(folder: Path, key: str, result: ModelResult) -> None:
-    """Keep a result for other runs; where that is not possible it is not kept."""
+    """Keep a result for other runs, if the folder can be written."""
     if result.status not in _KEPT:
         return
     document = {_MARK: _VERSION, "key": key, "result": result.to_dict()}

@@ -1,11 +1,11 @@
-"""Recorded data of a model: what it was fed once, and what it gave.
+"""Read and write recorded data: inputs of a model and the outputs that it computed from them.
 
     test_data_set_N/input_I.pb, output_I.pb   as in the ONNX model zoo and onnxruntime's test runners
     NAME.npz beside NAME.onnx                 arrays by the names of inputs and outputs
 
-A file I.pb holds a TensorProto, or a SequenceProto or OptionalProto where the model declares that; it
-belongs to the input or output whose name it holds, else to the I-th. As in onnxruntime's runners the
-sets in a folder belong to every model in it.
+A .pb file holds a TensorProto, or a SequenceProto or OptionalProto if the model declares one. It
+belongs to the input or output of its name, or else to the I-th one. As in onnxruntime's test runners,
+the data sets in a folder belong to every model in it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Value = Any
 
 @dataclass(frozen=True)
 class DataSet:
-    """One set of recorded data.
+    """A set of recorded data.
 
     Attributes:
-        name: of its folder or archive.
-        inputs, outputs: by name; not all outputs have to be there, or any.
-        unknown: names in it that the model does not have.
+        name: name of its folder or archive.
+        inputs, outputs: values by name; outputs may be missing.
+        unknown: names that the model does not have.
     """
 
     name: str
@@ -56,133 +56,131 @@ class DataSet:
 
 
 def is_set(name: str) -> bool:
-    """Whether a folder of this name holds recorded data."""
+    """Return whether a folder of this name holds recorded data."""
     return _SET.fullmatch(name) is not None
 
 
 def archive_of(model: Path) -> Path:
-    """The .npz that would hold a model's recorded data."""
+    """Return the path of a model's .npz archive, which may not exist."""
     return model.with_suffix(".npz")
 
 
 def find(model: Path) -> list[Path]:
-    """Recorded data of a model: sets by number, then the archive; also links that lead nowhere."""
+    """Find the recorded data of a model: folders by number, then the archive; also dangling links."""
     try:
         folders = [p for p in model.parent.iterdir() if is_set(p.name) and not p.is_file()]
-    except OSError:  # a folder that may be entered and not listed
+    except OSError:  # a folder without permission to list it
         folders = []
     sets = sorted(folders, key=lambda p: (int(p.name.removeprefix("test_data_set_")), p.name))
     archive = archive_of(model)
-    is_there = archive.is_file() or archive.is_symlink()
-    return [*sets, archive] if is_there and archive != model else sets
+    exists = archive.is_file() or archive.is_symlink()
+    return [*sets, archive] if exists and archive != model else sets
 
 
 def read(path: Path, model: onnx.ModelProto) -> DataSet:
-    """Recorded data, checked against what the model declares.
+    """Read recorded data and check it against what the model declares.
 
     Raises:
         UsageError: it does not fit the model's inputs or outputs.
         ModelFileError: it cannot be read.
     """
     if not path.exists():
-        raise ModelFileError(f"{path}: is a link that leads nowhere")
-    found = _folder(path, model) if path.is_dir() else _archive(path, model)
-    if found.dense:
+        raise ModelFileError(f"{path}: is a link whose target does not exist")
+    if path.is_dir():
+        declared = list(model.graph.output)
+        outputs = _read_files(path, "output", declared, declared)
+        data = DataSet(path.name, _read_inputs(path, model), outputs)
+    else:
+        data = _read_archive(path, model)
+    if data.dense:
         try:
-            check_given(graph_inputs(model), found.inputs)
+            check_given(graph_inputs(model), data.inputs)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-    return found
+    return data
 
 
 def inputs(path: Path, model: onnx.ModelProto) -> dict[str, Array]:
-    """Only the inputs in a folder or an archive, by name.
+    """Read only the inputs in a folder or an archive, by name.
 
     Raises:
         UsageError: one is missing.
         ModelFileError: it cannot be read.
     """
-    if path.is_dir():
-        return _fed(path, model)
-    return _archive(path, model).inputs
+    return _read_inputs(path, model) if path.is_dir() else _read_archive(path, model).inputs
 
 
 def required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """The inputs of a model that have no default."""
+    """Return the inputs of a model that have no default."""
     defaults = {t.name for t in model.graph.initializer}
     defaults.update(t.values.name for t in model.graph.sparse_initializer)
     return [v for v in model.graph.input if v.name not in defaults]
 
 
-def _folder(path: Path, model: onnx.ModelProto) -> DataSet:
-    given = list(model.graph.output)
-    return DataSet(path.name, _fed(path, model), _values(path, "output", given, given))
-
-
-def _fed(path: Path, model: onnx.ModelProto) -> dict[str, Value]:
-    """Every input without a default, and by name those that have one."""
+def _read_inputs(folder: Path, model: onnx.ModelProto) -> dict[str, Value]:
+    """Read every input without a default, and those with a default that a file names."""
     declared = required(model)
-    return _values(path, "input", declared, model.graph.input, range(len(declared)))
+    return _read_files(folder, "input", declared, model.graph.input, range(len(declared)))
 
 
-def _numbers(folder: Path, kind: str) -> list[int]:
-    found = (re.fullmatch(rf"{kind}_(\d+)\.pb", p.name) for p in folder.iterdir())
-    return sorted(int(match[1]) for match in found if match)
-
-
-def _values(
+def _read_files(
     folder: Path,
     kind: str,
     declared: Sequence[onnx.ValueInfoProto],
     known: Iterable[onnx.ValueInfoProto],
     needed: Iterable[int] = (),
 ) -> dict[str, Value]:
-    """What is in the files of a kind, by the names that the model has.
+    """Read the inputs or outputs in a folder, by name.
 
     Args:
-        folder: that holds them.
+        folder: folder of the data set.
         kind: "input" or "output".
-        declared: what the numbers of files stand for.
-        known: what files may name.
-        needed: numbers that must be there.
+        declared: the inputs or outputs that the numbers of the files refer to.
+        known: the inputs or outputs that files may name.
+        needed: numbers that must exist.
 
     Raises:
         UsageError: a file is missing, or there are more than the model has.
     """
     by_name = {v.name: v for v in known}
-    found: dict[str, Value] = {}
-    for number in sorted({*needed, *_numbers(folder, kind)}):
+    matches = (re.fullmatch(rf"{kind}_(\d+)\.pb", p.name) for p in folder.iterdir())
+    values: dict[str, Value] = {}
+    for number in sorted({*needed, *(int(match[1]) for match in matches if match)}):
         path = folder / f"{kind}_{number}.pb"
-        at = declared[number] if number < len(declared) else None
-        name, value = _read(path, by_name, at)
-        if at is None and name not in by_name:
+        info = declared[number] if number < len(declared) else None
+        name, value = _read_file(path, by_name, info)
+        if info is None and name not in by_name:
             count = f"{len(declared)} {kind}{'' if len(declared) == 1 else 's'}"
             named = f", and none called {name!r}" if name else ""
             raise UsageError(f"{path}: the model has only {count}{named}")
-        if name in found:
+        if name in values:
             raise UsageError(f"{path}: holds {kind} {name!r}, as another file does")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def _read(
-    path: Path, by_name: Mapping[str, onnx.ValueInfoProto], at: onnx.ValueInfoProto | None
+def _read_file(
+    path: Path, by_name: Mapping[str, onnx.ValueInfoProto], info: onnx.ValueInfoProto | None
 ) -> tuple[str, Value]:
-    """(name, value) in a file, `at` is what its number stands for; else it has its own name.
+    """Read (name, value) from a file.
 
-    The kind of message is nowhere written in it: it is what the model declares at its place.
+    Args:
+        path: the file.
+        by_name: the inputs or outputs that it may name.
+        info: the one that its number refers to, if any. The file does not say whether it holds a
+            tensor, a sequence or an optional; its declaration does.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        name = "" if at is None else at.name
+        name = "" if info is None else info.name
         raise UsageError(f"{path}: there is no such file, for input {name!r}") from None
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    kind = "tensor_type" if at is None else at.type.WhichOneof("value") or "tensor_type"
+    kind = "tensor_type" if info is None else info.type.WhichOneof("value") or "tensor_type"
     if kind not in _MESSAGES:
         what = kind.removesuffix("_type").replace("_", " ")
-        raise UsageError(f"{path}: {at.name if at else ''!r} is a {what}, which is not read")
+        raise UsageError(f"{path}: {info.name if info else ''!r} is a {what}, which is not read")
     message, to_value = _MESSAGES[kind]
     try:
         proto = message.FromString(data)
@@ -193,7 +191,7 @@ def _read(
         raise ModelFileError(f"{path}: {reason}") from None
     if isinstance(value, np.ndarray) and value.dtype.kind in "UST":
         value = value.astype(object)
-    return (proto.name if at is None or proto.name in by_name else at.name), value
+    return (proto.name if info is None or proto.name in by_name else info.name), value
 
 
 _MESSAGES: dict[str, tuple[Any, Any]] = {
@@ -203,36 +201,36 @@ _MESSAGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _archive(path: Path, model: onnx.ModelProto) -> DataSet:
+def _read_archive(path: Path, model: onnx.ModelProto) -> DataSet:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
         raise ModelFileError(f"{path}: is not an .npz file ({error})") from None
     names = [v.name for v in required(model)]
-    fed = _take(arrays, names)
-    if len(fed) < len(names):
-        missing = ", ".join(n for n in names if n not in fed)
+    inputs = _by_name(arrays, names)
+    if len(inputs) < len(names):
+        missing = ", ".join(n for n in names if n not in inputs)
         raise UsageError(f"{path}: holds {', '.join(arrays) or 'nothing'}; missing: {missing}")
-    outputs = _take(arrays, [v.name for v in model.graph.output])
-    used = {n for name in (*fed, *outputs) for n in (name, name.removesuffix(":0"))}
-    return DataSet(path.name, fed, outputs, tuple(n for n in arrays if n not in used))
+    outputs = _by_name(arrays, [v.name for v in model.graph.output])
+    used = {n for name in (*inputs, *outputs) for n in (name, name.removesuffix(":0"))}
+    return DataSet(path.name, inputs, outputs, tuple(n for n in arrays if n not in used))
 
 
-def _take(arrays: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """Arrays by the names of the model: TensorFlow calls an input "x:0" and numpy users "x"."""
-    found = {n: arrays[k] for n in names for k in (n.removesuffix(":0"), n) if k in arrays}
-    return {n: a.astype(object) if a.dtype.kind in "UST" else a for n, a in found.items()}
+def _by_name(arrays: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """Return arrays by the names of the model; an archive may say "x" for TensorFlow's "x:0"."""
+    named = {n: arrays[k] for n in names for k in (n.removesuffix(":0"), n) if k in arrays}
+    return {n: a.astype(object) if a.dtype.kind in "UST" else a for n, a in named.items()}
 
 
-def write(folder: Path, fed: Mapping[str, Value], given: Mapping[str, Value]) -> None:
-    """Write a set: one file for each input and output, in the order of the mappings.
+def write(folder: Path, inputs: Mapping[str, Value], outputs: Mapping[str, Value]) -> None:
+    """Write a data set: one file for each input and output, in the order of the mappings.
 
     Raises:
-        ModelFileError: it cannot be written, or holds what no file can.
+        ModelFileError: it cannot be written, or a value cannot be stored.
     """
     try:
-        for kind, values in (("input", fed), ("output", given)):
+        for kind, values in (("input", inputs), ("output", outputs)):
             for number, (name, value) in enumerate(values.items()):
                 data = _message(name, value).SerializeToString()
                 (folder / f"{kind}_{number}.pb").write_bytes(data)
@@ -245,7 +243,7 @@ def _message(name: str, value: Value) -> onnx.TensorProto | onnx.SequenceProto:
     if isinstance(value, list):
         return numpy_helper.from_list(value, name)
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name!r} is a {type(value).__name__}, which no recorded data holds")
-    if value.dtype == object:  # onnx takes text only as bytes or str
+        raise TypeError(f"{name!r} is a {type(value).__name__}, which cannot be recorded")
+    if value.dtype == object:  # onnx takes strings only as bytes or str
         value = np.array([str(v) for v in value.flat], object).reshape(value.shape)
     return numpy_helper.from_array(value, name)

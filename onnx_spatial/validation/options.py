@@ -1,4 +1,4 @@
-"""What every model of a run goes through, and the command that asks for the same again."""
+"""Options of a validation run, and the command line that repeats it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES
 from onnx_spatial.errors import UsageError
 
-#: Largest difference from recorded outputs behind floating-point arithmetic, relative to the largest
-#: value of the output: another framework adds up in another order, with other kernels.
+#: Allowed difference from recorded outputs behind floating-point arithmetic, relative to the largest
+#: value of the output: other frameworks sum in another order, with other kernels.
 RECORDED_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every model goes through. All of it has a part in the result, and nothing else does.
+    """Options that determine the result of a model.
 
     Attributes:
-        modes: forms to convert each model into.
+        modes: modes to convert each model in.
         fuse, max_rank, strategy, domains: see `onnx_spatial.convert`.
-        static: sizes for symbolic dims, for the models that have a dim of that name.
-        shapes: sizes of inputs to verify with, for the models that have an input of that name.
-        seed: of made-up data.
+        static: sizes of symbolic dims; ignored for models without a dim of that name.
+        shapes: shapes of inputs to verify with; ignored for models without an input of that name.
+        seed: seed of generated data.
         oracles: other runtimes to compare each operator with (`verification.oracles`).
         strict: whether a model that could not be verified counts as failed.
         rtol: allowed difference from recorded outputs, relative to the largest value of an output;
-            None: `RECORDED_RTOL`. Where only data movement leads to an output its bits must be equal.
+            None: `RECORDED_RTOL`. Outputs of pure data movement must have equal bits.
 
     Raises:
-        UsageError: there is no such mode or strategy, or a number is out of range.
+        UsageError: a mode or strategy does not exist, or a number is out of range.
     """
 
     modes: tuple[str, ...] = ("lower",)
@@ -57,12 +57,12 @@ class Options:
             raise UsageError(f"rtol must be at least 0 and below 1, not {self.rtol}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes by name, ready for JSON."""
+        """Return the attributes by name, ready for JSON."""
         return {**asdict(self), "static": dict(self.static), "shapes": dict(self.shapes)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Options:
-        """The way back, from JSON as well."""
+        """Make options of what `to_dict` returned, also after a way through JSON."""
         known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
         for name in ("modes", "domains", "oracles"):
             known[name] = tuple(known[name])
@@ -71,7 +71,7 @@ class Options:
         return cls(**known)
 
     def command(self, paths: Sequence[str]) -> str:
-        """The command line that puts models through the same."""
+        """Return the command line that validates models with these options."""
         words = ["onnx-spatial", "validate"]
         words += [p if not p.startswith("-") else f"./{p}" for p in paths]
         words += ["--seed", str(self.seed)]

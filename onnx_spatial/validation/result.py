@@ -1,4 +1,4 @@
-"""What validation found out, as data that goes through JSON and back: entries, results, a report."""
+"""Results of validation, which convert to JSON and back: entries, results of models, the report."""
 
 from __future__ import annotations
 
@@ -17,36 +17,48 @@ Status = Literal["passed", "failed", "xfailed", "unverified", "skipped"]
 Level = Literal["error", "warning", "info"]
 #: Why a model did not pass.
 Kind = Literal[
-    "difference",  # the conversion gives something else than the original
-    "recorded-data",  # what a model gives is not what is recorded, or the data does not fit it
-    "unreadable",  # no ONNX model, or data that is missing or damaged
-    "conversion",  # an operator breaks its rules or cannot be converted
-    "does-not-run",  # a model without spatial operators that onnxruntime does not run
-    "unverified",  # something in it cannot be run here, or no legal sizes were found
-    "crash",  # its process ended by a signal, or with another code than 0
-    "timeout",  # it took longer than it may
-    "memory",  # it took more memory than it may
-    "lost",  # the worker that had it went away, again and again
-    "not-run",  # another one had failed before (--fail-fast), or the run was interrupted
-    "xpassed",  # --expect-failure: it does not fail
+    "difference",
+    "recorded-data",
+    "unreadable",
+    "conversion",
+    "does-not-run",
+    "unverified",
+    "crash",
+    "timeout",
+    "memory",
+    "lost",
+    "not-run",
+    "xpassed",
 ]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: dict[Kind, str] = {
+    "difference": "The outputs of the converted model differ from those of the original.",
+    "recorded-data": "The outputs differ from the recorded ones, or the data does not fit the model.",
+    "unreadable": "The file is not an ONNX model, is damaged, or its external data is missing.",
+    "conversion": "An operator breaks its own rules, or cannot be converted.",
+    "does-not-run": "onnxruntime does not run the model.",
+    "unverified": "The model could not be verified.",
+    "crash": "The process that validated the model crashed.",
+    "timeout": "Validating the model took longer than --timeout allows.",
+    "memory": "Validating the model took more memory than --memory allows, or than there is.",
+    "lost": "The worker that validated the model was lost.",
+    "not-run": "The model was not validated: another one failed, or the run was interrupted.",
+    "xpassed": "The model was expected to fail, but did not.",
+}
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing to say of a model.
+    """A remark on a model.
 
     Attributes:
-        level: "error" fails the model, "warning" leaves it unverified or wants a look, "info" is
-            for the curious.
-        source: what found it: "load", "inspect", "convert:MODE", "verify:MODE", "run", "recorded:SET",
+        level: "error": the model fails; "warning": it is unverified, or should be looked at.
+        source: the step: "load", "inspect", "convert:MODE", "verify:MODE", "run", "recorded:SET",
             "record", "process", "expectation".
         message: one line.
-        nodes: names of the nodes that it is about.
-        kind: what sort of failure it is; None for infos.
+        nodes: names of the nodes concerned.
+        kind: kind of failure; None for infos.
     """
 
     level: Level
@@ -59,33 +71,32 @@ class Entry:
         object.__setattr__(self, "message", one_line(self.message))
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes by name."""
+        """Return the attributes by name."""
         return {**dataclasses.asdict(self), "nodes": list(self.nodes)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Entry:
-        """The way back."""
+        """Make an entry of what `to_dict` returned."""
         return cls(**{**values, "nodes": tuple(values["nodes"])})
 
 
 @dataclass
 class ModelResult:
-    """What became of one model.
+    """Result of validating one model.
 
     Attributes:
-        model: its path, as it was found.
-        status: "skipped" if it was not looked at, "xfailed" if it failed as it was expected to.
+        model: path.
+        status: "skipped": not validated; "xfailed": failed as expected.
         message: the result in one line.
-        kind: of what is wrong first; None if it passed.
-        entries: all that there is to say.
-        sites: its spatial operators, see `Site.to_dict`.
-        modes: per mode: mode, changed, status, message, verification (`Verification.to_dict`).
-        recorded: per set and mode: set, mode (None: the model as it is), optimised, output,
-            passed, and figures.
+        kind: kind of the first failure; None if the model passed.
+        entries: errors, warnings and infos.
+        sites: its spatial operators (`Site.to_dict`).
+        modes: for each mode: mode, changed, status, message, verification (`Verification.to_dict`).
+        recorded: for each set, mode (None: unconverted), optimisation and output: passed, and errors.
         seconds: wall-clock time.
-        peak_memory: of its process, bytes; None where that is not known.
-        cached: whether the result is one of an earlier run on the same files.
-        log: the end of what its process wrote, where it crashed.
+        peak_memory: of its process, in bytes; None if unknown.
+        cached: whether the result comes from an earlier run on the same files.
+        log: the end of the output of its process, if that crashed.
     """
 
     model: str
@@ -105,58 +116,55 @@ class ModelResult:
     def without(
         cls, model: str, status: Status, kind: Kind, message: str, source: str = "process"
     ) -> ModelResult:
-        """The result of a model that gave none itself."""
+        """Return the result of a model with one entry and nothing else."""
         level: Level = "error" if status == "failed" else "warning"
         entry = Entry(level, source, message, kind=kind)
         return cls(model, status, f"{status}: {entry.message}", kind, [entry])
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes by name, ready for JSON."""
+        """Return the attributes by name, ready for JSON."""
         return {**vars(self), "entries": [entry.to_dict() for entry in self.entries]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelResult:
-        """The way back."""
+        """Make a result of what `to_dict` returned."""
         return cls(**{**values, "entries": [Entry.from_dict(e) for e in values["entries"]]})
 
     def fails(self, options: Options) -> bool:
-        """Whether a run fails for it: with strict also when it is unverified."""
+        """Return whether the run fails because of this model; with strict also if it is unverified."""
         return self.status == "failed" or (options.strict and self.status == "unverified")
 
     def expected_to_fail(self, options: Options) -> ModelResult:
-        """The same where a failure is what was expected: "xfailed", or "failed" if it does not fail.
-
-        A model that was not looked at is as it was.
-        """
+        """Return the result of a model that is expected to fail: "xfailed" if it does, else "failed"."""
         if self.status == "skipped":
             return self
         if self.fails(options):
             message = f"failed as expected: {self.message.partition(': ')[2]}"
             return replace(self, status="xfailed", message=message)
-        message = "it was expected to fail (--expect-failure), and does not"
+        message = "expected to fail (--expect-failure), but it does not"
         entry = Entry("error", "expectation", message, kind="xpassed")
         message = f"failed: {message}: {self.message}"
         entries = [entry, *self.entries]
         return replace(self, status="failed", message=message, kind="xpassed", entries=entries)
 
     def problems(self) -> list[Entry]:
-        """What a person has to look at: errors, and behind them warnings."""
+        """Return the errors, then the warnings."""
         return [e for level in ("error", "warning") for e in self.entries if e.level == level]
 
 
 @dataclass
 class Report:
-    """What became of all models, in the order in which they were found.
+    """Report of a run.
 
     Attributes:
-        models: one result for each.
-        options: what they went through.
-        seconds: wall-clock time of the run.
-        tools: versions of what was used.
-        notes: what is to say of the run as a whole.
-        limits: options of the command line that bound the process of a model.
-        started: when the run began.
-        interrupted: whether it ended before its time; what has no result by then is "skipped".
+        models: the result of each model, in the order of the list.
+        options: the options of the run.
+        seconds: wall-clock time.
+        tools: versions of this package and its dependencies.
+        notes: remarks on the run as a whole.
+        limits: command-line options that limit the process of a model.
+        started: start of the run.
+        interrupted: whether the run was interrupted; models without a result are then "skipped".
     """
 
     models: list[ModelResult]
@@ -169,22 +177,22 @@ class Report:
     interrupted: bool = False
 
     def counts(self) -> dict[Status, int]:
-        """Models by status."""
-        found = [m.status for m in self.models]
-        return {status: found.count(status) for status in get_args(Status)}
+        """Count the models by status."""
+        statuses = [m.status for m in self.models]
+        return {status: statuses.count(status) for status in get_args(Status)}
 
     def failed(self) -> Sequence[ModelResult]:
-        """The models for which the run fails: with strict those that are unverified, too."""
+        """Return the models that fail the run; with strict the unverified ones as well."""
         return [m for m in self.models if m.fails(self.options)]
 
     @property
     def passed(self) -> bool:
-        """Whether all were looked at that had to be, and nothing failed."""
+        """Whether the run was not interrupted and no model failed."""
         return not self.interrupted and not self.failed()
 
     @property
     def status(self) -> Literal["passed", "failed", "interrupted"]:
-        """What became of the run."""
+        """Status of the run."""
         if self.interrupted:
             return "interrupted"
         return "passed" if self.passed else "failed"
@@ -196,7 +204,7 @@ class Report:
 
     @property
     def message(self) -> str:
-        """The result in one line."""
+        """Result in one line."""
         total, counts = len(self.models), self.counts()
         parts = [f"{n} {status}" for status, n in counts.items() if n]
         cached = sum(m.cached for m in self.models)
@@ -204,20 +212,20 @@ class Report:
         return f"{text} ({cached} from the cache)" if cached else text
 
     def reproduce(self, result: ModelResult) -> str:
-        """The command that looks at one model again."""
+        """Return the command that validates one model again."""
         return self.command([result])
 
     def command(self, results: Sequence[ModelResult]) -> str:
-        """The command that looks at some models again, with the bounds where they were met."""
+        """Return the command that validates models again, with the limits if one ran into them."""
         words = self.options.command([result.model for result in results])
         xpassed = [glob.escape(r.model) for r in results if r.kind == "xpassed"]
         words += "".join(f" --expect-failure {shlex.quote(pattern)}" for pattern in xpassed)
-        met = {result.kind for result in results}.intersection(("timeout", "memory"))
-        limits = self.limits.items() if met else ()
+        limited = any(result.kind in ("timeout", "memory") for result in results)
+        limits = self.limits.items() if limited else ()
         return words + "".join(f" {option} {value}" for option, value in limits)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as validation-report-1.schema.json has it."""
+        """Return the report as validation-report-1.schema.json describes it."""
         counts = {str(status): n for status, n in self.counts().items()}
         return {
             "version": VERSION,

@@ -1,4 +1,4 @@
-"""Look at all models and put together the report: each counted once, in the order of the list."""
+"""Validate the models of a list and collect the report: each model once, in the order of the list."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,18 @@ from onnx_spatial.validation.workers import memory as least_memory
 from onnx_spatial.validation.workers.job import Job
 from onnx_spatial.verification import oracles
 
-#: How often a model is handed out again that an engine lost.
+#: How often a model is submitted whose worker an executor lost.
 _ATTEMPTS = 3
 
-#: Is called with each model's place in the list and its result, in the order in which they come.
+#: Called with each model's index in the list and its result, as they arrive.
 Watch = Callable[[int, ModelResult], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or what else raises KeyboardInterrupt, ended the run before its time.
+    """The run was interrupted by a KeyboardInterrupt.
 
     Attributes:
-        report: on all models; those that have no result are "skipped".
+        report: report on all models; those without a result are "skipped".
     """
 
     def __init__(self, report: Report) -> None:
@@ -57,26 +58,26 @@ def validate(
     executor: AbstractContextManager[Executor] | None = None,
     watch: Watch | None = None,
 ) -> Report:
-    """Put models through everything, each in a process of its own, and report on all of them.
+    """Validate models, each in a process of its own, and report on all of them.
 
     Args:
         models: paths (`discover.find` finds them).
-        options: what each goes through.
-        jobs: how many at a time, without an executor.
-        timeout: seconds that one may take; None for no bound.
-        memory: bytes of its own that its process may have; None for what there is.
-        fail_fast: start no further model after one failed; those that run are waited for.
-        cache_folder: keep results there, and take those that are there.
-        record_to: folder to write test data to, see `record`.
+        options: what is done with each model.
+        jobs: number of models at a time, without an executor.
+        timeout: seconds that a model may take; None: unlimited.
+        memory: bytes of private memory that the process of a model may have; None: unlimited.
+        fail_fast: start no further model after one failed; running ones are waited for.
+        cache_folder: folder to keep results in, and to take them from.
+        record_to: folder to write test data to (`record_data`).
         reproduce_to: folder to save a reproducer of each difference in, see `verify`.
-        expect_failure: globs (`discover.matches`) of models whose failure is the expected result.
-        executor: what to run them in (`executors`); None: `jobs` at a time on this machine.
+        expect_failure: globs (`discover.matches`) of models that are expected to fail.
+        executor: executor to run in (`clusters`); None: `jobs` models at a time on this machine.
         watch: see `Watch`.
 
     Raises:
         UsageError: a number is out of range, `memory` is less than any model takes, or an oracle or
-            the executor cannot be had.
-        Interrupted: the run was interrupted; whatever ran here has ended.
+            the executor is not available.
+        Interrupted: the run was interrupted; all local processes have ended.
     """
     options = options or Options()
     oracles.check_installed(options.oracles)
@@ -89,21 +90,20 @@ def validate(
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be above 0, not {memory}")
     if memory is not None and models and executor is None:
-        with executors.LANES.one() as lane:
-            least_memory.check(memory, options, lane)
+        with executors.SLOTS.one() as slot:
+            least_memory.check(memory, options, slot)
     began, started = datetime.now(UTC), time.monotonic()
     targets = _targets(models) if record_to or reproduce_to else {}
-    folder = str(Path.cwd())
     work = [
         Job(
             model,
-            folder,
+            str(Path.cwd()),
             options.to_dict(),
             timeout,
             memory,
-            cache=_folder(cache_folder),
-            record_to=_folder(record_to, targets.get(model)),
-            reproduce_to=_folder(reproduce_to, targets.get(model)),
+            cache=_absolute(cache_folder),
+            record_to=_absolute(record_to, targets.get(model)),
+            reproduce_to=_absolute(reproduce_to, targets.get(model)),
         )
         for model in models
     ]
@@ -116,35 +116,33 @@ def validate(
         try:
             report.models = run.results()
         except KeyboardInterrupt:
-            report.interrupted, report.models = True, run.cut_short()
-            report.seconds = round(time.monotonic() - started, 3)
+            report.interrupted, report.models = True, run.partial_results()
             raise Interrupted(report) from None  # the executor ends what still runs
-    report.seconds = round(time.monotonic() - started, 3)
+        finally:
+            report.seconds = round(time.monotonic() - started, 3)
     return report
 
 
-def _folder(place: str | None, below: str | None = None) -> str | None:
-    """A folder wherever the process of a model works; None for none."""
-    return str(Path(place, below or "").absolute()) if place else None
+def _absolute(folder: str | None, target: str | None = None) -> str | None:
+    """Return the absolute path of a folder, or of a target in it; None for no folder."""
+    return str(Path(folder, target or "").absolute()) if folder else None
 
 
 def _targets(models: Sequence[str]) -> dict[str, str]:
-    """A folder for each model: its path below what all have in common, without a last "model"."""
-    found: dict[str, str] = {}
-    if not models:
-        return found
-    resolved = {model: Path(model).absolute().with_suffix("") for model in models}
-    common = len(Path(os.path.commonpath([path.parent for path in resolved.values()])).parts)
-    for model, path in resolved.items():
+    """Return a folder for each model: its path below their common folder, without a last "model"."""
+    targets: dict[str, str] = {}
+    paths = [Path(model).absolute().with_suffix("") for model in models]
+    common = len(Path(os.path.commonpath([p.parent for p in paths])).parts) if paths else 0
+    for model, path in zip(models, paths, strict=True):
         parts = path.parts[common:]
-        wanted = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
-        same = (n for n in itertools.count(1) if f"{wanted}.{n}" not in found.values())
-        found[model] = wanted if wanted not in found.values() else f"{wanted}.{next(same)}"
-    return found
+        base = "/".join(parts[:-1] if path.name == "model" and parts[:-1] else parts)
+        names = itertools.chain([base], (f"{base}.{n}" for n in itertools.count(1)))
+        targets[model] = next(name for name in names if name not in targets.values())
+    return targets
 
 
 class _Run:
-    """One future for each model that is not done yet."""
+    """A run: one future for each model that is not done yet."""
 
     def __init__(
         self,
@@ -163,7 +161,7 @@ class _Run:
         self._running: dict[Future[dict[str, Any]], int] = {}
 
     def results(self) -> list[ModelResult]:
-        """One for each model, in the order of the work list."""
+        """Submit all models and wait; return their results in the order of the list."""
         for number in range(len(self._work)):
             self._submit(number)
         while self._running:
@@ -172,14 +170,14 @@ class _Run:
                 self._take(self._running.pop(future), future)
         return [self._done[number] for number in range(len(self._work))]
 
-    def cut_short(self) -> list[ModelResult]:
-        """One for each model where the run ends now: those that have no result are skipped."""
-        found = dict(self._done)
+    def partial_results(self) -> list[ModelResult]:
+        """Return the results of an interrupted run: models without a result are skipped."""
+        done = dict(self._done)
         for future, number in self._running.items():
             if future.done() and not future.cancelled() and future.exception() is None:
-                found[number] = self._judged(ModelResult.from_dict(future.result()))
+                done[number] = self._judged(ModelResult.from_dict(future.result()))
         numbers = range(len(self._work))
-        return [found.get(n) or self._skipped(n, "the run was interrupted") for n in numbers]
+        return [done.get(n) or self._skipped(n, "the run was interrupted") for n in numbers]
 
     def _submit(self, number: int) -> None:
         if self._stopped:
@@ -187,18 +185,18 @@ class _Run:
             return
         self._attempts[number] = self._attempts.get(number, 0) + 1
         try:
-            future = self._executor.submit(executors.run, self._work[number].to_dict())
-        except RuntimeError as error:  # the executor has come to its end
+            future = self._executor.submit(executors.run, asdict(self._work[number]))
+        except RuntimeError as error:  # the executor was shut down
             self._finish(number, self._lost(number, error))
             return
         self._running[future] = number
         if self._fail_fast:
             future.add_done_callback(self._stop_behind)
-            if self._stopped:  # in another thread, which did not know of this one yet
+            if self._stopped:  # by another thread, before this future was added
                 future.cancel()
 
     def _stop_behind(self, future: Future[dict[str, Any]]) -> None:
-        """Stop at a failure; called where the model was looked at, before the next one is taken."""
+        """Stop at a failure; called in the worker's thread, before it takes the next model."""
         if future.cancelled() or future.exception() is not None:
             return
         if self._judged(ModelResult.from_dict(future.result())).fails(self._options):
@@ -210,40 +208,34 @@ class _Run:
             future.cancel()
 
     def _take(self, number: int, future: Future[dict[str, Any]]) -> None:
+        """Finish a model whose future is done; submit it again if the executor lost it."""
         try:
             result = ModelResult.from_dict(future.result())
-        except CancelledError as error:
-            if self._stopped:
-                result = self._skipped(number)
-            elif self._attempts[number] < _ATTEMPTS:
-                return self._submit(number)
-            else:
-                result = self._lost(number, error)
-        except Exception as error:  # whatever an engine says when a worker has gone
-            if self._attempts[number] < _ATTEMPTS and not self._stopped:
-                return self._submit(number)
-            result = self._lost(number, error)
-        return self._finish(number, result)
+        except Exception as error:  # of any class: executors differ in what they raise
+            if not self._stopped and self._attempts[number] < _ATTEMPTS:
+                self._submit(number)
+                return
+            skipped = self._stopped and isinstance(error, CancelledError)
+            result = self._skipped(number) if skipped else self._lost(number, error)
+        self._finish(number, result)
 
     def _lost(self, number: int, error: BaseException) -> ModelResult:
         detail = one_line(str(error) or type(error).__name__)
-        message = f"the engine lost it {self._attempts[number]} times: {detail}"
+        message = f"the executor lost it {self._attempts[number]} times: {detail}"
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
-    def _skipped(
-        self, number: int, reason: str = "another one failed (--fail-fast)"
-    ) -> ModelResult:
-        message = f"not looked at: {reason}"
+    def _skipped(self, number: int, reason: str = "another failed (--fail-fast)") -> ModelResult:
+        message = f"not validated: {reason}"
         return ModelResult.without(self._work[number].model, "skipped", "not-run", message)
 
     def _judged(self, result: ModelResult) -> ModelResult:
+        """Apply --expect-failure to a result."""
         if discover.matches(result.model, self._expect_failure):
             return result.expected_to_fail(self._options)
         return result
 
     def _finish(self, number: int, result: ModelResult) -> None:
-        result = self._judged(result)
-        self._done[number] = result
+        result = self._done[number] = self._judged(result)
         if self._watch is not None:
             self._watch(number, result)
         if self._fail_fast and result.fails(self._options):

@@ -357,7 +357,7 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(folder, c
     assert "no model has such a path" not in out
     assert run(["validate", ".", "--expect-failure", "*"]) == 1
     out = capsys.readouterr().out
-    assert "expectation: it was expected to fail (--expect-failure), and does not" in out
+    assert "expectation: expected to fail (--expect-failure), but it does not" in out
     assert run(["validate", ".", "--expect-failure", "bad*", "--expect-failure", "worse*"]) == 0
     assert "--expect-failure worse*: no model has such a path" in capsys.readouterr().out
     assert (

@@ -36,8 +36,10 @@ def nets(made: onnx.ModelProto, dtype: str = "float32"):
     given = HarnessData(SHAPE, ELEMENT_TYPES[dtype], (BLOCK, PADS))
     ways = candidates(request)
     assert ways
-    found = [harness_model.net(request, given, way, 4) for way in ways]
-    return [harness_model.net(request, given, None, 4), *found], harness_model.feeds(request, given)
+    found = [harness_model.build(request, given, way, 4) for way in ways]
+    return [harness_model.build(request, given, None, 4), *found], harness_model.feeds(
+        request, given
+    )
 
 
 @pytest.mark.parametrize("opset", [11, 13, running.newest_opset()])

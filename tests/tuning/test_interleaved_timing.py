@@ -30,7 +30,7 @@ class Clock:
 def test_each_runs_in_every_round_and_not_always_behind_the_same():
     clock = Clock()
     runs = [clock.work("a", 1.0), clock.work("b", 3.0)]
-    taken = interleaved_timing.in_turn(runs, seconds=0, rounds=3, clock=clock)
+    taken = interleaved_timing.time_rounds(runs, seconds=0, rounds=3, clock=clock)
     assert taken == [[1.0] * 3, [3.0] * 3]
     assert "".join(clock.ran) == "abab" + "aabb" + "bbaa" + "aabb"
 
@@ -38,7 +38,9 @@ def test_each_runs_in_every_round_and_not_always_behind_the_same():
 def test_a_time_to_spend_and_its_bounds():
     def count(seconds: float, each: float) -> int:
         clock = Clock()
-        (taken,) = interleaved_timing.in_turn([clock.work("a", each)], seconds=seconds, clock=clock)
+        (taken,) = interleaved_timing.time_rounds(
+            [clock.work("a", each)], seconds=seconds, clock=clock
+        )
         return len(taken)
 
     assert count(20, 1) == 10
@@ -47,12 +49,12 @@ def test_a_time_to_spend_and_its_bounds():
 
 
 def test_nothing_to_run():
-    assert interleaved_timing.in_turn([], seconds=1) == []
+    assert interleaved_timing.time_rounds([], seconds=1) == []
 
 
 def test_the_garbage_collector_waits_and_comes_back():
     seen = []
-    interleaved_timing.in_turn([lambda: seen.append(gc.isenabled())], seconds=0)
+    interleaved_timing.time_rounds([lambda: seen.append(gc.isenabled())], seconds=0)
     assert seen and not any(seen)
     assert gc.isenabled()
 
@@ -60,5 +62,5 @@ def test_the_garbage_collector_waits_and_comes_back():
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        interleaved_timing.in_turn([fail], seconds=0)
+        interleaved_timing.time_rounds([fail], seconds=0)
     assert gc.isenabled()

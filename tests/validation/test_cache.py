@@ -18,7 +18,7 @@ OPTIONS = Options()
 def look(path, folder, options=OPTIONS) -> ModelResult:
     """What the process of a model does, without the process."""
     asked = Job(str(path), str(path.parent), options.to_dict(), cache=str(folder))
-    return job._look(asked, lambda source, text: None)
+    return job._validate(asked, lambda source, text: None)
 
 
 def test_the_second_look_is_a_short_one(tmp_path):

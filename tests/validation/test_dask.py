@@ -15,7 +15,7 @@ from validating import PLAIN, ZOO, save
 from onnx_spatial.errors import UsageError
 from onnx_spatial.validation import validate
 from onnx_spatial.validation.select.discover import find
-from onnx_spatial.validation.workers import executors
+from onnx_spatial.validation.workers import clusters
 
 distributed = pytest.importorskip("distributed", reason="needs dask: onnx-spatial[dask]")
 
@@ -39,9 +39,7 @@ def test_a_worker_killed_mid_run_loses_nothing_and_counts_nothing_twice(tmp_path
             if len(seen) == 6:
                 os.kill(workers[0], signal.SIGKILL)
 
-        report = validate(
-            models, executor=executors.dask(cluster.scheduler_address), watch=kill_one
-        )
+        report = validate(models, executor=clusters.dask(cluster.scheduler_address), watch=kill_one)
         assert workers[0] not in client.run(os.getpid).values()
     assert sorted(seen) == list(range(44))
     assert [m.model for m in report.models] == models
@@ -53,7 +51,7 @@ def test_one_model_on_a_cluster(tmp_path):
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     )
     with cluster:
-        place = executors.dask(cluster.scheduler_address)
+        place = clusters.dask(cluster.scheduler_address)
         report = validate([str(save(tmp_path / "m.onnx", PLAIN))], executor=place)
     assert report.message == "1 model: 1 passed"
 
@@ -73,7 +71,7 @@ def test_an_interrupt_does_not_wait_for_the_cluster():
     with cluster:
         with (
             contextlib.suppress(KeyboardInterrupt),
-            executors.dask(cluster.scheduler_address) as executor,
+            clusters.dask(cluster.scheduler_address) as executor,
         ):
             executor.submit(_wait)
             raise KeyboardInterrupt
@@ -88,6 +86,6 @@ def test_no_scheduler_is_said(monkeypatch):
     monkeypatch.setattr(distributed, "Client", client)
     with (
         pytest.raises(UsageError, match="there is no Dask scheduler at 'tcp://nowhere'"),
-        executors.dask("tcp://nowhere"),
+        clusters.dask("tcp://nowhere"),
     ):
         pass

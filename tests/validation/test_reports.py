@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,10 +193,10 @@ class TestSarif:
             Report([], Options(), tools={"version": "0"}),
             replace(made_up(), interrupted=True),
         ):
-            jsonschema.Draft7Validator(schema).validate(sarif.render(report))
+            jsonschema.Draft7Validator(schema).validate(sarif.document(report))
 
     def test_there_is_one_result_for_each_error_and_warning(self):
-        (run,) = sarif.render(made_up())["runs"]
+        (run,) = sarif.document(made_up())["runs"]
         bad = [r for r in run["results"] if r["properties"]["reproduce"].count("bad")]
         assert [r["level"] for r in bad] == ["error", "warning"]
         assert [r["ruleId"] for r in bad] == ["difference", "recorded-data"]
@@ -204,17 +206,17 @@ class TestSarif:
             assert rule["id"] == result["ruleId"]
 
     def test_what_was_expected_is_suppressed(self):
-        (run,) = sarif.render(made_up())["runs"]
+        (run,) = sarif.document(made_up())["runs"]
         suppressed = [r for r in run["results"] if r["suppressions"]]
         assert [r["message"]["text"] for r in suppressed] == ["process: it is known"]
 
     def test_every_kind_has_a_rule(self):
-        (run,) = sarif.render(Report([], Options(), tools={"version": "0"}))["runs"]
+        (run,) = sarif.document(Report([], Options(), tools={"version": "0"}))["runs"]
         assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == list(KINDS)
 
     def test_strict_makes_errors_of_what_was_not_verified(self):
         for strict, level in ((False, "warning"), (True, "error")):
-            (run,) = sarif.render(made_up(strict))["runs"]
+            (run,) = sarif.document(made_up(strict))["runs"]
             (found,) = (r for r in run["results"] if r["ruleId"] == "unverified")
             assert found["level"] == level
 
@@ -225,7 +227,7 @@ class TestSarif:
         report = Report([model], Options())
 
         def uri(base: Path) -> str:
-            (result,) = sarif.render(report, base)["runs"][0]["results"]
+            (result,) = sarif.document(report, base)["runs"][0]["results"]
             return result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
 
         assert uri(tmp_path) == "a%20b/m.onnx"
@@ -235,7 +237,7 @@ class TestSarif:
         def prints(message: str, node: str) -> str:
             entry = Entry("error", "verify:lower", message, (node,), "difference")
             model = ModelResult("m.onnx", "failed", "failed", "difference", [entry])
-            (result,) = sarif.render(Report([model], Options()))["runs"][0]["results"]
+            (result,) = sarif.document(Report([model], Options()))["runs"][0]["results"]
             return result["partialFingerprints"]["onnxSpatial/v1"]
 
         assert prints("3 of 5 differ", "a") == prints("4 of 7 differ", "a")
@@ -243,13 +245,19 @@ class TestSarif:
 
 
 class TestGithub:
-    def test_only_its_runner_gets_annotations(self):
-        assert github.wanted({"GITHUB_ACTIONS": "true"})
-        assert not github.wanted({"GITHUB_ACTIONS": "false"})
-        assert not github.wanted({})
+    @pytest.fixture(autouse=True)
+    def _no_workspace(self, monkeypatch):
+        monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+
+    def test_only_its_runner_gets_annotations(self, monkeypatch):
+        (annotations,) = (f for f in reports.FORMATS if f.module == "github")
+        for value, printed in (("true", True), ("false", False), ("", False)):
+            monkeypatch.setenv("GITHUB_ACTIONS", value)
+            assert annotations.is_printed is printed
+        assert not any(f.is_printed for f in reports.FORMATS if f is not annotations)
 
     def test_each_model_that_is_not_all_right_gets_one_line(self):
-        lines = list(github.lines(made_up(), {}))
+        lines = github.render(made_up()).splitlines()
         right = [m for m in made_up().models if m.status in ("passed", "xfailed")]
         assert len(lines) == len(made_up().models) - len(right)
         assert lines[0] == (
@@ -257,18 +265,48 @@ class TestGithub:
             "failed: first (and 1 more)%0Arun it again with: onnx-spatial validate "
             "'a/bad: 100%25, <&\">\x1b é\udcff.onnx' --seed 0"
         )
-        assert not any("\n" in line for line in lines)
 
     def test_what_was_not_verified_is_a_warning_unless_strict(self):
         for strict, level in ((False, "warning"), (True, "error")):
-            (line,) = (x for x in github.lines(made_up(strict), {}) if "unverified.onnx" in x)
+            lines = github.render(made_up(strict)).splitlines()
+            (line,) = (x for x in lines if "unverified.onnx" in x)
             assert line.startswith(f"::{level} file=unverified.onnx,")
 
-    def test_files_are_relative_to_the_checkout(self, tmp_path):
+    def test_files_are_relative_to_the_checkout(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
         model = ModelResult.without(str(tmp_path / "x" / "m.onnx"), "failed", "crash", "no")
         report = Report([model], Options())
-        (line,) = github.lines(report, {"GITHUB_WORKSPACE": str(tmp_path)})
-        assert line.startswith("::error file=x/m.onnx,")
+        assert github.render(report).startswith("::error file=x/m.onnx,")
+
+
+@pytest.mark.parametrize("entry", reports.FORMATS, ids=lambda entry: entry.module)
+class TestFormats:
+    def test_it_renders_every_result_as_text(self, entry):
+        text = entry.render(made_up())
+        assert isinstance(text, str) and text.endswith("\n")
+        assert all(f"{kind}.onnx" in text for kind in KINDS)
+
+    def test_it_is_asked_for_by_an_option_or_a_variable(self, entry):
+        assert bool(entry.option) != bool(entry.variable)
+        assert bool(entry.help) == bool(entry.option)
+
+
+def test_a_new_format_is_one_module_and_one_line(tmp_path):
+    """The command line has its option, in an interpreter of its own as the options are made once."""
+    script = """
+import sys, types
+from onnx_spatial.validation import report
+names = sys.modules["onnx_spatial.validation.report.names"] = types.ModuleType("names")
+names.render = lambda report: "".join(f"{m.model}: {m.status}\\n" for m in report.models)
+report.FORMATS += (report.Format("names", "--only-names", "Write the names."),)
+from onnx_spatial.cli.main import main
+assert "onnx_spatial.validation.report.junit" not in sys.modules  # only what renders is imported
+main(sys.argv[1:])
+"""
+    save(tmp_path / "a.onnx", PLAIN)
+    arguments = ["validate", "a.onnx", "--only-names", "names.txt", "-q"]
+    subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path, check=True)
+    assert (tmp_path / "names.txt").read_text() == "a.onnx: passed\n"
 
 
 def test_a_report_appears_in_one_step_or_not_at_all(tmp_path):

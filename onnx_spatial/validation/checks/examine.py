@@ -1,4 +1,4 @@
-"""What one model goes through, in its own process: read, inspect, and then every check."""
+"""Examine one model in its own process: read it, then run every check."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Sta
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
 
-#: In this order; each adds entries to the subject. A further proof of a model is a further line here.
+#: The checks, in this order; each adds entries to the model.
 CHECKS: tuple[Callable[[ExaminedModel], None], ...] = (
-    conversions.check,  # every mode: converted, and verified against the original
-    recorded_data.check,  # every form: on recorded data
+    conversions.check,  # converts the model in every mode and verifies it against the original
+    recorded_data.check,  # runs every form on recorded data
 )
 
 
@@ -29,20 +29,20 @@ def examine(
     record_to: str | None = None,
     reproduce_to: str | None = None,
 ) -> ModelResult:
-    """Put one model through everything. Whatever is wrong with it is in the result.
+    """Read a model, run every check, and return the result.
 
     Args:
-        path: its file.
-        options: what it goes through.
-        stage: is told what is being done, so that it is known where a crash came.
-        record_to: folder to write the model to with a set of recorded data, if it passes.
-        reproduce_to: folder for what shows a difference, if there is one.
+        path: path of the model.
+        options: options of the run.
+        stage: called with the current step, which is reported if the process crashes.
+        record_to: folder to write the converted model and test data to, if it passes.
+        reproduce_to: folder for reproducers of differences.
 
     Raises:
-        MemoryError: it takes more memory than there is.
+        MemoryError: memory ran out.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # libraries remark on odd models; errors are ours to tell
+        warnings.simplefilter("ignore")  # of the libraries; problems are reported as entries
         try:
             subject = _read(path, options, stage)
         except SpatialError as error:
@@ -67,10 +67,10 @@ def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
     shapes = {n: s for n, s in options.shapes if n in names}
     subject = ExaminedModel(Path(path), options, source, static, shapes, stage)
     for name in missing:
-        subject.add("info", "load", f"it has no dim {name!r} to fix with --static")
+        subject.add("info", "load", f"--static {name}: the model has no dim of this name")
     for name, _ in options.shapes:
         if name not in names:
-            subject.add("info", "load", f"it has no input {name!r} to give a --shape")
+            subject.add("info", "load", f"--shape {name}: the model has no input of this name")
     return subject
 
 
@@ -87,7 +87,7 @@ def _result(subject: ExaminedModel) -> ModelResult:
     if status == "unverified":
         problems = [e for e in subject.entries if e.kind == "unverified"]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"{status}: {problems[0].message}{more}" if problems else _praise(subject)
+    message = f"{status}: {problems[0].message}{more}" if problems else _proofs(subject)
     return ModelResult(
         str(subject.path),
         status,
@@ -100,17 +100,17 @@ def _result(subject: ExaminedModel) -> ModelResult:
     )
 
 
-def _praise(subject: ExaminedModel) -> str:
-    """What was proven, in one line."""
+def _proofs(subject: ExaminedModel) -> str:
+    """Say in one line what was proven."""
     parts = []
     for form in subject.forms:
-        found = form.verification
-        what = form.message or ("" if found is None else found.message.removeprefix("passed: "))
+        result = form.verification
+        proof = form.message or ("" if result is None else result.message.removeprefix("passed: "))
         if form.mode is None:
             sites = subject.inspection is not None and subject.inspection.sites
-            what = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
-            what += "with optimisations off and on"
-        parts.append(f"mode {form.mode}: {what}" if len(subject.forms) > 1 else what)
+            proof = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
+            proof += "with optimisations off and on"
+        parts.append(f"mode {form.mode}: {proof}" if len(subject.forms) > 1 else proof)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
     if sets:
         parts.append(f"gives what is recorded in {', '.join(sets)}")
@@ -118,11 +118,11 @@ def _praise(subject: ExaminedModel) -> str:
 
 
 def _mode(form: ModelForm) -> dict[str, Any]:
-    found = form.verification
+    result = form.verification
     return {
         "mode": form.mode,
         "changed": form.changed,
-        "status": None if found is None else found.status,
-        "message": form.message or (None if found is None else found.message),
-        "verification": None if found is None else found.to_dict(),
+        "status": None if result is None else result.status,
+        "message": form.message or (None if result is None else result.message),
+        "verification": None if result is None else result.to_dict(),
     }

@@ -1,8 +1,8 @@
-"""Record test data that onnxruntime's own tools can replay: a model that they load, and a set.
+"""Record test data that onnxruntime's own tools can replay.
 
 FOLDER/model.onnx                      the converted model
-FOLDER/test_data_set_0/input_0.pb ...  what was fed
-FOLDER/test_data_set_0/output_0.pb ... what the original gave, spatial operators by numpy
+FOLDER/test_data_set_0/input_0.pb ...  the inputs
+FOLDER/test_data_set_0/output_0.pb ... outputs of the original, with spatial operators in numpy
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.validation import data_sets
-from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
+from onnx_spatial.validation.checks.subject import ExaminedModel
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
@@ -26,11 +26,8 @@ _SOURCE = "record"
 
 
 def write(subject: ExaminedModel, folder: Path) -> None:
-    """Write a model and a set to a folder, whose files of the same names are replaced.
-
-    What keeps it from being recorded is an entry.
-    """
-    form = _replayable(subject)
+    """Write the converted model and a data set to a folder; add an entry if that fails."""
+    form = next((form for form in subject.forms if form.mode != "custom-op"), None)
     if form is None:
         message = "no test data written: onnxruntime's own tools cannot run its Python operators"
         subject.add("warning", _SOURCE, message)
@@ -57,16 +54,11 @@ def write(subject: ExaminedModel, folder: Path) -> None:
         subject.add("error", _SOURCE, message, "recorded-data")
 
 
-def _replayable(subject: ExaminedModel) -> ModelForm | None:
-    """The form that stock onnxruntime loads."""
-    return next((form for form in subject.forms if form.mode != "custom-op"), None)
-
-
 def _trial(subject: ExaminedModel) -> Trial:
-    """A run of the original on recorded inputs if there are some, else on made-up data.
+    """Run the original on recorded inputs if there are any, or else on generated data.
 
     Raises:
-        RunFailure: there is none.
+        RunFailure: no run succeeds.
     """
     before = without_earlier_form(subject.source.proto)
     source = subject.source
@@ -74,11 +66,11 @@ def _trial(subject: ExaminedModel) -> Trial:
         source = source.holding(before.model)
     inputs = graph_inputs(source.proto)
     domains = before.domains.union(subject.options.domains)
-    found = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
-    known = [f for f in found if f.known_domain]
-    given = next((s.inputs for s in subject.sets if s.dense), None)
+    infos = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
+    known = [info for info in infos if info.known_domain]
+    recorded = next((s.inputs for s in subject.sets if s.dense), None)
     request = reference_runs.RunRequest(
-        given, subject.shapes, subject.options.seed, lambda text: None
+        recorded, subject.shapes, subject.options.seed, lambda text: None
     )
     program = reference_runs.program_of(source, known, inputs)
     runs = reference_runs.find(program, source, inputs, known, request, only_first=True)
@@ -88,12 +80,12 @@ def _trial(subject: ExaminedModel) -> Trial:
     return runs.trials[0]
 
 
-def _replace(folder: Path, fed: dict[str, object], given: dict[str, object]) -> None:
-    """Write a set in one step: no file of another one stays behind, and no half of this one."""
+def _replace(folder: Path, inputs: dict[str, object], outputs: dict[str, object]) -> None:
+    """Write a data set and replace the folder in one step, with all files that it held."""
     beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     beside.mkdir()
     try:
-        data_sets.write(beside, fed, given)
+        data_sets.write(beside, inputs, outputs)
         if folder.exists():
             shutil.rmtree(folder)
         beside.replace(folder)

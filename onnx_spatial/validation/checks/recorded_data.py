@@ -12,7 +12,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.errors import OperatorError, SpatialError, UsageError
 from onnx_spatial.validation import data_sets
-from onnx_spatial.validation.checks.conversions import say_differences, serialized
+from onnx_spatial.validation.checks.conversions import add_differences, serialized
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import RECORDED_RTOL
@@ -25,267 +25,269 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
 
-#: For the 8-bit floats and whatever else has no line of its own.
+#: For the 8-bit floats and other types without an entry in `RECORDED_RTOL`.
 _RTOL_OTHER = 0.13
 
 _RANDOM = "random: not compared"
 
 
 def check(subject: ExaminedModel) -> None:
-    """Read the recorded data, run the forms on it, and see what is proven by that."""
+    """Read the recorded data, run the forms on it, and conclude what is proven."""
     for path in data_sets.find(subject.path):
         source = f"recorded:{path.name}"
         subject.stage(source, "reading recorded data")
         try:
-            found = data_sets.read(path, subject.source.proto)
+            data = data_sets.read(path, subject.source.proto)
         except SpatialError as error:
             subject.add("error", source, str(error), "recorded-data")
             continue
-        for name in found.unknown:
+        for name in data.unknown:
             message = f"{path}: holds {name!r}, which is no input or output of the model"
             subject.add("warning", source, message, "recorded-data")
-        subject.sets.append(found)
-    known = _known(subject) if any(s.outputs for s in subject.sets) else _Known({})
+        subject.sets.append(data)
+    reference = _reference(subject) if any(s.outputs for s in subject.sets) else _Reference({})
     for form in subject.forms:
         if form.message is None or form.verification is not None:  # it can be run
-            _replay(subject, form, known)
+            _replay(subject, form, reference)
         _conclude(subject, form)
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is known of a model: how exactly its outputs can be expected, and its graph, inlined.
+class _Reference:
+    """The original as reference; empty if the model is not understood.
 
-    Nothing is known where the model is not understood.
+    Attributes:
+        exactness: how exactly each output can be expected.
+        graph: its graph, with functions inlined.
+        program, rounding: to run it, and to see what rounding does to its outputs.
+        outputs: its outputs by the id of recorded inputs, which the subject keeps alive.
     """
 
-    marks: Mapping[str, Exactness]
+    exactness: Mapping[str, Exactness]
     graph: onnx.GraphProto = field(default_factory=onnx.GraphProto)
     program: Program | None = None
     rounding: Rounding | None = None
-    #: What the original gives on recorded inputs, by the id of these, which the subject keeps.
     outputs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
-    def weighed(
-        self, result: OutputResult, feeds: Mapping[str, Any], recorded: Any
-    ) -> OutputResult:
-        """A mismatch beside what rounding does to the original: whoever recorded it rounds otherwise."""
+    def weigh(self, result: OutputResult, inputs: Mapping[str, Any], recorded: Any) -> OutputResult:
+        """Accept a mismatch that is no larger than what rounding does to the original."""
         if self.program is None or self.rounding is None:
             return result
         try:
-            if id(feeds) not in self.outputs:
-                self.outputs[id(feeds)] = self.program.run(feeds)
+            if id(inputs) not in self.outputs:
+                self.outputs[id(inputs)] = self.program.run(inputs)
         except RunFailure:
             return result
-        outputs = self.outputs[id(feeds)]
-        moved = self.rounding.of(feeds, outputs, optimised=True).get(result.name)
-        if moved is None or not is_comparable(recorded, outputs[result.name]):
+        outputs = self.outputs[id(inputs)]
+        change = self.rounding.of(inputs, outputs, optimised=True).get(result.name)
+        if change is None or not is_comparable(recorded, outputs[result.name]):
             return result
-        verdict = moved.verdict(recorded)
+        verdict = change.verdict(recorded)
         if verdict is Verdict.DIFFERS:
             return result
-        amount = f"rounding alone moves the original by up to {moved.amount}"
+        amount = f"rounding alone changes the original by up to {change.amount}"
         if verdict is Verdict.UNDECIDED:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
-        remark = f"{result.reason}; accepted: {amount}"
-        return replace(result, passed=True, reason=remark, accepted="rounding")
+        reason = f"{result.reason}; accepted: {amount}"
+        return replace(result, passed=True, reason=reason, accepted="rounding")
 
 
-def _known(subject: ExaminedModel) -> _Known:
+def _reference(subject: ExaminedModel) -> _Reference:
     source, inputs = subject.source, graph_inputs(subject.source.proto)
     try:
         named = named_dims(source.proto, inputs)
-        found = analysis.find(named, subject.options.domains, source.folder)
-        known = [f.index for f in found if f.known_domain]
+        infos = analysis.find(named, subject.options.domains, source.folder)
+        known = [info.index for info in infos if info.known_domain]
         program = Program(source.proto, known, source.folder)
-        return _Known(of_outputs(program), program.flat.graph, program, Rounding(program))
+        return _Reference(of_outputs(program), program.flat.graph, program, Rounding(program))
     except (RunFailure, OperatorError):
-        return _Known({})
+        return _Reference({})
 
 
-def _replay(subject: ExaminedModel, form: ModelForm, known: _Known) -> None:
-    compared = False
+def _replay(subject: ExaminedModel, form: ModelForm, reference: _Reference) -> None:
+    """Run a form on every data set, with optimisations off and on, and add what differs."""
     for optimised in (False, True):
         try:
             session = Session(
                 serialized(form.source), optimise=optimised, folder=form.source.folder
             )
         except RunFailure as failure:
-            if subject.sets and not subject.has_failed():  # else it was said before
-                _say_not_run(subject, form, f"verify:{form.name}", "it does not load", failure)
+            if subject.sets and not subject.has_failed():  # else there is an entry already
+                _add_run_failure(subject, form, f"verify:{form.name}", "it does not load", failure)
             return
         for data in subject.sets:
             source = f"recorded:{data.name}"
             subject.stage(source, f"running mode {form.name} on it")
             try:
-                results = _compared(subject, data, session, optimised, known)
+                results = _compare(subject, data, session, optimised, reference)
             except RunFailure as failure:
                 message = f"it does not run on {data.name}"
-                _say_not_run(subject, form, source, message, failure)
+                _add_run_failure(subject, form, source, message, failure)
                 continue
-            compared |= any(result.passed is True for result in results)
+            form.matched |= any(result.passed is True for result in results)
             for result in results:
-                _note(subject, form, data, result)
-    form.matched = compared
+                _add_result(subject, form, data, result)
 
 
-def _say_not_run(
+def _add_run_failure(
     subject: ExaminedModel, form: ModelForm, source: str, message: str, failure: RunFailure
 ) -> None:
-    """A failure, unless it is onnxruntime that lacks what the model needs."""
-    ours = form.changed and form.verification is not None and form.verification.status == "passed"
+    """Add an error, or a warning if onnxruntime lacks a kernel that the model needs."""
+    proven = form.changed and form.verification is not None and form.verification.status == "passed"
     message = f"{message}: {failure}"
-    if failure.lacks_kernel and not ours:
+    if failure.lacks_kernel and not proven:
         subject.add("warning", source, message, "unverified")
     else:
         subject.add("error", source, message, "recorded-data")
 
 
-def _compared(
+def _compare(
     subject: ExaminedModel,
     data: DataSet,
     session: Session,
     optimised: bool,
-    known: _Known,
+    reference: _Reference,
 ) -> list[OutputResult]:
-    """What a session gives, compared with what is recorded.
+    """Run a session on recorded inputs and compare its outputs with the recorded ones.
 
-    Random numbers are those of one run, with a seed those of one runtime: what differs and has to
-    do with them, or is computed once more and differs from itself, is no mismatch.
+    Random numbers belong to one run, or with a seed to one runtime. An output that differs and depends
+    on them, or that differs from itself in a second run, is no mismatch.
 
     Raises:
-        RunFailure: it does not run on this data.
+        RunFailure: the model does not run on this data.
     """
+    exactness, rtol = reference.exactness, subject.options.rtol
 
-    def judged(name: str, expected: Any, actual: Any) -> list[OutputResult]:
-        mark = known.marks.get(name, Exactness(arithmetic=True))
-        found = compare(name, 0, optimised, expected, actual, mark, same_kernels=False)
-        return [_judge(result, mark, subject.options.rtol) for result in found]
+    def compared(name: str, expected: Any, actual: Any) -> list[OutputResult]:
+        exact = exactness.get(name, Exactness(arithmetic=True))
+        results = compare(name, 0, optimised, expected, actual, exact, same_kernels=False)
+        return [_judge(result, exact, rtol) for result in results]
 
     outputs = session.run(data.inputs, list(session.outputs))
     again: dict[str, Any] = {}
-    results: list[OutputResult] = []
+    all_results: list[OutputResult] = []
     for name, expected in data.outputs.items():
-        found = judged(name, expected, outputs[name])
-        if not _all_right(found):
-            random = bool(random_ops.operators(known.graph, name, data.inputs))
+        results = compared(name, expected, outputs[name])
+        if _any_failed(results):
+            random = bool(random_ops.operators(reference.graph, name, data.inputs))
             if not random:
                 again = again or session.run(data.inputs, list(session.outputs))
-                random = not _all_right(judged(name, outputs[name], again[name]))
+                random = _any_failed(compared(name, outputs[name], again[name]))
             if random:
-                why = random_ops.sources(known.graph, name, data.inputs)
-                _say_random(subject, f"recorded:{data.name}", name, why)
-                found = [replace(r, passed=None, reason=_RANDOM) for r in found]
-            elif len(found) == 1 and subject.options.rtol is None:
-                found = [_weighed(subject, data, known, found[0], expected)]
-        results += found
-    return results
+                reason = random_ops.sources(reference.graph, name, data.inputs)
+                _add_random(subject, f"recorded:{data.name}", name, reason)
+                results = [replace(r, passed=None, reason=_RANDOM) for r in results]
+            elif len(results) == 1 and rtol is None and name in exactness:
+                results = [_weigh(subject, data, reference, results[0], expected)]
+        all_results += results
+    return all_results
 
 
-def _weighed(
-    subject: ExaminedModel, data: DataSet, known: _Known, result: OutputResult, recorded: Any
+def _weigh(
+    subject: ExaminedModel,
+    data: DataSet,
+    reference: _Reference,
+    result: OutputResult,
+    recorded: Any,
 ) -> OutputResult:
-    mark = known.marks.get(result.name)
-    if mark is None or not mark.arithmetic:
+    """Weigh a mismatch behind arithmetic against rounding; add a warning if that is undecided."""
+    if not reference.exactness[result.name].arithmetic:
         return result
-    found = known.weighed(result, data.inputs, recorded)
-    if found.passed is None:
-        message = f"output {found.name!r} {_is_not(found)}"
+    result = reference.weigh(result, data.inputs, recorded)
+    if result.passed is None:
+        message = f"output {result.name!r} {_difference(result)}"
         subject.add("warning", f"recorded:{data.name}", message, "unverified")
-    return found
+    return result
 
 
-def _all_right(results: Sequence[OutputResult]) -> bool:
-    return all(result.passed is not False for result in results)
+def _any_failed(results: Sequence[OutputResult]) -> bool:
+    return any(result.passed is False for result in results)
 
 
-def _say_random(subject: ExaminedModel, source: str, name: str, why: str) -> None:
-    message = f"output {name!r} is random, so that nothing recorded proves it: {why}"
+def _add_random(subject: ExaminedModel, source: str, name: str, reason: str) -> None:
+    message = f"output {name!r} is random, so recorded data cannot prove it: {reason}"
     if not any(entry.message == message for entry in subject.entries):
         subject.add("warning", source, message, "unverified")
 
 
-def _judge(result: OutputResult, mark: Exactness, rtol: float | None) -> OutputResult:
-    """The verdict by the tolerance for recorded data instead of that for two forms of one model."""
-    if mark.random:
+def _judge(result: OutputResult, exactness: Exactness, rtol: float | None) -> OutputResult:
+    """Apply the tolerance for recorded data in place of the one for two forms of a model."""
+    if exactness.random:
         return replace(result, passed=None, reason=_RANDOM)
     if result.equal_bits:
         return result
     if result.max_abs_error == 0 and result.max_steps is not None:
-        # The sign of a zero, or which NaN it is: frameworks, and releases of one, do not agree.
+        # Only signs of zeros or kinds of NaN differ, as they do between frameworks and releases.
         return replace(result, mismatches=0, passed=True, reason=None)
     if not result.tolerance:
         return result
     allowed = RECORDED_RTOL.get(result.dtype, _RTOL_OTHER) if rtol is None else rtol
-    error, apart = result.max_relative_error, result.max_abs_error
-    if error is not None and error <= allowed:
+    relative, absolute = result.max_relative_error, result.max_abs_error
+    if relative is not None and relative <= allowed:
         return replace(result, tolerance=allowed, mismatches=0, passed=True, reason=None)
-    if result.passed and mark.discrete:  # accepted behind a step to whole numbers
+    if result.passed and exactness.discrete:  # accepted behind a step to whole numbers
         return replace(result, tolerance=allowed)
-    if error is None or apart is None or math.isinf(apart):
+    if relative is None or absolute is None or math.isinf(absolute):
         reason = "differs by NaN or infinity"
-    elif math.isinf(error):
-        reason = f"differs by {apart:.2g} at most, where everything recorded is 0"
+    elif math.isinf(relative):
+        reason = f"differs by {absolute:.2g}, where all recorded values are 0"
     else:
-        reason = (
-            f"differs by {error:.2g} of the largest value at most, where {allowed:g} is allowed"
-        )
+        reason = f"differs by {relative:.2g} of the largest value; {allowed:g} is allowed"
     return replace(result, tolerance=allowed, passed=False, reason=reason)
 
 
-def _note(subject: ExaminedModel, form: ModelForm, data: DataSet, result: OutputResult) -> None:
+def _add_result(
+    subject: ExaminedModel, form: ModelForm, data: DataSet, result: OutputResult
+) -> None:
+    """Add the figures of an output to the report, and an error if it differs."""
     figures = {k: v for k, v in vars(result).items() if k not in ("name", "run")}
     for key, value in figures.items():
         if isinstance(value, float) and not math.isfinite(value):
             figures[key] = None
     figures["shape"] = list(result.shape)
-    line: dict[str, Any] = {"set": data.name, "mode": form.mode, "output": result.name, **figures}
-    subject.recorded.append(line)
+    subject.recorded.append({"set": data.name, "mode": form.mode, "output": result.name, **figures})
     if result.passed is False:
-        how = f"optimisations {'on' if result.optimised else 'off'}"
-        message = f"output {result.name!r} (mode {form.name}, {how}) {_is_not(result)}"
+        optimisations = f"optimisations {'on' if result.optimised else 'off'}"
+        message = (
+            f"output {result.name!r} (mode {form.name}, {optimisations}) {_difference(result)}"
+        )
         if form.changed and form.verification is not None and form.verification:
-            message += "; the conversion is proven to give what the original gives, "
-            other = "the recorded data belongs to another model"
-            rounds = f"what recorded it rounds otherwise (--rtol allows more), or {other}"
-            message += f"so {rounds if result.tolerance else other}"
+            message += "; the converted model is proven equal to the original, so "
+            if result.tolerance:
+                message += "the data was recorded with other rounding (--rtol allows more), or "
+            message += "the recorded data belongs to another model"
         subject.add("error", f"recorded:{data.name}", message, "recorded-data")
 
 
-def _is_not(result: OutputResult) -> str:
+def _difference(result: OutputResult) -> str:
     return f"is not what is recorded: {result.reason}"
 
 
 def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
-    """Say what is left unproven: made-up data proved nothing, and recorded data has not, either."""
-    found = form.verification
-    if found is None or found.status != "unverified":
+    """Add what is unproven: neither generated nor recorded data proves the form."""
+    result = form.verification
+    if result is None or result.status != "unverified":
         return
     source = f"verify:{form.name}"
-    if not subject.has_failed() and (_proven_on_recorded(subject, form, source) or _matches(form)):
-        subject.add(
-            "info", source, f"proven on recorded data only; on made-up data: {found.message}"
-        )
+    # Equal outputs prove an unconverted model, or one in which only the operators were replaced.
+    matched = form.matched and (not form.changed or result.sites_only)
+    if not subject.has_failed() and (_proven_on_recorded(subject, form, source) or matched):
+        message = f"proven on recorded data only; on generated data: {result.message}"
+        subject.add("info", source, message)
         form.message = "proven on recorded data"
         return
-    for problem in found.problems or [found.message]:
+    for problem in result.problems or [result.message]:
         subject.add("warning", source, problem, "unverified")
 
 
-def _matches(form: ModelForm) -> bool:
-    """Whether what is recorded proves all there is: a model as it came, or one whose sites all are."""
-    assert form.verification is not None
-    return form.matched and (not form.changed or form.verification.sites_only)
-
-
 def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:
-    """Whether original and form give the same on recorded inputs; what differs is said."""
+    """Return whether original and form are proven equal on recorded inputs; add what differs."""
     proven = False
     for data in subject.sets:
         if not data.dense:
             continue
         try:
-            found = verify(
+            result = verify(
                 subject.source,
                 form.source,
                 inputs=data.inputs,
@@ -296,8 +298,8 @@ def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) ->
         except UsageError as error:
             subject.add("error", f"recorded:{data.name}", str(error), "recorded-data")
             return False
-        if found.status == "failed":
-            say_differences(subject, source, found)
+        if result.status == "failed":
+            add_differences(subject, source, result)
             return False
-        proven |= found.status == "passed"
+        proven |= result.status == "passed"
     return proven

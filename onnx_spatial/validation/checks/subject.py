@@ -1,4 +1,4 @@
-"""One model on its way through the checks: what is known of it, what it became, what was found."""
+"""Hold the model that the checks examine, its converted forms, and what the checks report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_spatial.validation.result import Entry, Kind, Level
 from onnx_spatial.verification import Verification
 from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 
-#: Is called with what is being done now: the source of entries, and a line of text.
+#: Called with the current step: the source of its entries, and a line of text.
 Stage = Callable[[str, str], None]
 
 _OUT_OF_MEMORY = re.compile(
@@ -24,21 +24,21 @@ _OUT_OF_MEMORY = re.compile(
     r"|can't start new thread"
 )
 
-#: Instead of `GIVE_DATA`: here data is what is recorded beside the model.
+#: Replaces `GIVE_DATA` in messages: `validate` takes data only from files beside the model.
 _RECORD_DATA = "record data that it runs on, as test_data_set_0/input_0.pb beside it"
 
 
 @dataclass
 class ModelForm:
-    """The model in one form that is run.
+    """A form of the model to run: converted in one mode, or unconverted.
 
     Attributes:
-        mode: that it was converted in; None for the model as it came.
-        source: to run.
-        changed: whether it differs from the model as it came.
-        verification: original against this form, on made-up data.
-        message: what is said of it, where that is not the verification's.
-        matched: whether some recorded output agreed; one that does not is an error.
+        mode: mode of the conversion; None: unconverted.
+        source: the model in this form.
+        changed: whether it differs from the original.
+        verification: comparison with the original on generated data.
+        message: result in place of the verification's message.
+        matched: whether a recorded output agreed; one that does not is an error.
     """
 
     mode: str | None
@@ -50,24 +50,24 @@ class ModelForm:
 
     @property
     def name(self) -> str:
-        """The form in sources of entries."""
+        """Name of the form in sources of entries."""
         return self.mode or "as it is"
 
 
 @dataclass
 class ExaminedModel:
-    """A model, and what the checks say of it.
+    """A model that is validated, and the findings of the checks.
 
     Attributes:
-        path: its file.
-        options: what it goes through.
-        source: the model as it was read, with dims fixed as the options say.
-        static, shapes: those of the options that this model has.
+        path: path of its file.
+        options: options of the run.
+        source: the model, with symbolic dims fixed as the options say.
+        static, shapes: those of the options that apply to this model.
         stage: see `Stage`.
-        reproduce_to: folder for what shows a difference; None for none.
-        inspection: its spatial operators; None until it was converted.
+        reproduce_to: folder for reproducers of differences; None: none are saved.
+        inspection: its spatial operators; None until it is converted.
         sets: its recorded data.
-        forms: what it became.
+        forms: its forms.
         entries, recorded: see `ModelResult`.
     """
 
@@ -92,7 +92,7 @@ class ExaminedModel:
         kind: Kind | None = None,
         nodes: tuple[str, ...] = (),
     ) -> None:
-        """Note something; where memory ran out, that is what is wrong, whatever came of it."""
+        """Add an entry; its kind becomes "memory" if the message says that memory ran out."""
         message = message.removeprefix(f"{self.path}: ").replace(GIVE_DATA, _RECORD_DATA)
         if kind is not None and _OUT_OF_MEMORY.search(message):
             message = message.removesuffix(f"; {_RECORD_DATA}")
@@ -100,5 +100,5 @@ class ExaminedModel:
         self.entries.append(Entry(level, source, message, nodes, kind))
 
     def has_failed(self) -> bool:
-        """Whether something is wrong with it."""
+        """Return whether there is an error."""
         return any(entry.level == "error" for entry in self.entries)

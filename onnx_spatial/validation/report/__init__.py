@@ -1,40 +1,79 @@
-"""What CI systems read: JUnit XML, SARIF, GitHub annotations; and the schema of our own JSON.
+"""Report formats: a table of what `validate` writes to files or prints for a CI system.
 
-The JSON itself is `Report.to_dict()`.
+A format is a module of this package with a function `render(report: Report) -> str`, and a line in
+`FORMATS`: the command line takes its options from there. Modules are imported when they render, so
+that `--help` loads none of them.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-from importlib import resources
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model.io.atomic import atomic_write
-from onnx_spatial.validation.report import github, junit, sarif
 
-__all__ = ["check_target", "github", "junit", "sarif", "schema", "write"]
+if TYPE_CHECKING:
+    from onnx_spatial.validation.result import Report
 
 SCHEMA = "validation-report-1.schema.json"
 
 
+@dataclass(frozen=True)
+class Format:
+    """A report format.
+
+    Attributes:
+        module: name of the module in this package that has `render`.
+        option: option of the command line that takes the file to write; empty: there is none.
+        help: help text of the option, a sentence.
+        variable: environment variable that a CI system sets to "true" if it reads reports in the
+            output of a step: the report is then printed on standard error. Empty: there is none.
+    """
+
+    module: str
+    option: str = ""
+    help: str = ""
+    variable: str = ""
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether the environment asks for the report on standard error."""
+        return os.environ.get(self.variable, "").lower() == "true"
+
+    def render(self, report: Report) -> str:
+        """Render a report as text."""
+        module = importlib.import_module(f"{__name__}.{self.module}")
+        text: str = module.render(report)
+        return text
+
+
+FORMATS = (
+    Format("json_report", "--report", "Write a JSON report."),
+    Format("junit", "--junit-xml", "Write a JUnit XML report."),
+    Format("sarif", "--sarif", "Write a SARIF report."),
+    Format("github", variable="GITHUB_ACTIONS"),
+)
+
+
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `Report.to_dict()`."""
-    found: dict[str, Any] = json.loads(
-        resources.files(__name__).joinpath(SCHEMA).read_text("utf-8")
-    )
-    return found
+    """Return the JSON Schema (2020-12) of `Report.to_dict()`."""
+    document: dict[str, Any] = json.loads(Path(__file__).with_name(SCHEMA).read_text("utf-8"))
+    return document
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that cannot be written before any work is done.
+    """Check, before any work is done, that a report can be written to a file.
 
     Raises:
-        ModelFileError: its folder does not exist, or it is none to write to.
+        ModelFileError: its folder does not exist, or it is a folder itself.
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
-        raise ModelFileError("-: reports are written to files (./- names one)")
+        raise ModelFileError("-: reports are written to files, not to stdout (./- names a file)")
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder")
     if not path.parent.is_dir():
@@ -42,7 +81,7 @@ def check_target(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a report in one step; nobody sees half of it.
+    """Write a report in one step: the file has all of it or does not change.
 
     Raises:
         ModelFileError: it cannot be written.

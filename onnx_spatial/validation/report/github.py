@@ -1,4 +1,4 @@
-"""Annotations on GitHub's pages: lines that its runner finds in what a step prints.
+"""Render annotations for GitHub Actions, which its runner reads in the output of a step.
 
 ::error file=models/a.onnx,title=onnx-spatial%3A FAILED::what is wrong
 """
@@ -6,26 +6,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onnx_spatial.validation.result import Report
 
 
-def wanted(environment: Mapping[str, str]) -> bool:
-    """Whether this runs in a step of GitHub Actions."""
-    return environment.get("GITHUB_ACTIONS", "").lower() == "true"
+def render(report: Report) -> str:
+    """Render one line for each model that neither passed nor failed as expected.
 
-
-def lines(report: Report, environment: Mapping[str, str]) -> Iterator[str]:
-    """One line for each model that is not all right.
-
-    Args:
-        report: to show.
-        environment: has GITHUB_WORKSPACE, the top of the checkout.
+    Paths are relative to GITHUB_WORKSPACE, the top of the checkout.
     """
-    top = environment.get("GITHUB_WORKSPACE")
+    top = os.environ.get("GITHUB_WORKSPACE")
     failed = {id(model) for model in report.failed()}
+    lines = []
     for model in report.models:
         if model.status in ("passed", "xfailed"):
             continue
@@ -33,7 +26,8 @@ def lines(report: Report, environment: Mapping[str, str]) -> Iterator[str]:
         text = f"{model.message}\nrun it again with: {report.reproduce(model)}"
         file = _property(_relative(model.model, top))
         title = _property(f"onnx-spatial: {model.status.upper()}")
-        yield f"::{level} file={file},title={title}::{_data(text)}"
+        lines.append(f"::{level} file={file},title={title}::{_data(text)}\n")
+    return "".join(lines)
 
 
 def _relative(path: str, top: str | None) -> str:

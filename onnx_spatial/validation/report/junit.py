@@ -1,8 +1,7 @@
-"""JUnit XML as CI systems read it: one test case for each model.
+"""Render JUnit XML: one test case for each model.
 
-What is wrong with a model is a failure; a process that gave no result, or a file that cannot be read,
-is an error; a model that could not be verified, was not looked at, or failed as it was expected to, is
-skipped (with --strict the first of these is a failure).
+A model that fails a check is a failure. A file that cannot be read, or a process that left no result,
+is an error. A model that is unverified (without --strict), skipped, or failed as expected is skipped.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from onnx_spatial.validation.result import Kind, ModelResult, Report
 _ERRORS: frozenset[Kind | None] = frozenset(
     ("unreadable", "crash", "timeout", "memory", "lost", "not-run")
 )
-#: What XML 1.0 cannot hold, escaped or not.
+#: Characters that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(report: Report) -> bytes:
-    """The document."""
+def render(report: Report) -> str:
+    """Render the document."""
     cases = [(model, _outcome(model, strict=report.options.strict)) for model in report.models]
     counts = {
         "tests": str(len(cases)),
@@ -44,10 +43,11 @@ def render(report: Report) -> bytes:
         suite.append(_case(model, outcome, report))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, "utf-8", xml_declaration=True)
-    return document + b"\n"
+    return document.decode() + "\n"
 
 
 def _outcome(model: ModelResult, *, strict: bool) -> str | None:
+    """Return the tag of the result in a test case; None if the model passed."""
     if model.status == "passed":
         return None
     if model.status in ("skipped", "xfailed") or (model.status == "unverified" and not strict):
@@ -57,15 +57,15 @@ def _outcome(model: ModelResult, *, strict: bool) -> str | None:
 
 def _case(model: ModelResult, outcome: str | None, report: Report) -> ElementTree.Element:
     path = PurePath(model.model)
-    # Jenkins makes folders of what the dots part; a dot in a name is none of them.
+    # Jenkins splits class names at dots; a dot in a folder's name must not split it.
     folders = [p.replace(".", "_") for p in path.parent.parts if p not in ("/", ".", "..")]
     case = ElementTree.Element("testcase", {"name": _legal(path.name)})
     case.set("classname", _legal(".".join(folders) or "models"))
     case.set("time", _time(model.seconds))
     if outcome is not None:
-        found = ElementTree.SubElement(case, outcome, {"message": _legal(model.message)})
-        found.set("type", model.kind or model.status)
-        found.text = _legal("\n".join(f"{e.source}: {e.message}" for e in model.problems()))
+        result = ElementTree.SubElement(case, outcome, {"message": _legal(model.message)})
+        result.set("type", model.kind or model.status)
+        result.text = _legal("\n".join(f"{e.source}: {e.message}" for e in model.problems()))
     out = ElementTree.SubElement(case, "system-out")
     lines = [model.model, model.message, f"run it again with: {report.reproduce(model)}"]
     out.text = _legal("\n".join(lines))

@@ -1,48 +1,38 @@
-"""SARIF 2.1.0, which code scanning reads: one result for each error and warning."""
+"""Render SARIF 2.1.0 for code scanning: one result for each error and warning."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from onnx_spatial.validation.result import Entry, Kind, ModelResult, Report
+from onnx_spatial.validation.result import KINDS, Entry, ModelResult, Report
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 
-_RULES: dict[Kind, str] = {
-    "difference": "The converted model gives something else than the original.",
-    "recorded-data": "The model does not give what is recorded, or the data does not fit it.",
-    "unreadable": "The file is no ONNX model, or is damaged, or its data is missing.",
-    "conversion": "An operator breaks its own rules, or cannot be converted.",
-    "does-not-run": "onnxruntime does not run the model.",
-    "unverified": "The model could not be verified.",
-    "crash": "The process that looked at the model crashed.",
-    "timeout": "Looking at the model took longer than it may.",
-    "memory": "Looking at the model took more memory than it may.",
-    "lost": "The worker that looked at the model went away.",
-    "not-run": "The model was not looked at: another one had failed, or the run was interrupted.",
-    "xpassed": "The model was expected to fail, and does not.",
-}
-_ORDER = list(_RULES)
-#: Levels of entries without a kind are remarks.
+_ORDER = list(KINDS)
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-def render(report: Report, base: Path | None = None) -> dict[str, Any]:
-    """The log, ready for JSON.
+def render(report: Report) -> str:
+    """Render the log; paths are relative to GITHUB_WORKSPACE where it is set."""
+    return json.dumps(document(report), indent=2) + "\n"
+
+
+def document(report: Report, base: Path | None = None) -> dict[str, Any]:
+    """Return the log, ready for JSON.
 
     Args:
-        report: to render.
-        base: folder that paths become relative to, such as the top of the repository; None: the
-            current one.
+        report: the report.
+        base: folder that paths become relative to; None: GITHUB_WORKSPACE or the current folder.
     """
-    base = (base or Path.cwd()).resolve()
+    base = (base or Path(os.environ.get("GITHUB_WORKSPACE") or ".")).resolve()
     results = [
         _result(model, entry, report, base) for model in report.models for entry in model.problems()
     ]
@@ -51,7 +41,7 @@ def render(report: Report, base: Path | None = None) -> dict[str, Any]:
         "version": report.tools.get("version", "0"),
         "rules": [
             {"id": kind, "shortDescription": {"text": text}, "fullDescription": {"text": text}}
-            for kind, text in _RULES.items()
+            for kind, text in KINDS.items()
         ],
     }
     run = {
@@ -65,16 +55,16 @@ def render(report: Report, base: Path | None = None) -> dict[str, Any]:
 
 
 def _invocation(report: Report) -> dict[str, Any]:
-    """The run itself, which is no success where it did not come to its end."""
-    found: dict[str, Any] = {
+    """Describe the run; one that was interrupted is not successful."""
+    invocation: dict[str, Any] = {
         "executionSuccessful": not report.interrupted,
         "exitCode": report.exit_code,
         "startTimeUtc": report.started.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     if report.interrupted:
         text = f"interrupted: {report.message}"
-        found["toolExecutionNotifications"] = [{"level": "error", "message": {"text": text}}]
-    return found
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": {"text": text}}]
+    return invocation
 
 
 def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dict[str, Any]:
@@ -82,13 +72,13 @@ def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dic
     strict = report.options.strict and entry.kind == "unverified"
     uri = _uri(Path(model.model), base)
     location: dict[str, Any] = {
-        # GitHub shows only what has a line; a model has none.
+        # GitHub shows only results with a line; models have none.
         "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}
     }
     if entry.nodes:
         location["logicalLocations"] = [{"name": node, "kind": "node"} for node in entry.nodes]
     suppressed = [{"kind": "external", "justification": "--expect-failure"}]
-    same = "\0".join((uri, kind, entry.source, *entry.nodes))
+    identity = "\0".join((uri, kind, entry.source, *entry.nodes))
     return {
         "ruleId": kind,
         "ruleIndex": _ORDER.index(kind),
@@ -96,14 +86,14 @@ def _result(model: ModelResult, entry: Entry, report: Report, base: Path) -> dic
         "message": {"text": f"{entry.source}: {entry.message}"},
         "locations": [location],
         "suppressions": suppressed if model.status == "xfailed" else [],
-        # The same trouble in another run: sizes and figures in the message may be other ones.
-        "partialFingerprints": {"onnxSpatial/v1": hashlib.sha256(same.encode()).hexdigest()},
+        # Recognises the problem in other runs: sizes and errors in the message may change.
+        "partialFingerprints": {"onnxSpatial/v1": hashlib.sha256(identity.encode()).hexdigest()},
         "properties": {"reproduce": report.reproduce(model), "source": entry.source},
     }
 
 
 def _uri(path: Path, base: Path) -> str:
-    """The path relative to the base where it is below it, else a file URI."""
+    """Return the path relative to the base or the current folder, or else a file URI."""
     absolute = path.absolute()
     for folder in (base, Path.cwd()):
         if absolute.is_relative_to(folder):

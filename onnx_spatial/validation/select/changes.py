@@ -1,4 +1,4 @@
-"""Which models changed since a revision, by git: their files, their weights or their recorded data."""
+"""Select the models that changed since a git revision: in their file, weights or recorded data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_spatial.validation import data_sets
 
 
 def since(models: Sequence[str], revision: str) -> list[str]:
-    """The models of which the working tree differs from a revision; new and untracked ones count.
+    """Return the models that differ in the working tree; new and untracked ones count.
 
     Raises:
         UsageError: git does not know the revision, or the models are in no repository.
@@ -23,40 +23,36 @@ def since(models: Sequence[str], revision: str) -> list[str]:
 
 
 class _Repositories:
-    """What changed in the repositories that hold models, and in those that these are submodules of."""
+    """Changes in the repositories that hold models, and in their superprojects."""
 
     def __init__(self, revision: str) -> None:
         self._revision = revision
-        self._around: dict[Path, Path | None] = {}
+        self._superprojects: dict[Path, Path | None] = {}
         self._changed: dict[Path, set[Path] | UsageError] = {}
 
     def changed(self, folder: Path) -> set[Path]:
-        """Files, links and submodules that git sees changed, around a folder.
+        """Return the files, links and submodules that changed in the repositories around a folder.
 
-        A revision need not mean the same in a submodule and around it: it is one that either knows.
+        The revision must be known to the submodule or to a superproject, not to both.
 
         Raises:
             UsageError: the folder is in no repository, or none knows the revision.
         """
         top: Path | None = _top(folder, "--show-toplevel")
-        found, errors, understood = set[Path](), [], False
+        results = []
         while top is not None:
             if top not in self._changed:
                 try:
                     self._changed[top] = _changed(top, self._revision)
                 except UsageError as error:
                     self._changed[top] = error
-                self._around[top] = _top(top, "--show-superproject-working-tree")
-            seen = self._changed[top]
-            if isinstance(seen, UsageError):
-                errors.append(seen)
-            else:
-                found |= seen
-                understood = True
-            top = self._around[top]
-        if not understood:
-            raise errors[0]
-        return found
+                self._superprojects[top] = _top(top, "--show-superproject-working-tree")
+            results.append(self._changed[top])
+            top = self._superprojects[top]
+        known = [result for result in results if isinstance(result, set)]
+        if not known and isinstance(results[0], UsageError):
+            raise results[0]
+        return set().union(*known)
 
 
 def _top(folder: Path, which: str) -> Path | None:
@@ -71,20 +67,20 @@ def _is_changed(model: Path, repositories: _Repositories) -> bool:
     if _is_among(path, changed) or data_sets.archive_of(path) in changed:
         return True
     if any(data_sets.is_set(part) for c in changed for part in _parts_below(c, folder)[:1]):
-        return True  # one of its files, or one that was there
+        return True  # a recorded file, or one that was deleted
     for data in data_sets.find(path):
         target = data.resolve()
         if _is_among(data, changed) or any(c.is_relative_to(target) for c in changed):
             return True
     try:
         locations = external_data.locations(reader.read(path))
-    except SpatialError:  # it may be this that changed, where anything did
+    except SpatialError:  # unreadable, so any change in its folder may be its own
         return any(c.is_relative_to(folder) for c in changed)
     return any(_is_among(folder / location, changed) for location in locations)
 
 
 def _is_among(path: Path, changed: set[Path]) -> bool:
-    """Whether a file changed, a link to it, or a submodule that holds it."""
+    """Return whether a file, a link to it, or a submodule that holds it changed."""
     return any(not changed.isdisjoint((p, *p.parents)) for p in (path, path.resolve()))
 
 
@@ -93,6 +89,7 @@ def _parts_below(path: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _changed(top: Path, revision: str) -> set[Path]:
+    """Return the paths in a repository that git sees changed since a revision."""
     if revision.startswith("-"):
         raise UsageError(f"{revision!r} is no revision")
     _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", what=revision)
@@ -107,7 +104,7 @@ def _git(folder: Path, *arguments: str, what: str | None = None) -> str:
             ["git", "-C", str(folder), *arguments], capture_output=True, check=False
         )
     except OSError as error:
-        raise UsageError(f"what changed is found by git, which does not run: {error}") from None
+        raise UsageError(f"--changed-since requires git, which does not run: {error}") from None
     if done.returncode:
         detail = os.fsdecode(done.stderr).strip().splitlines()
         reason = "git says: " + "".join(detail[:1])

@@ -1,4 +1,4 @@
-"""Which models a run looks at: files, folders and globs, in an order that is always the same."""
+"""Find the models of a run: files, folders and globs, in a reproducible order."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ T = TypeVar("T")
 
 
 def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
-    """The models that paths stand for, each once, in the order of the paths and sorted within.
+    """Return the models in paths, each once, in the order of the paths and sorted within each.
 
-    A file is a model whatever it is called. A folder stands for every *.onnx below it, except in
-    folders whose name begins with a dot; links to folders are not followed. A glob stands for the
-    files and folders that it matches; `**` matches any number of folders.
+    A file is a model whatever its name. A folder stands for every *.onnx below it, except in folders
+    whose name begins with a dot; links to folders are not followed. A glob stands for the files and
+    folders that it matches; `**` matches any number of folders.
 
     Args:
         paths: files, folders, globs.
-        exclude: globs of paths or names that are left out of folders and globs.
+        exclude: globs of paths or names to leave out of folders and globs.
 
     Raises:
-        UsageError: a path does not exist, or there is no model at all behind it.
+        UsageError: a path does not exist or holds no model.
     """
-    found: dict[tuple[str, ...], str] = {}
+    models: dict[tuple[str, ...], str] = {}
     for path in paths:
-        models = list(_behind(path, exclude))
-        if not models:
+        expanded = list(_expand(path, exclude))
+        if not expanded:
             left = " that --exclude does not leave out" if exclude else ""
             raise UsageError(f"{path}: there is no model: no {_SUFFIX} file is there{left}")
-        for model in models:
-            found.setdefault(_identity(model), model)
-    return list(found.values())
+        for model in expanded:
+            models.setdefault(_identity(model), model)
+    return list(models.values())
 
 
 def shard(models: Sequence[T], number: int, of: int) -> list[T]:
-    """Part `number` (from 1) of `of` parts of about equal size; together the parts are all.
+    """Return part `number` (from 1) of `of` disjoint parts of about equal size.
 
     Raises:
         UsageError: there is no such part.
@@ -54,38 +54,40 @@ def shard(models: Sequence[T], number: int, of: int) -> list[T]:
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a path, or its last part, is what one of the globs stands for; `*` also spans folders."""
+    """Return whether a path or its file name matches one of the globs; `*` also spans folders."""
     names = (Path(path).as_posix(), Path(path).name)
-    globs = [Path(pattern).as_posix() for pattern in patterns]  # ./a is a, as in the path
+    globs = [Path(pattern).as_posix() for pattern in patterns]  # ./a becomes a, as in the path
     return any(fnmatch.fnmatch(name, pattern) for pattern in globs for name in names)
 
 
-def _behind(path: str, exclude: Sequence[str]) -> Iterator[str]:
+def _expand(path: str, exclude: Sequence[str]) -> Iterator[str]:
+    """Yield the models in a file, folder or glob."""
     if os.path.lexists(path):
         yield from _in_folder(path, exclude) if Path(path).is_dir() else [path]
         return
     if not glob.has_magic(path):
         raise UsageError(f"{path}: there is no such file or folder")
-    found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
-    if not found:
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
+    if not names:
         raise UsageError(f"{path}: nothing matches")
-    for match in found:
-        if Path(match).is_dir():
-            yield from _in_folder(match, exclude)
-        elif not matches(match, exclude) and _is_model(match):
-            yield match
+    for name in names:
+        if Path(name).is_dir():
+            yield from _in_folder(name, exclude)
+        elif not matches(name, exclude) and _is_model(name):
+            yield name
 
 
-def _in_folder(folder: str, exclude: Sequence[str]) -> Iterator[str]:
-    found = []
-    for place, folders, names in os.walk(folder, onerror=_refuse):
+def _in_folder(folder: str, exclude: Sequence[str]) -> list[str]:
+    """Return the models below a folder, sorted so that those of one folder stand together."""
+    models = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [f for f in folders if not f.startswith(".")]
-        found += [str(Path(place) / n) for n in names if _is_model(n) and not n.startswith(".")]
-    yield from sorted((f for f in found if not matches(f, exclude)), key=_order)
+        models += [str(Path(parent) / n) for n in names if _is_model(n) and not n.startswith(".")]
+    return sorted((m for m in models if not matches(m, exclude)), key=lambda m: Path(m).parts)
 
 
 def _identity(model: str) -> tuple[str, ...]:
-    """The same for paths to one model: a link beside other weights or recorded data is another."""
+    """Return equal tuples for paths to the same model with the same weights and recorded data."""
     archive = data_sets.archive_of(Path(model))
     return (
         os.path.realpath(Path(model).parent),
@@ -95,18 +97,9 @@ def _identity(model: str) -> tuple[str, ...]:
 
 
 def _refuse(error: OSError) -> None:
-    """What cannot be listed may hold models, which would pass unseen.
-
-    Raises:
-        UsageError: always.
-    """
+    """Refuse a folder that cannot be listed, as its models would be missed."""
     raise UsageError(f"{error.filename}: cannot be listed: {error.strerror or error}")
 
 
 def _is_model(name: str) -> bool:
     return name.lower().endswith(_SUFFIX)
-
-
-def _order(path: str) -> tuple[str, ...]:
-    """By folder, so that what lies together is reported together."""
-    return Path(path).parts

@@ -1,7 +1,7 @@
-"""Where the work list runs: threads here, each with a lane; or an engine for many machines.
+"""Executors on this machine, and the function that every executor runs.
 
-An executor is what `concurrent.futures` has: `submit(function, argument)` gives a future. The function
-is `run`, its argument and result are plain data, so that any engine can carry them elsewhere.
+An executor is what `concurrent.futures` defines: `submit(function, argument)` returns a future. The
+function is `run`; its argument and its result are plain data, which any executor can send elsewhere.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from onnx_spatial.errors import UsageError
 from onnx_spatial.validation.workers.job import Job
 from onnx_spatial.validation.workers.process_pool import Closed, ProcessSlot
 
 
 class ProcessSlots:
-    """The lanes of this process; as many as are at work at the same time, each used again."""
+    """The process slots of this process: as many as are in use at a time, each used again."""
 
     def __init__(self) -> None:
         self._all: list[ProcessSlot] = []
@@ -29,94 +28,69 @@ class ProcessSlots:
 
     @contextmanager
     def one(self) -> Iterator[ProcessSlot]:
-        """A lane for the block."""
+        """Reserve a slot for the block."""
         with self._guard:
             if self._closed:
                 raise Closed
             if not self._idle:
                 self._idle.append(ProcessSlot())
                 self._all.append(self._idle[-1])
-            lane = self._idle.pop()
+            slot = self._idle.pop()
         try:
-            yield lane
+            yield slot
         finally:
             with self._guard:
-                if lane in self._all:  # else it was closed
-                    self._idle.append(lane)
+                if slot in self._all:  # else it was closed
+                    self._idle.append(slot)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """End all lanes and whatever runs in them; nobody gets another one within the block."""
+        """Close all slots and end their processes; `one` raises within the block."""
         with self._guard:
             self._closed = True
-            lanes, self._all, self._idle = self._all, [], []
+            slots, self._all, self._idle = self._all, [], []
         try:
-            for lane in lanes:
-                lane.hang_up()
-            for lane in lanes:
-                lane.close()
+            for slot in slots:
+                slot.request_end()
+            for slot in slots:
+                slot.close()
             yield
-        except BaseException:  # as a second Ctrl-C, which waits for nothing
-            for lane in lanes:
-                lane.close(patience=0)
+        except BaseException:  # such as a second Ctrl-C: wait for nothing
+            for slot in slots:
+                slot.close(patience=0)
             raise
         finally:
             self._closed = False
 
 
-LANES = ProcessSlots()
+SLOTS = ProcessSlots()
 
 
 @atexit.register
 def _end() -> None:
-    with LANES.closed():
+    with SLOTS.closed():
         pass
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Look at one model in a process of its own; `Job.to_dict` in, `ModelResult.to_dict` out."""
-    with LANES.one() as lane:
-        return lane.validate(Job.from_dict(job)).to_dict()
+    """Validate one model in a process of its own: the fields of a `Job` in, of a `ModelResult` out."""
+    with SLOTS.one() as slot:
+        return slot.validate(Job(**job)).to_dict()
 
 
 @contextmanager
 def local(jobs: int) -> Iterator[Executor]:
-    """An executor on this machine that looks at `jobs` models at a time.
+    """Make an executor that validates `jobs` models at a time on this machine.
 
-    Leaving the block waits for what still runs; an exception, such as Ctrl-C, ends it. Lanes stay
-    for the next time.
+    The end of the block waits for running models; an exception, such as Ctrl-C, ends them. The slots
+    stay for the next time.
     """
     executor = ThreadPoolExecutor(jobs, "onnx-spatial-validate")
     try:
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
-        with LANES.closed():
+        with SLOTS.closed():
             executor.shutdown(wait=True)
         raise
     executor.shutdown(wait=True)
-
-
-@contextmanager
-def dask(scheduler: str) -> Iterator[Executor]:
-    """An executor on the workers of a Dask cluster, which see the models under the same paths.
-
-    Raises:
-        UsageError: Dask is not installed, or there is no scheduler at that address.
-    """
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("executor dask wants: pip install 'onnx-spatial[dask]'") from None
-    try:
-        client = Client(scheduler, timeout=30)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise UsageError(f"there is no Dask scheduler at {scheduler!r}: {error}") from None
-    # Not pure: equal arguments are looked at again, as files may have changed in between.
-    executor = client.get_executor(pure=False)
-    try:
-        yield executor
-        executor.shutdown(wait=True)
-    finally:  # what is left then, as after Ctrl-C, is not waited for
-        executor.shutdown(wait=False)
-        client.close()

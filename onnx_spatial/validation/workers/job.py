@@ -1,9 +1,9 @@
-"""What a process that looks at one model is told, and what it leaves behind, as files of a folder.
+"""Validate one model in the process made for it, which communicates by files in a folder.
 
-job.json      what to do
-stage.json    what it is doing now: {"source": ..., "text": ...}
-result.json   the result; there only if it came to its end
-log           what it wrote to stdout and stderr
+job.json      the job
+stage.json    the current step: {"source": ..., "text": ...}
+result.json   the result; missing if the process did not finish
+log           stdout and stderr
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import faulthandler
 import json
 import os
 import traceback
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,18 @@ JOB, STAGE, RESULT, LOG = "job.json", "stage.json", "result.json", "log"
 
 @dataclass(frozen=True)
 class Job:
-    """One model to look at; goes to other machines as JSON.
+    """A model to validate; its fields go to other machines as JSON.
 
     Attributes:
-        model: its path, as it is reported.
-        folder: that the path is relative to.
-        options: what it goes through, see `Options.to_dict`.
-        timeout: seconds that it may take; None for no bound.
-        memory: bytes of its own that its process may have; None for no bound of its own.
+        model: path, as it is reported.
+        folder: folder that the path is relative to.
+        options: `Options.to_dict`.
+        timeout: seconds that validation may take; None: unlimited.
+        memory: bytes of private memory that its process may have; None: unlimited.
         cache: folder of earlier results, if any.
         record_to: folder to record test data in, if any.
         reproduce_to: folder to save reproducers in, if any.
-        version: of the package that asks.
+        version: version of the package that submits the job.
     """
 
     model: str
@@ -55,33 +54,24 @@ class Job:
     reproduce_to: str | None = None
     version: str = onnx_spatial.__version__
 
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Job:
-        """The way back."""
-        return cls(**values)
-
 
 def do(folder: Path) -> None:
-    """The whole life of the process: read the job, look at the model, leave the result.
+    """Read the job in a folder, validate its model, and write the result.
 
-    Call it in a process that has nothing else to do: limits are set for all of it.
+    Limits are set for the whole process, which must do nothing else.
     """
-    faulthandler.enable()  # where a signal came goes to the log
-    job = Job.from_dict(json.loads((folder / JOB).read_text("utf-8")))
+    faulthandler.enable()  # writes the traceback of a crash to the log
+    job = Job(**json.loads((folder / JOB).read_text("utf-8")))
     limits.leave_no_core()
     if job.memory is not None:
         limits.limit_memory(job.memory)
     try:
         os.chdir(job.folder)
-        result = _look(job, _notes(folder / STAGE))
+        result = _validate(job, _stage_writer(folder / STAGE))
     except MemoryError:
         message = "it takes more memory than it may have"
         result = ModelResult.without(job.model, "failed", "memory", message)
-    except Exception as error:  # a bug of ours, or a model that nobody thought of
+    except Exception as error:  # a bug, or a kind of model that was not thought of
         traceback.print_exc()
         detail = str(error).splitlines()[0] if str(error) else ""
         message = f"unexpected {type(error).__name__}: {detail}; please report it"
@@ -89,8 +79,8 @@ def do(folder: Path) -> None:
     atomic_write(folder / RESULT, json.dumps(result.to_dict()).encode())
 
 
-def _notes(path: Path) -> Stage:
-    """Keeps what is being done now where a crash leaves it."""
+def _stage_writer(path: Path) -> Stage:
+    """Return a function that writes the current step to a file, which outlives a crash."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def note(source: str, text: str) -> None:
@@ -102,20 +92,20 @@ def _notes(path: Path) -> Stage:
     return note
 
 
-def _look(job: Job, note: Stage) -> ModelResult:
+def _validate(job: Job, stage: Stage) -> ModelResult:
     options = Options.from_dict(job.options)
     if job.version != onnx_spatial.__version__:
         message = f"the worker has onnx-spatial {onnx_spatial.__version__}, not {job.version}"
         return ModelResult.without(job.model, "failed", "lost", message)
     key = None
     if job.cache is not None:
-        note("cache", "looking for an earlier result")
+        stage("cache", "looking for an earlier result")
         key = cache.key_of(Path(job.model), options)
-        found = None if key is None else cache.get(Path(job.cache), key, job.model)
-        if found is not None and job.record_to is None:
-            return found
-    result = examine(job.model, options, note, job.record_to, job.reproduce_to)
-    # Files that were replaced in between: it is not known which of them it is the result of.
+        earlier = None if key is None else cache.get(Path(job.cache), key, job.model)
+        if earlier is not None and job.record_to is None:
+            return earlier
+    result = examine(job.model, options, stage, job.record_to, job.reproduce_to)
+    # If files were replaced in between, it is unknown which of them the result belongs to.
     if key is not None and job.cache is not None and key == cache.key_of(Path(job.model), options):
         cache.put(Path(job.cache), key, result)
     return result

@@ -1,24 +1,24 @@
-"""Bounds of a process, as far as the system has them: macOS refuses some, Windows knows none."""
+"""Limit the resources of a process, where the system can: macOS refuses some limits, Windows all."""
 
 from __future__ import annotations
 
 
 def limit_memory(size: int) -> bool:
-    """Bound the bytes that this process may have of its own; mapped files do not count.
+    """Limit the bytes of private memory of this process; mapped files do not count.
 
     Returns:
-        Whether they are bounded now.
+        Whether they are limited now.
     """
     return _limit("RLIMIT_DATA", size)
 
 
 def leave_no_core() -> bool:
-    """Have a crash of this process leave no core file; whether that is so now."""
+    """Make a crash of this process leave no core file; return whether that worked."""
     return _limit("RLIMIT_CORE", 0)
 
 
 def _limit(name: str, value: int) -> bool:
-    """Lower a soft limit. Systems differ in the exceptions by which they refuse."""
+    """Lower a soft limit. Systems differ in the exception that they refuse with."""
     try:
         import resource
 

@@ -1,7 +1,7 @@
-"""Validate one model after the other, each in a process of its own.
+"""Validate one model after another, each in a process of its own.
 
-Whatever happens there, `ProcessSlot.validate` returns a result: a process that crashes, is killed or
-takes too long fails its model.
+`ProcessSlot.validate` always returns a result: a process that crashes, is killed or takes too long
+fails its model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +25,36 @@ from onnx_spatial.validation.workers import job as jobs
 from onnx_spatial.validation.workers.job import Job
 
 _WORKER = [sys.executable, "-P", "-m", "onnx_spatial.validation.workers.worker"]
-#: Every lane is one of many on this machine: numpy needs no threads, a fork of a process with threads
-#: is not safe, and onnxruntime's telemetry is such a thread (1.31).
+#: No threads before the fork, which is not safe with them: numpy's are not needed, as there are many
+#: processes, and onnxruntime's telemetry is one (1.31).
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "ORT_DISABLE_TELEMETRY": "1",
 }
-#: How often a model is started anew whose process could not even be watched.
+#: How often a model is tried whose process ended unobserved.
 _ATTEMPTS = 2
 _LOG_CHARACTERS = 4000
-#: Seconds that a process which is asked to end may take for it.
+#: Seconds that a process may take to end when it is asked to.
 _PATIENCE = 10.0
-#: Kills that are not ours come from the system, which does it when memory runs out.
+#: Processes are killed by the system when memory runs out, or here (which is noted elsewhere).
 _KILLED = getattr(signal, "SIGKILL", None)
 
 
 class Closed(Exception):
-    """The lane was closed while it was at work."""
+    """The slot was closed while it was in use."""
 
 
 class ProcessSlot:
-    """Looks at models in processes that a zygote forks, or that are started each anew.
+    """Validates models in processes that a zygote forks, or in a new interpreter each.
 
     Args:
-        fork: whether to fork; None: where that is safe.
+        fork: whether to fork; None: if that is safe.
     """
 
     def __init__(self, fork: bool | None = None) -> None:
-        # macOS's own libraries do not bear a fork, although there is one.
+        # macOS has fork, but its system libraries are not safe after one.
         safe = hasattr(os, "fork") and sys.platform != "darwin"
         self._fork = safe if fork is None else fork
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,37 +62,37 @@ class ProcessSlot:
         self._closed = False
 
     def validate(self, job: Job) -> ModelResult:
-        """The result of one model.
+        """Return the result of one model.
 
         Raises:
             Closed: `close` was called by another thread.
         """
-        found = self._look(job)
-        if job.memory is None or found.kind != "crash":
-            return found
-        # Libraries end in many ways where memory runs out: more of it tells that from other reasons.
+        result = self._validate(job)
+        if job.memory is None or result.kind != "crash":
+            return result
+        # Libraries fail in many ways when memory runs out; a run with more memory tells them apart.
         more = replace(job, memory=2 * job.memory, cache=None, record_to=None, reproduce_to=None)
-        if self._look(more).message == found.message:
-            return found
+        if self._validate(more).message == result.message:
+            return result
         message = "it takes more memory than it may have: with twice as much it gets further"
-        entry = replace(found.entries[0], message=message, kind="memory")
-        return replace(found, message=f"failed: {message}", kind="memory", entries=[entry])
+        entry = replace(result.entries[0], message=message, kind="memory")
+        return replace(result, message=f"failed: {message}", kind="memory", entries=[entry])
 
-    def _look(self, job: Job) -> ModelResult:
+    def _validate(self, job: Job) -> ModelResult:
         for attempt in range(1, _ATTEMPTS + 1):
             # Windows removes no file that a helper of the process still has open.
             with tempfile.TemporaryDirectory(
                 prefix="onnx-spatial-", ignore_cleanup_errors=True
             ) as name:
                 folder = Path(name)
-                (folder / jobs.JOB).write_text(json.dumps(job.to_dict()), "utf-8")
+                (folder / jobs.JOB).write_text(json.dumps(asdict(job)), "utf-8")
                 ended = self._run(folder, job.timeout)
                 if ended is not None or attempt == _ATTEMPTS:
                     return _conclude(job, folder, ended)
         raise AssertionError("the last attempt returns")
 
-    def hang_up(self) -> None:
-        """Have what is running end, and do not wait for it."""
+    def request_end(self) -> None:
+        """Ask the process to end, without waiting."""
         with self._guard:
             self._closed = True
             if self._process is not None and self._process.stdin is not None:
@@ -100,17 +100,17 @@ class ProcessSlot:
                     self._process.stdin.close()
 
     def close(self, patience: float = _PATIENCE) -> None:
-        """End what is running, and the lane; `patience`: seconds until it is killed."""
+        """Close the slot and end its process, which is killed after `patience` seconds."""
         with self._guard:
             self._closed = True
             self._end(patience)
 
     def _end(self, patience: float = _PATIENCE) -> None:
-        """End the process, and with it those that it forked: its stdin ends."""
+        """End the process by closing its stdin; it then ends those that it forked."""
         process, self._process = self._process, None
         if process is None:
             return
-        if process.stdin is None:  # it works itself
+        if process.stdin is None:  # it runs a job itself
             _kill_group(process)
             process.wait()
             return
@@ -127,44 +127,42 @@ class ProcessSlot:
             process.stdout.close()
 
     def _run(self, folder: Path, timeout: float | None) -> dict[str, Any] | None:
-        """How the process of a job ended; None if that is not known."""
+        """Run the process of a job; return how it ended, None if that is unknown."""
         if self._fork:
             zygote = self._zygote()
             if zygote is not None:
-                return self._ask(zygote, {"folder": str(folder), "timeout": timeout})
-        return self._once(folder, timeout)
+                return self._request(zygote, {"folder": str(folder), "timeout": timeout})
+        return self._run_interpreter(folder, timeout)
 
     def _zygote(self) -> subprocess.Popen[bytes] | None:
-        """The process that forks; None where that is not safe."""
+        """Return the process that forks; None if that is not safe."""
         with self._guard:
             if self._closed:
                 raise Closed
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
-                    _WORKER,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    env=_environment(),
-                    start_new_session=True,  # Ctrl-C is for the one that started it all
-                )
-                new = self._process
-            else:
+            if self._process is not None and self._process.poll() is None:
                 return self._process
-        hello = self._answer(new)
+            zygote = self._process = subprocess.Popen(
+                _WORKER,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C must reach only the main process
+            )
+        hello = self._answer(zygote)
         if hello is None or not hello["ready"]:
             self._fork = False
             with self._guard:
                 self._end()
             return None
-        return new
+        return zygote
 
-    def _ask(
+    def _request(
         self, zygote: subprocess.Popen[bytes], request: dict[str, Any]
     ) -> dict[str, Any] | None:
         assert zygote.stdin is not None
         answer = None
-        with contextlib.suppress(OSError, ValueError):  # it has gone, or was closed
+        with contextlib.suppress(OSError, ValueError):  # the zygote ended, or was closed
             zygote.stdin.write(json.dumps(request).encode() + b"\n")
             zygote.stdin.flush()
             answer = self._answer(zygote)
@@ -184,8 +182,8 @@ class ProcessSlot:
             return None
         return answer if isinstance(answer, dict) else None
 
-    def _once(self, folder: Path, timeout: float | None) -> dict[str, Any] | None:
-        """The same without a fork: a new interpreter for each model."""
+    def _run_interpreter(self, folder: Path, timeout: float | None) -> dict[str, Any] | None:
+        """Run a job in a new interpreter, without a fork."""
         with (folder / jobs.LOG).open("wb") as log, self._guard:
             if self._closed:
                 raise Closed
@@ -214,16 +212,16 @@ class ProcessSlot:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of a process that runs this very package, be it installed or in a checkout."""
-    found = {**os.environ, **_ENVIRONMENT}
+    """Return the environment of a process that imports this copy of the package."""
+    variables = {**os.environ, **_ENVIRONMENT}
     top = str(Path(onnx_spatial.__file__).resolve().parent.parent)
-    if top in onnx_spatial.__path__:
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, (top, found.get("PYTHONPATH"))))
-    return found
+    if top in onnx_spatial.__path__:  # a checkout
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (top, variables.get("PYTHONPATH"))))
+    return variables
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads a session of its own, and its helpers."""
+    """Kill a process that leads a session, and its helpers."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -232,24 +230,25 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _conclude(job: Job, folder: Path, ended: dict[str, Any] | None) -> ModelResult:
-    """The result that a process left, or what its end says."""
-    left = _read(folder / jobs.RESULT)
-    if left is not None:
-        found = ModelResult.from_dict(left)
+    """Return the result that a process wrote, or one that says how the process ended."""
+    written = _read(folder / jobs.RESULT)
+    if written is not None:
+        result = ModelResult.from_dict(written)
     else:
-        kind, message = _verdict(job, ended)
+        kind, message = _failure(job, ended)
         stage = _read(folder / jobs.STAGE) or {"source": "process", "text": "starting"}
         entry = Entry("error", str(stage["source"]), f"{message} ({stage['text']})", kind=kind)
-        found = ModelResult(job.model, "failed", f"failed: {entry.message}", kind, [entry])
-        found.log = _log(folder / jobs.LOG)
+        result = ModelResult(job.model, "failed", f"failed: {entry.message}", kind, [entry])
+        result.log = _log(folder / jobs.LOG)
     if ended is not None:
-        found.seconds, found.peak_memory = round(ended["seconds"], 3), ended["peak_memory"]
-    return found
+        result.seconds, result.peak_memory = round(ended["seconds"], 3), ended["peak_memory"]
+    return result
 
 
-def _verdict(job: Job, ended: dict[str, Any] | None) -> tuple[Kind, str]:
+def _failure(job: Job, ended: dict[str, Any] | None) -> tuple[Kind, str]:
+    """Return kind and message for a process that wrote no result."""
     if ended is None:
-        return "crash", "its process was ended, and the one that watched it"
+        return "crash", "its process was ended, and so was the zygote that watched it"
     if ended["timed_out"]:
         return "timeout", f"it was still running after {job.timeout:g} s"
     code = ended["code"]
@@ -265,14 +264,16 @@ def _verdict(job: Job, ended: dict[str, Any] | None) -> tuple[Kind, str]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object from a file; None if it is missing or damaged."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _log(path: Path) -> str | None:
+    """Read the end of a log; None if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_CHARACTERS))

@@ -1,12 +1,11 @@
-"""Load everything once and fork for each model: `python -P -m onnx_spatial.validation.workers.worker`.
+"""Import everything once and fork for each model: `python -P -m onnx_spatial.validation.workers.worker`.
 
-Loading onnx, onnxruntime and this package takes a second; a fork takes milliseconds. One job at a
-time comes as a line of JSON on stdin, {"folder": ..., "timeout": ...}, and one line of what became
-of its process goes to stdout: {"code": ..., "seconds": ..., "timed_out": ...,
-"peak_memory": ...}. When stdin ends,
-whatever still runs is ended.
+Importing onnx, onnxruntime and this package takes a second; a fork takes milliseconds. Jobs come one
+at a time as a line of JSON on stdin, {"folder": ..., "timeout": ...}. The answer is a line on stdout
+that says how the process of the job ended: {"code": ..., "seconds": ..., "timed_out": ...,
+"peak_memory": ...}. When stdin ends, a running job is killed.
 
-With `--once FOLDER` the process does one job itself, for systems that cannot fork.
+With `--once FOLDER` the process runs one job itself, for systems that cannot fork.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy.random  # noqa: F401  numpy loads it late, which would be in each fork anew
+import numpy.random  # noqa: F401  numpy imports it lazily, which would happen in each fork
 
 from onnx_spatial.custom_ops import available
 from onnx_spatial.validation.workers import job
 
 
 def main(arguments: list[str]) -> None:
-    """Do one job, or one after the other."""
+    """Run one job, or serve jobs until stdin ends."""
     if arguments[:1] == ["--once"]:
         job.do(Path(arguments[1]))
         return
-    available()  # loads what it needs
+    available()  # imports onnxruntime-extensions
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # nothing else may get among the answers
+    os.dup2(2, 1)  # other output must not mix with the answers
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123  a file descriptor is wanted
         os.dup2(nothing.fileno(), 0)
@@ -45,7 +44,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _threads() -> int:
-    """Threads of this process: a fork has only the one that called it, and others' locks for good."""
+    """Count the threads of this process. A fork has one; locks that others hold stay locked."""
     try:
         return sum(1 for _ in Path("/proc/self/task").iterdir())
     except OSError:
@@ -57,10 +56,10 @@ def _say(answers: BinaryIO, answer: dict[str, Any]) -> None:
 
 
 class Zygote:
-    """Forks a process for each job and sees it to its end.
+    """Forks a process for each job and waits for its end.
 
     Args:
-        requests, answers: unbuffered.
+        requests, answers: unbuffered pipes.
     """
 
     def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -72,7 +71,7 @@ class Zygote:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until there are no more requests."""
+        """Serve requests until there are no more."""
         while line := self._requests.readline():
             request = json.loads(line)
             folder = Path(request["folder"])
@@ -85,7 +84,7 @@ class Zygote:
             _say(self._answers, answer)
 
     def _child(self, folder: Path) -> None:
-        """Never returns."""
+        """Run a job and exit the forked process."""
         code = 1
         try:
             os.setpgid(0, 0)
@@ -99,15 +98,15 @@ class Zygote:
             _die_with_parent()
             job.do(folder)
             code = 0
-        except BaseException:  # it goes to the log, and the missing result says the rest
+        except BaseException:  # the log has the traceback, and there is no result
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(code)  # nothing of the parent's is to be cleaned up here
+            os._exit(code)  # without the parent's cleanup
 
     def _wait(self, pid: int, timeout: float | None) -> dict[str, Any] | None:
-        """What became of a process; None if nobody wants to know any more."""
+        """Wait for a process and say how it ended; None if stdin ended first."""
         started = time.monotonic()
         deadline = None if timeout is None else started + timeout
         timed_out = False
@@ -130,25 +129,26 @@ class Zygote:
             readable, _, _ = select.select([requests, self._woken], [], [], left)
             if self._woken in readable:
                 os.read(self._woken, 4096)
-            if requests in readable:  # no request comes before the answer: it is the end
+            if requests in readable:  # no request comes before the answer: stdin ended
                 _kill(pid)
                 os.waitpid(pid, 0)
                 return None
 
 
 def _kill(pid: int) -> None:
-    """End a process that was not waited for yet, and its helpers."""
+    """Kill a process that was not waited for yet, and its helpers."""
     _kill_helpers(pid)
-    os.kill(pid, signal.SIGKILL)  # it may not have got as far as to lead a group
+    os.kill(pid, signal.SIGKILL)  # in case it does not lead its group yet
 
 
 def _kill_helpers(pid: int) -> None:
+    """Kill the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _die_with_parent() -> None:
-    """Have the system end this process when its parent is killed."""
+    """Make the system kill this process when its parent dies."""
     if sys.platform == "linux":
         parent_death_signal = 1  # PR_SET_PDEATHSIG
         with contextlib.suppress(OSError, AttributeError):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.model_pair import ModelPair
