@@ -1,4 +1,4 @@
-"""The values of one run of a graph: what was fed and computed, initializers, Constant nodes."""
+"""The values of one run of a graph: inputs, computed values, initializers and Constant nodes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ import onnx
 from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
-#: What a graph stores under a name: an initializer, a sparse one, or a Constant node.
+#: A stored value of a graph: an initializer, a sparse one, or a Constant node.
 Stored = onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto
 
 _DENSE_CONSTANTS = frozenset({"value", "value_int", "value_ints", "value_float", "value_floats"})
 
 
 class RunScope:
-    """The values of one run of a graph, and those of the graphs around it."""
+    """The values of one run of a graph and of its outer graphs.
+
+    Args:
+        stored: initializers and Constant nodes of the graph by name.
+        folder: folder of external data.
+        values: inputs of the run; computed values are added.
+        outer: scope of the graph that holds this one.
+    """
 
     def __init__(
         self,
@@ -34,7 +41,7 @@ class RunScope:
         self.values = values
 
     def computed(self, name: str) -> Any:
-        """A value that was fed or computed; None if it is none of these, or an empty optional."""
+        """The value of an input or node output; None for other names and empty optionals."""
         holder = self._holder(name)
         return None if holder is None else holder.values[name]
 
@@ -45,11 +52,15 @@ class RunScope:
 
     def stored(self, name: str) -> Stored | None:
         """The initializer or Constant node of that name."""
-        found = self._stored.get(name)
-        return found if found is not None or self._outer is None else self._outer.stored(name)
+        own = self._stored.get(name)
+        return own if own is not None or self._outer is None else self._outer.stored(name)
 
     def value(self, name: str) -> Any:
-        """Any value as an array, a list of arrays, or None (an empty optional)."""
+        """Any value as an array, a list of arrays, or None (an empty optional).
+
+        Raises:
+            RunFailure: there is no such value.
+        """
         holder = self._holder(name)
         if holder is not None:
             return holder.values[name]

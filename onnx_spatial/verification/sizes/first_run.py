@@ -18,12 +18,12 @@ from functools import cached_property
 import numpy as np
 
 from onnx_spatial.verification.arrays import INTEGER_MODES, INTEGERS
-from onnx_spatial.verification.runtime.operand_mismatch import mended
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Growth
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
+from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
 from onnx_spatial.verification.sizes.trial_runs import (
     MAX_ELEMENTS,
     MAX_SECONDS,
@@ -170,7 +170,9 @@ class FirstRun:
             return assignment
         changed = {
             symbol: size
-            for symbol, size in mended(failure.operands, self._dims, self._order, keep).items()
+            for symbol, size in matching_sizes(
+                failure.operands, self._dims, self._order, keep
+            ).items()
             if self._candidates.allows([symbol], size)
         }
         if not changed:
