@@ -24,10 +24,10 @@ from onnx_spatial.verification.checks import bit_patterns
 from onnx_spatial.verification.checks.in_place import InPlace
 from onnx_spatial.verification.compare import exactness, random_ops
 from onnx_spatial.verification.compare.exactness import Exactness
-from onnx_spatial.verification.compare.float64_outputs import Precise
+from onnx_spatial.verification.compare.float64_outputs import Float64Outputs
 from onnx_spatial.verification.compare.outputs import OutputResult, compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
-from onnx_spatial.verification.interface import overridable
+from onnx_spatial.verification.extract import overridable
 from onnx_spatial.verification.report import Difference, Run
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.same_padding import REFUSAL
@@ -103,7 +103,9 @@ def run(
     _describe(found.trials, converted, request, result)
     loads = not infos and not program.pads and not program.substitutes
     rounding = Rounding(program, original if loads else None)
-    baseline = _Baseline(program, marks, Precise(program, marks, found.trials), rounding)
+    baseline = _Baseline(
+        program, marks, Float64Outputs(program, marks, [t.feeds for t in found.trials]), rounding
+    )
     first, *others = in_place.parts(lambda site: _size(program, site), MOST_WATCHED)
     for optimised in (False, True):
         session = _Converted(converted, original.folder, first, optimised=optimised)
@@ -140,7 +142,7 @@ class _Baseline:
 
     program: Program
     marks: Mapping[str, Exactness]
-    precise: Precise
+    precise: Float64Outputs
     rounding: Rounding
     #: Outputs that are known to differ, with optimisations or without: no further run is measured.
     wrong: set[tuple[str, bool]] = field(default_factory=set)
@@ -148,7 +150,7 @@ class _Baseline:
     def judged(self, found: OutputResult, trial: Trial, actual: object) -> OutputResult:
         """A comparison with the original, seen in double precision and beside what rounding does."""
         name = found.name
-        found = self.precise.judged(found, found.run, trial, actual)
+        found = self.precise.judged(found, trial.feeds, trial.outputs.get(name), actual)
         if found.passed or name not in self.marks or not self.marks[name].arithmetic:
             return found
         if not is_comparable(actual, trial.outputs[name]) or (name, found.optimised) in self.wrong:
@@ -186,7 +188,7 @@ def _marks(program: Program, found: ReferenceRuns, result: EndToEnd) -> dict[str
     """
     marks = exactness.of_outputs(program)
     first, *others = found.trials
-    small = reference_runs.is_small(program, first.feeds)
+    small = program.is_small(first.feeds)
     if small:
         program.close()
     again = program.run(first.feeds)

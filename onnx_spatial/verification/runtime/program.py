@@ -9,11 +9,13 @@ pads the data of convolutions that onnxruntime refuses (`same_padding`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 
@@ -24,6 +26,10 @@ from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.flat_model import FlatModel
 from onnx_spatial.verification.runtime.numpy_ops import Kernel
 from onnx_spatial.verification.runtime.planner import Planner
+
+#: Bounds of a small model: its weights, the elements of its inputs, and the product of both, which is
+#: more than the number of its multiplications.
+_FEW_WEIGHTS, _FEW_ELEMENTS, _FEW_PRODUCTS = 2**24, 2**20, 2**30
 
 
 class Program(RunContext):
@@ -73,6 +79,13 @@ class Program(RunContext):
         """
         self.executed, self.met = set(), {}
         return self._plan.run(feeds, None)
+
+    def is_small(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether a run on some inputs takes no time worth mentioning."""
+        weights = sum(math.prod(t.dims) for t in traversal.tensors(self.flat))
+        elements = sum(int(np.size(array)) for array in feeds.values())
+        few = weights <= _FEW_WEIGHTS and elements <= _FEW_ELEMENTS
+        return few and weights * elements <= _FEW_PRODUCTS
 
     def foreign(self) -> list[str]:
         """Operators without any implementation here, as domain:op_type, each with a node."""

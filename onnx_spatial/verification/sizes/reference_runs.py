@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import UsageError
-from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import BOOL, Array
 from onnx_spatial.verification.runtime.program import Program
@@ -30,7 +27,7 @@ from onnx_spatial.verification.sizes.model_inputs import (
     whole_overrides,
 )
 from onnx_spatial.verification.sizes.size_search import Search
-from onnx_spatial.verification.sizes.trial_runs import MAX_ELEMENTS, Trial
+from onnx_spatial.verification.sizes.trial_runs import Trial
 
 #: Runs of further sizes that a small model gets: what is right at two sizes may be wrong at a third.
 #: Many, where another tool computes sizes otherwise.
@@ -40,10 +37,6 @@ GIVE_DATA = "give data with --inputs"
 #: Dims that a message names; of more, and of those that a converter named, it names the inputs.
 NAMED = 4
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
-#: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
-_FEW_NUMBERS = 2**24
-_FEW_PRODUCTS = 2**30
-
 #: What onnxruntime says of two nodes with one name.
 _SAME_NAME = re.compile(r"same node name \((.*)\)")
 
@@ -139,7 +132,7 @@ def find(
     if only_first:
         return ReferenceRuns([first])
     trials = [first, *search.others(first)]
-    if is_small(program, first.feeds):
+    if program.is_small(first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
     other = overrides(inputs, candidates.parameter_names(), original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
@@ -152,14 +145,6 @@ def find(
         runs = (search.again(first, {name: value}) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
     return ReferenceRuns(trials, search.forced)
-
-
-def is_small(program: Program, feeds: Mapping[str, Array]) -> bool:
-    """Whether a model is done with a run in no time."""
-    numbers: int = sum(math.prod(t.dims) for t in traversal.tensors(program.flat))
-    fed = sum(int(np.size(array)) for array in feeds.values())
-    few = numbers <= _FEW_NUMBERS and numbers * fed <= _FEW_PRODUCTS
-    return few and fed <= MAX_ELEMENTS
 
 
 def _given(program: Program, arrays: dict[str, Array]) -> Trial:

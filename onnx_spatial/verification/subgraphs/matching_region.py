@@ -24,7 +24,7 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification import extract, interface
+from onnx_spatial.verification import extract
 from onnx_spatial.verification.subgraphs.types import KnownTypes
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
 
@@ -98,7 +98,7 @@ class MatchingRegions:
         self._infos = infos
         self._sites = {f.index for f in infos}
         self._get_types = types
-        self._overridable = {v.name for v in interface.overridable(original)}
+        self._overridable = {v.name for v in extract.overridable(original)}
         self._found: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
