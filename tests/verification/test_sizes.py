@@ -368,7 +368,9 @@ def test_the_state_of_a_scan_keeps_its_shape() -> None:
     result = verify(original, converted)
     assert result.status == "passed", result.message
     assert result.forced == {"N": 1}
-    with pytest.raises(UsageError, match=r"state 's' has the shape \[1, 4, 2\] before an iteration"):
+    with pytest.raises(
+        UsageError, match=r"state 's' has the shape \[1, 4, 2\] before an iteration"
+    ):
         verify(original, converted, inputs={"x": np.zeros((2, 3, 4, 2), np.float32)})
 
 
