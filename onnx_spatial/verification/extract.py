@@ -1,4 +1,4 @@
-"""Cut nodes out of a graph and make them a model of their own."""
+"""Extract nodes of a graph as a model of their own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import onnx
 
 from onnx_spatial.model import traversal
 
-#: Opset of a model that imports none: the newest of its IR version that runtimes agree on.
+#: Opset of a model that imports none, by IR version: the newest that runtimes agree on.
 _OPSET_OF_IR = ((8, 17), (7, 13), (0, 11))
 
 
 @dataclass(frozen=True)
 class Imports:
-    """What a part of a model takes over from the whole.
+    """Versions and functions that a part of a model takes from the whole.
 
     Attributes:
         ir_version: of the model.
@@ -29,7 +29,7 @@ class Imports:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
-        """Those of a model, or of one of its functions where `body` is one."""
+        """The imports of a model, or of its function `body`."""
         holder = body if isinstance(body, onnx.FunctionProto) else model
         opsets = {_canonical(o.domain): o.version for o in holder.opset_import}
         default = next((v for ir, v in _OPSET_OF_IR if model.ir_version >= ir), 11)
@@ -41,19 +41,18 @@ def _canonical(domain: str) -> str:
 
 
 def captured(graph: onnx.GraphProto) -> set[str]:
-    """Names that a subgraph reads from the graphs around it."""
-    known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    known |= {s.values.name for s in graph.sparse_initializer}
-    wanted: set[str] = set()
+    """Names that a subgraph reads from its outer graphs."""
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    own |= {s.values.name for s in graph.sparse_initializer}
+    names = {v.name for v in graph.output}
     for node in graph.node:
-        wanted |= needs(node)
-        known.update(node.output)
-    wanted |= {v.name for v in graph.output}
-    return wanted - known
+        names |= needs(node)
+        own.update(node.output)
+    return names - own
 
 
 def needs(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, what the graphs in its attributes capture included."""
+    """Names that a node reads, those that its subgraphs capture included."""
     names = {name for name in node.input if name}
     for _, graph in traversal.subgraphs(node):
         names |= captured(graph)
@@ -62,20 +61,20 @@ def needs(node: onnx.NodeProto) -> set[str]:
 
 def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
     """Positions of the functions that nodes call, directly or through other functions."""
-    where: dict[tuple[str, str], list[int]] = {}
+    positions: dict[tuple[str, str], list[int]] = {}
     for position, function in enumerate(functions):
-        where.setdefault((function.domain, function.name), []).append(position)
-    found: set[int] = set()
+        positions.setdefault((function.domain, function.name), []).append(position)
+    result: set[int] = set()
     todo = list(nodes)
     while todo:
         node = todo.pop()
-        for position in where.get((node.domain, node.op_type), ()):
-            if position not in found:
-                found.add(position)
+        for position in positions.get((node.domain, node.op_type), ()):
+            if position not in result:
+                result.add(position)
                 todo.extend(functions[position].node)
         for _, graph in traversal.subgraphs(node):
             todo.extend(graph.node)
-    return found
+    return result
 
 
 def model_of(
@@ -86,7 +85,7 @@ def model_of(
     initializers: Iterable[onnx.TensorProto] = (),
     sparse: Iterable[onnx.SparseTensorProto] = (),
 ) -> onnx.ModelProto:
-    """A model of some nodes; the types of its outputs are left to the runtime to infer."""
+    """Make a model of some nodes; the runtime infers the types of its outputs."""
     model = onnx.ModelProto(ir_version=imports.ir_version)
     graph = model.graph
     graph.name = "part"
