@@ -129,4 +129,4 @@ class Sizes:
         if not found.trials:
             self.obstacle = found.gaps[0]
             return
-        self._feeds, self._met = found.trials[0].feeds, program.met
+        self._feeds, self._met = found.trials[0].feeds, program.site_inputs

@@ -104,11 +104,3 @@ def model_of(
     for domain in sorted(domains):
         model.opset_import.append(onnx.helper.make_opsetid(domain, imports.opsets.get(domain, 1)))
     return model
-
-
-def overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Inputs of a model that have a default: an initializer of their name."""
-    if model.ir_version < 4:  # all initializers were inputs, and none could be fed
-        return []
-    stored = {t.name for t in model.graph.initializer}
-    return [v for v in model.graph.input if v.name in stored]

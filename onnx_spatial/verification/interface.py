@@ -9,7 +9,6 @@ import onnx
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.verification.compare.outputs import OutputResult
-from onnx_spatial.verification.extract import overridable
 
 
 def differences(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[str]:
@@ -75,3 +74,11 @@ def _extra(old: Sequence[str], new: Sequence[str]) -> list[str]:
 def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     stored = {t.name for t in model.graph.initializer}
     return [v for v in model.graph.input if v.name not in stored]
+
+
+def overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that have an initializer to fall back on."""
+    if model.ir_version < 4:  # every initializer was listed as an input, and none could be fed
+        return []
+    stored = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.name in stored]

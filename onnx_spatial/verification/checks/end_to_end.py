@@ -27,7 +27,7 @@ from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.float64_outputs import Float64Outputs
 from onnx_spatial.verification.compare.outputs import OutputResult, compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
-from onnx_spatial.verification.extract import overridable
+from onnx_spatial.verification.interface import overridable
 from onnx_spatial.verification.report import Difference, Run
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.same_padding import REFUSAL
@@ -122,7 +122,7 @@ def run(
 
 def _size(program: Program, site: int) -> int:
     """Bytes of the data that a site was given in the last run; 0 if it had no part in it."""
-    met = program.met.get(site)
+    met = program.site_inputs.get(site)
     return 0 if met is None else math.prod(met.shape) * dtype_of(met.element_type).itemsize
 
 

@@ -56,7 +56,7 @@ def magnitudes(
     """
     data = to_float64.reached(model.graph, to_float64.reals(model))
     nodes = [n for _, _, n in traversal.nodes(model)]
-    ours = {id(nodes[i]) for i in sites}
+    site_ids = {id(nodes[i]) for i in sites}
     writer = _Writer(data)
     new_nodes: list[onnx.NodeProto] = []
     kept: set[int] = set()
@@ -65,7 +65,7 @@ def magnitudes(
         copy.CopyFrom(node)
         if data.isdisjoint(traversal.reads(node)) or node.op_type in to_float64.SIZES:
             new_nodes.append(copy)
-        elif id(node) in ours:
+        elif id(node) in site_ids:
             if not data.isdisjoint(node.input[1:]):
                 return None
             kept.add(id(copy))
@@ -88,8 +88,8 @@ def magnitudes(
             positive = np.abs(onnx.numpy_helper.to_array(tensor))
             tensor.CopyFrom(onnx.numpy_helper.from_array(positive, tensor.name))
     targets = list(result.graph.node)
-    wanted = {id(t) for copy, t in zip(new_nodes, targets, strict=True) if id(copy) in kept}
-    return result, [i for i, (_, _, n) in enumerate(traversal.nodes(result)) if id(n) in wanted]
+    kept = {id(t) for copy, t in zip(new_nodes, targets, strict=True) if id(copy) in kept}
+    return result, [i for i, (_, _, n) in enumerate(traversal.nodes(result)) if id(n) in kept]
 
 
 class _Writer:

@@ -61,13 +61,8 @@ def _is_false(tensor: onnx.TensorProto) -> bool:
 
 
 def _random(node: onnx.NodeProto, off: Collection[str]) -> list[str]:
-    inner = [
-        n
-        for _, g in traversal.subgraphs(node)
-        for _, _, n in traversal.graph_nodes(traversal.Place(), g)
-    ]
     names = []
-    for each in (node, *inner):
+    for each in (node, *traversal.inner_nodes(node)):
         standard = each.domain in ("", "ai.onnx")
         training = each.op_type == "Dropout" and len(each.input) > 2 and each.input[2] not in off
         if standard and (each.op_type in RANDOM or (training and each.input[2])):

@@ -53,12 +53,7 @@ def obstacle(model: onnx.ModelProto) -> str | None:
     for node in model.graph.node:
         if data.isdisjoint(traversal.reads(node)) or node.op_type in SIZES:
             continue
-        inner = [
-            n
-            for _, g in traversal.subgraphs(node)
-            for _, _, n in traversal.graph_nodes(traversal.Place(), g)
-        ]
-        for each in (node, *inner):
+        for each in (node, *traversal.inner_nodes(node)):
             if _is_step(each):
                 return f"{each.op_type} node {traversal.label(each)!r} makes whole numbers of reals"
     if any(

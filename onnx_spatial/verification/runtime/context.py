@@ -1,4 +1,4 @@
-"""What the steps of a program share: how they are to run, and the record of the last run."""
+"""State that the steps of a program share: settings, and the record of the last run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunContext:
         pads: whether there are convolutions that onnxruntime refuses.
         substitutes: why steps ran in onnx's reference evaluator instead of onnxruntime.
         executed: sites, and convolutions that onnxruntime refuses, that took part in the last run.
-        met: their inputs in it; of several runs of a site the largest.
+        site_inputs: inputs of the sites in it; of several runs of a site the largest.
     """
 
     def __init__(self, imports: Imports, folder: Path | None, *, optimise: bool) -> None:
@@ -49,7 +49,7 @@ class RunContext:
         self.pads = False
         self.substitutes: list[str] = []
         self.executed: set[int] = set()
-        self.met: dict[int, SiteInput] = {}
+        self.site_inputs: dict[int, SiteInput] = {}
         self._closing: list[Callable[[], None]] = []
 
     def record(self, site: int, arrays: Sequence[Array | None]) -> None:
@@ -57,9 +57,11 @@ class RunContext:
         self.executed.add(site)
         x = arrays[0]
         assert x is not None
-        known = self.met.get(site)
-        if known is None or x.size > math.prod(known.shape):
-            self.met[site] = SiteInput(tuple(x.shape), element_type_of(x), tuple(arrays[1:]))
+        last = self.site_inputs.get(site)
+        if last is None or x.size > math.prod(last.shape):
+            self.site_inputs[site] = SiteInput(
+                tuple(x.shape), element_type_of(x), tuple(arrays[1:])
+            )
 
     def on_close(self, action: Callable[[], None]) -> None:
         """Register a function for `close` to call."""

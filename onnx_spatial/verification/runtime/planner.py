@@ -114,16 +114,15 @@ class Planner:
         kernel = self._kernel(node)
         if kernel is not None:
             return NumpyStep(kernel, [node])
-        bodies = dict(traversal.subgraphs(node))
         if not any(
             self._model.site_of(inner) is not None
             or self._kernel(inner) is not None
             or same_padding.is_refused(inner)
-            for body in bodies.values()
-            for _, _, inner in traversal.graph_nodes(traversal.Place(), body)
+            for inner in traversal.inner_nodes(node)
         ):
             return None
-        return ControlFlowStep([node], {name: self.plan(body) for name, body in bodies.items()})
+        bodies = {name: self.plan(body) for name, body in traversal.subgraphs(node)}
+        return ControlFlowStep([node], bodies)
 
     def _kernel(self, node: onnx.NodeProto) -> Kernel | None:
         return self._kernels.get(node.op_type) if node.domain in ("", "ai.onnx") else None

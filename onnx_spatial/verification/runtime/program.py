@@ -77,7 +77,7 @@ class Program(RunContext):
         Raises:
             RunFailure: a node does not run, or not on this data.
         """
-        self.executed, self.met = set(), {}
+        self.executed, self.site_inputs = set(), {}
         return self._plan.run(feeds, None)
 
     def is_small(self, feeds: Mapping[str, Array]) -> bool:

@@ -28,7 +28,7 @@ from onnx_spatial.verification.runtime.windows import same_pads
 #: onnxruntime's message for such a convolution.
 REFUSAL = "Dilation not supported for AutoPadType"
 
-#: Domain of the node that stands for the padding of a convolution.
+#: Domain of the node for the padding of a convolution.
 DOMAIN = "onnx_spatial.padding"
 _PADDED = "onnx_spatial.padded:"
 

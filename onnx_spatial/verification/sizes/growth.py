@@ -17,7 +17,7 @@ from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial, T
 #: Doublings of a size, and runs between the last that failed and the first that succeeded.
 _DOUBLINGS = 20
 _BETWEEN = 16
-#: A legal size is looked for among so many from the wanted one on.
+#: Sizes to try from a wanted one on, until one is legal.
 _NEXT = 256
 
 #: Runs the original on some sizes, where some symbols must keep theirs; None if it fails.

@@ -107,7 +107,7 @@ def find(
 ) -> ReferenceRuns:
     """Run the original on data from the user, or on made-up data of sizes that it accepts.
 
-    With `only_first` there is one run, and `program.met` is of that run.
+    With `only_first` there is one run, and `program.site_inputs` is of that run.
 
     Raises:
         UsageError: data or shapes from the user do not fit the model, or it does not run on them.

@@ -97,7 +97,6 @@ class MatchingRegions:
         self._infos = infos
         self._sites = {f.index for f in infos}
         self._get_types = types
-        self._overridable = {v.name for v in extract.overridable(original)}
         self._regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
@@ -124,7 +123,7 @@ class MatchingRegions:
         """Extend a region to the inputs of the graph, or say why that is impossible."""
 
         def stops(name: str, producer: Producer | None) -> bool:
-            return name in self._overridable
+            return name in self._original.overridable
 
         before = self._original.part(region.place, region.output, stops)
         after = self._converted.part(region.place, region.output, stops)
@@ -185,7 +184,7 @@ class MatchingRegions:
                 return False
             if isinstance(producer, onnx.NodeProto):
                 return self._is_shared(name, place)
-            return name in self._overridable
+            return name in self._original.overridable
 
         for _ in range(_MOST_EXTENSIONS):
             before = self._original.part(place, output, stops)

@@ -75,6 +75,13 @@ class Graphs:
         """Whether a name is an input of the graph at `place` itself."""
         return name in self._fed.get(place, ())
 
+    @property
+    def overridable(self) -> set[str]:
+        """Names of the inputs that have an initializer for a default."""
+        if self.model.ir_version < 4:  # every initializer was listed as an input; none could be fed
+            return set()
+        return {t.name for t in self.model.graph.initializer if t.name in self._fed[_MAIN]}
+
     def find(self, name: str, place: traversal.Place) -> Producer | None:
         """The producer of a value that a graph reads; None for inputs and unknown names."""
         for scope in scopes(place):
