@@ -226,14 +226,12 @@ class Rounding:
         if optimised and not quantised:
             plain = self.of(feeds, outputs, optimised=False)
             movements = {name: copy.copy(movement) for name, movement in plain.items()}
-        kinds = [_Run.OPTIMISED] * optimised + [_Run.PERTURBED] * (0 if movements else RUNS)
+        perturbed_runs = 0 if movements else RUNS
         started = time.monotonic()
-        for kind in kinds:
+        for is_optimised in [True] * optimised + [False] * perturbed_runs:
+            run = self._optimised if is_optimised else lambda x: self._perturbed(quantised).run(x)
             try:
-                if kind is _Run.OPTIMISED:
-                    again = self._optimised(feeds)
-                else:
-                    again = self._perturbed(quantised).run(feeds)
+                again = run(feeds)
             except (RunFailure, ModelFileError, MemoryError) as error:
                 self.obstacle = str(error) or "it takes too much memory"
                 continue
@@ -242,7 +240,7 @@ class Rounding:
                 if is_comparable(actual, expected):
                     movement = movements.setdefault(name, Movement(expected))
                     movement.add(actual)
-                    if kind is _Run.OPTIMISED:
+                    if is_optimised:
                         movement.optimised = actual
             if time.monotonic() - started > self._seconds:
                 break
@@ -278,10 +276,3 @@ class Rounding:
             program.close()
         self._programs.clear()
         self._feeds, self._measured = None, {}
-
-
-class _Run(Enum):
-    """The difference of a run from the original's."""
-
-    OPTIMISED = "onnxruntime may optimise"
-    PERTURBED = "computed reals are off at random"

@@ -32,7 +32,7 @@ class GraphPlan:
         self,
         context: RunContext,
         graph: onnx.GraphProto,
-        stored: Mapping[str, Stored],
+        stored: dict[str, Stored],
         steps: Sequence[Step],
     ) -> None:
         self.graph = graph

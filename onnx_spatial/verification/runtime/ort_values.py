@@ -1,20 +1,21 @@
 """Convert tensors of types that numpy lacks to and from onnxruntime.
 
 onnxruntime's numpy interface knows numpy's own types. bfloat16, the 8-bit floats and types of less
-than a byte go through the memory of an OrtValue: elements of 4 and 2 bits are packed there, the first
-one in the lowest bits, while numpy has a byte for each.
+than a byte go through the memory of an OrtValue, which has the layout of ONNX's raw data: elements of
+4 and 2 bits are packed, the first one in the lowest bits, while numpy has a byte for each.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
-from onnx_spatial.verification.arrays import Array, bits_of, dtype_of, element_type_of, is_native
+from onnx_spatial.verification.arrays import Array, dtype_of, element_type_of, is_native
 
 _UNKNOWN = frozenset({onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING})
 
@@ -56,32 +57,15 @@ def from_ort(value: ort.OrtValue) -> Any:
     element_type = _RAW.get(value.data_type())
     if element_type is None:
         return value.numpy()
-    shape, size = tuple(value.shape()), value.tensor_size_in_bytes()
+    size = value.tensor_size_in_bytes()
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return _unpacked(data, dtype_of(element_type), int(np.prod(shape))).reshape(shape)
+    return _unpacked(data, element_type, value.shape())
 
 
 def _packed(array: Array) -> bytes:
-    """Pack the elements without unused bits between them."""
-    bits = bits_of(array.dtype)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if bits >= 8:
-        return flat.tobytes()
-    per_byte = 8 // bits
-    codes = flat.view(np.uint8) & (2**bits - 1)
-    codes = np.concatenate([codes, np.zeros(-len(codes) % per_byte, np.uint8)]).reshape(
-        -1, per_byte
-    )
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1)
-    return packed.tobytes()
+    return onnx.numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
 
 
-def _unpacked(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
-    """Unpack `count` elements: the inverse of `_packed`."""
-    bits = bits_of(dtype)
-    raw = np.frombuffer(data, np.uint8)
-    if bits < 8:
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        raw = ((raw[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:count]
-    return raw.view(dtype)
+def _unpacked(data: bytes, element_type: int, shape: Sequence[int]) -> Array:
+    tensor = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=data)
+    return onnx.numpy_helper.to_array(tensor)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +31,24 @@ class RunScope:
 
     def __init__(
         self,
-        stored: Mapping[str, Stored],
+        stored: MutableMapping[str, Stored],
         folder: Path | None,
         values: dict[str, Any],
         outer: RunScope | None,
     ) -> None:
-        self._stored = stored
+        self.values: ChainMap[str, Any] = ChainMap(values, *(outer.values.maps if outer else ()))
+        self._stored: ChainMap[str, Stored] = ChainMap(
+            stored, *(outer._stored.maps if outer else ())
+        )
         self._folder = folder
-        self._outer = outer
-        self.values = values
 
     def computed(self, name: str) -> Any:
         """The value of an input or node output; None for other names and empty optionals."""
-        holder = self._holder(name)
-        return None if holder is None else holder.values[name]
-
-    def _holder(self, name: str) -> RunScope | None:
-        if name in self.values:
-            return self
-        return None if self._outer is None else self._outer._holder(name)
+        return self.values.get(name)
 
     def stored(self, name: str) -> Stored | None:
         """The initializer or Constant node of that name."""
-        own = self._stored.get(name)
-        return own if own is not None or self._outer is None else self._outer.stored(name)
+        return self._stored.get(name)
 
     def value(self, name: str) -> Any:
         """Any value as an array, a list of arrays, or None (an empty optional).
@@ -61,9 +56,8 @@ class RunScope:
         Raises:
             RunFailure: there is no such value.
         """
-        holder = self._holder(name)
-        if holder is not None:
-            return holder.values[name]
+        if name in self.values:
+            return self.values[name]
         stored = self.stored(name)
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)

@@ -20,12 +20,11 @@ import numpy as np
 from onnx_spatial.verification.arrays import INTEGER_MODES, INTEGERS
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes import size_groups
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Growth
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
 from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
-from onnx_spatial.verification.sizes.size_groups import SizeGroup
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, proposals
 from onnx_spatial.verification.sizes.trial_runs import (
     MAX_ELEMENTS,
     MAX_SECONDS,
@@ -181,15 +180,15 @@ class FirstRun:
 
         If hasty, stop after some sizes of which nothing was left.
         """
-        likely = [group.sizes for group in self._groups]
+        usual = [group.sizes for group in self._groups]
         rounds: list[tuple[list[list[int]], str, int | None]]
-        rounds = [(likely, mode, 4) for mode in self._modes]
-        rounds += [(sizes, self._modes[0], None) for sizes in (likely, list(map(sorted, likely)))]
+        rounds = [(usual, mode, 4) for mode in self._modes]
+        rounds += [(sizes, self._modes[0], None) for sizes in (usual, list(map(sorted, usual)))]
         too_small = 0
         for sizes, mode, count in rounds:
             for start in self._starts(override=False):
-                proposals = self._proposals(replace(start, mode=mode), sizes)
-                for proposal in itertools.islice(proposals, count):
+                likely = self._proposals(replace(start, mode=mode), sizes)
+                for proposal in itertools.islice(likely, count):
                     if trial := self._run(proposal):
                         return trial
                     too_small += self._is_too_small()
@@ -245,7 +244,12 @@ class FirstRun:
         return least
 
     def _split(self, symbols: Sequence[str]) -> SizeGroup:
-        return size_groups.split(self._groups, symbols, self._candidates)
+        """Make some symbols of one group a group of their own, and return it."""
+        index = next(i for i, group in enumerate(self._groups) if symbols[0] in group.symbols)
+        if rest := [s for s in self._groups[index].symbols if s not in symbols]:
+            parts = [SizeGroup.of(part, self._candidates) for part in (symbols, rest)]
+            self._groups[index : index + 1] = parts
+        return self._groups[index]
 
     def _starts(self, *, override: bool) -> Iterator[Assignment]:
         """Sets of run-time parameters with their sizes; an empty one for a model without."""
@@ -261,7 +265,7 @@ class FirstRun:
 
     def _proposals(self, start: Assignment, sizes: Sequence[Sequence[int]]) -> Iterator[Assignment]:
         """Likely combinations of sizes, a list for each group, beside those of the start."""
-        for proposal in size_groups.proposals(self._groups, sizes):
+        for proposal in proposals(self._groups, sizes):
             yield replace(start, sizes={**proposal, **start.sizes})
 
     def _climb(self) -> Trial | None:

@@ -31,14 +31,6 @@ class SizeGroup:
         return cls(list(symbols), candidates.sizes(symbols), candidates.is_batch(symbols))
 
 
-def split(groups: list[SizeGroup], symbols: Sequence[str], candidates: Candidates) -> SizeGroup:
-    """Make some symbols of one group a group of their own, in place, and return it."""
-    index = next(i for i, group in enumerate(groups) if symbols[0] in group.symbols)
-    if rest := [s for s in groups[index].symbols if s not in symbols]:
-        groups[index : index + 1] = [SizeGroup.of(part, candidates) for part in (symbols, rest)]
-    return groups[index]
-
-
 def proposals(
     groups: Sequence[SizeGroup], sizes: Sequence[Sequence[int]]
 ) -> Iterator[dict[str, int]]:
