@@ -1,9 +1,9 @@
 """Find legal sizes for the unknown input dims of a model: search until a first run succeeds.
 
 The sites exclude sizes before any run. What the rest of the model requires (a Reshape to a fixed size, a
-MatMul, a Concat) shows when the original runs: a run that gets further has a better size, the operands
-of the node that failed tell which dims must agree (`operand_mismatch`), and where nothing is left of the
-data the sizes grow (`growth`).
+MatMul, a Concat) shows when the original runs: a run that gets further has better sizes (`hill_climb`),
+the operands of the node that failed tell which dims must agree (`operand_mismatch`), and where nothing
+is left of the data the sizes grow (`growth`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Growth
+from onnx_spatial.verification.sizes.hill_climb import HillClimb
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
 from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
 from onnx_spatial.verification.sizes.size_groups import SizeGroup, proposals
@@ -36,8 +37,6 @@ from onnx_spatial.verification.sizes.trial_runs import (
 
 #: Sets of run-time parameters to try.
 _PARAMETER_SETS = 4
-#: Pairs of sizes with a required product to try.
-_PAIRS = 200
 #: Sizes beyond the least to try.
 _TRIES_EACH = 4
 #: Changes of the sizes of one input to match operands, at most.
@@ -48,8 +47,6 @@ _TOO_SMALL = 4
 _NOTHING_LEFT = re.compile(
     r"Invalid input shape|[Ww]indow|pooled|[{,[(x ](?:0|-[1-9]\d*)(?=[},\])x ]|$)"
 )
-#: Sizes to try for one dim before the next dim.
-_WIDTHS = (8, 32, None)
 
 
 class FirstRun:
@@ -101,6 +98,9 @@ class FirstRun:
             program, inputs, seed, progress, seconds, self._least, most, explain=explain
         )
         self._growth = Growth(candidates, self._trials, self._run)
+        self._hill_climb = HillClimb(
+            candidates, self._trials, self._run, self._groups, self._modes, seed
+        )
         self._empty: Trial | None = None
         self._takes_empty = False
         self.forced: dict[str, int] = {}
@@ -124,7 +124,7 @@ class FirstRun:
         methods: list[Callable[[], Trial | None]] = [
             lambda: self._likely(hasty=True),
             lambda: self._grow() if self._is_too_small() else None,
-            lambda: self._likely() or self._climb() or self._try_pairs(),
+            lambda: self._likely() or self._hill_climb.climb() or self._hill_climb.pairs(),
             self._grow,
         ]
         for number, method in enumerate(methods):
@@ -239,7 +239,7 @@ class FirstRun:
             sizes_of.append(group.sizes)
         with suppress(BudgetExhausted):
             for chosen in itertools.islice(zip(*sizes_of, strict=False), _TRIES_EACH):
-                if trial := self._run(resized(least.assignment, groups, chosen)):
+                if trial := self._run(least.assignment.resized(groups, chosen)):
                     return trial
         return least
 
@@ -267,68 +267,3 @@ class FirstRun:
         """Likely combinations of sizes, a list for each group, beside those of the start."""
         for proposal in proposals(self._groups, sizes):
             yield replace(start, sizes={**proposal, **start.sizes})
-
-    def _climb(self) -> Trial | None:
-        """Change one thing at a time, and keep the change if the run gets further."""
-        for width in _WIDTHS:
-            improved = True
-            while improved and self._trials.furthest is not None:
-                improved = False
-                for change in self._changes():
-                    reached, current = self._trials.reached, self._trials.furthest
-                    assert current is not None
-                    for assignment in itertools.islice(change(current), width):
-                        if trial := self._run(assignment):
-                            return trial
-                        if self._trials.reached > reached:
-                            improved = True
-                            break
-        return None
-
-    def _changes(self) -> Iterator[Callable[[Assignment], Iterator[Assignment]]]:
-        yield self._other_parameters
-        yield lambda a: (replace(a, mode=m) for m in self._modes)
-        batch_last = sorted(self._groups, key=lambda group: group.is_batch)
-        singles = ([s] for group in self._groups if len(group.symbols) > 1 for s in group.symbols)
-        for symbols in (*(group.symbols for group in batch_last), *singles):
-            yield lambda a, symbols=symbols: self._other_sizes(a, symbols)  # type: ignore[misc]
-
-    def _other_parameters(self, assignment: Assignment) -> Iterator[Assignment]:
-        """Other parameters for the operator that refused its data, drawn for that data."""
-        failure = self.last_failure
-        if failure is not None and failure.refused is not None:
-            site, shape = failure.refused
-            for values in self._candidates.redrawn(site, shape, assignment.values, self._seed):
-                yield replace(assignment, values=values)
-
-    def _other_sizes(self, assignment: Assignment, symbols: Sequence[str]) -> Iterator[Assignment]:
-        """Other sizes for some symbols, those in the last error message first."""
-        hinted = self._candidates.hinted(str(self.last_failure))
-        allowed = [s for s in hinted if self._candidates.allows(symbols, s)]
-        for size in (*allowed, *self._candidates.sizes(symbols)):
-            yield resized(assignment, [symbols], [size])
-
-    def _try_pairs(self) -> Trial | None:
-        """Try pairs of sizes with a product that the model requires."""
-        current = self._trials.furthest
-        spatial = [group.symbols for group in self._groups if not group.is_batch]
-        if current is None or len(spatial) != 2:
-            return None
-        legal = (
-            sizes
-            for pair in self._candidates.pairs(str(self.last_failure))
-            for sizes in (pair, pair[::-1])
-            if all(map(self._candidates.allows, spatial, sizes))
-        )
-        for sizes in itertools.islice(legal, _PAIRS):
-            if trial := self._run(resized(current, spatial, sizes)):
-                return trial
-        return None
-
-
-def resized(
-    assignment: Assignment, groups: Iterable[Sequence[str]], sizes: Iterable[int]
-) -> Assignment:
-    """Give all symbols of each group another size."""
-    changed = {s: size for symbols, size in zip(groups, sizes, strict=True) for s in symbols}
-    return replace(assignment, sizes={**assignment.sizes, **changed})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -171,6 +171,11 @@ class Assignment:
         """The shape of an input."""
         assert graph_input.dims is not None
         return tuple(d if isinstance(d, int) else self.sizes[d] for d in graph_input.dims)
+
+    def resized(self, groups: Iterable[Sequence[str]], sizes: Iterable[int]) -> Assignment:
+        """The assignment with another size for all symbols of each group."""
+        changed = {s: size for symbols, size in zip(groups, sizes, strict=True) for s in symbols}
+        return replace(self, sizes={**self.sizes, **changed})
 
 
 def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_spatial.verification.arrays import Array, Spread
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes.first_run import FirstRun, resized
+from onnx_spatial.verification.sizes.first_run import FirstRun
 from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.size_groups import SizeGroup
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial
@@ -84,7 +84,7 @@ class Search(FirstRun):
             near = range(start, start + _NEAR)
             legal = (s for s in near if all(self._candidates.allows(g, s) for g in groups))
             for size in itertools.islice(legal, _TRIES_EACH):
-                changed = resized(old, groups, [size] * len(groups))
+                changed = old.resized(groups, [size] * len(groups))
                 try:
                     other = self._run(replace(changed, number=3))
                 except (BudgetExhausted, RunFailure):
@@ -106,7 +106,7 @@ class Search(FirstRun):
                 near = range(size, 2 * size)
                 legal = (s for s in near if self._candidates.allows(group.symbols, s))
                 for chosen in itertools.islice(legal, _OTHERS):
-                    changed = resized(old, [group.symbols], [chosen])
+                    changed = old.resized([group.symbols], [chosen])
                     if other := self._run(replace(changed, number=2)):
                         runs.append(other)
                         break
@@ -168,14 +168,14 @@ class Search(FirstRun):
         # The strides of a net that divide a size divide its double, too.
         doubled = [s for s in (2 * size, size + 32) if self._candidates.allows(symbols, s)]
         for other in (*likely, *doubled):
-            trial = self._run(resized(old, [symbols], [other]), symbols)
+            trial = self._run(old.resized([symbols], [other]), symbols)
             if trial and trial.assignment.sizes[symbols[0]] != size:
                 return trial
         # Sizes that are equal in a successful run may have to be.
         equal = [s for g in self._groups for s in g.symbols if old.sizes[s] == size]
         if len(equal) > len(symbols):
             for other in (s for s in likely if self._candidates.allows(equal, s)):
-                if trial := self._run(resized(old, [equal], [other])):
+                if trial := self._run(old.resized([equal], [other])):
                     return trial
         return None
 
@@ -185,7 +185,7 @@ class Search(FirstRun):
         if len(spatial) != 2:
             return None
         sizes = (old.sizes[spatial[1][0]], old.sizes[spatial[0][0]])
-        return None if sizes[0] == sizes[1] else self._run(resized(old, spatial, sizes))
+        return None if sizes[0] == sizes[1] else self._run(old.resized(spatial, sizes))
 
 
 def _unlike(sizes: Sequence[int], old: int) -> list[int]:
