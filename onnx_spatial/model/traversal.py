@@ -105,6 +105,12 @@ def graph_nodes(
             yield from graph_nodes(place.inside(step(node.op_type, node.output, name)), inner)
 
 
+def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Every node message of the graphs inside a node."""
+    for _, graph in subgraphs(node):
+        yield from (inner for _, _, inner in graph_nodes(Place(), graph))
+
+
 def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Every node object of a model, in the order of `nodes`."""
     yield from _ir_graph_nodes(model.graph)

@@ -20,7 +20,7 @@ from onnx_spatial.lowering import Request
 from onnx_spatial.model.io import reader
 from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.runtime.program import SiteInput
+from onnx_spatial.verification.runtime.context import SiteInput
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import operator_shapes, reference_runs
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
@@ -124,4 +124,4 @@ class Sizes:
         if not runs.trials:
             self.obstacle = runs.gaps[0]
             return
-        self._feeds, self._observed = runs.trials[0].feeds, program.met
+        self._feeds, self._observed = runs.trials[0].feeds, program.site_inputs

@@ -1,7 +1,7 @@
-"""Arrays of every ONNX element type: their bits, and seeded data to test with.
+"""Arrays of every ONNX element type: their bits, and seeded test data.
 
-Two kinds of data: `patterns` for operators that only move data (every bit pattern may occur, all
-elements distinct while the type has room), `plain` for whole models (numbers around 1, small ids).
+There are two kinds of data: `patterns` for operators that only move data (any bit pattern, all elements
+distinct while the type has enough), `plain` for whole models (numbers around 1, small ids).
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ Array = npt.NDArray[Any]
 STRING = onnx.TensorProto.STRING
 BOOL = onnx.TensorProto.BOOL
 
-#: How integer inputs of a whole model are filled, in the order in which they are tried: a model
-#: that looks them up in a table, takes them for a size or for a class only runs with some.
+#: Ways to fill integer inputs of a whole model, in the order in which they are tried: a model that uses
+#: them as indices, sizes or classes only runs with some.
 INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
 
-#: Numbers beyond those of `plain`: thousands (of integers all that there are), thousandths, whole
-#: numbers of which many are alike (of few integers, which may be sizes: others that are small),
-#: mostly zeros, and some NaNs, infinities, -0.0, subnormals and the largest.
+#: Unusual numbers: thousands (all integers of the type), thousandths, whole numbers of which many are
+#: equal, mostly zeros, and some NaNs, infinities, -0.0, subnormals and largest numbers.
 Spread = Literal["large", "small", "ties", "sparse", "specials"]
 SPREADS: tuple[Spread, ...] = ("large", "small", "ties", "sparse", "specials")
-#: So few integers are more likely sizes, counts or steps than data.
+#: At most so many integers are more likely sizes, counts or steps than data.
 _FEW = 8
-#: Of so many numbers one is special; of few up to a half.
+#: One of so many numbers is special; of few numbers up to a half.
 _SPECIALS_ONE_IN = 16
-#: Of so many one is no zero where most are: a small weight counts for something in a short sum.
+#: One of so many numbers is not zero in sparse data: a small weight matters in a short sum.
 _SPARSE_ONE_IN = 16
 
 _FLOATS: dict[np.dtype[Any], tuple[int, int]] = {  # exponent bits, mantissa bits
@@ -71,12 +70,12 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy itself has a dtype: not bfloat16, nor what is shorter than float16 or int8."""
-    return dtype.isbuiltin == 1  # by its kind it is not told: float8_e5m2 passes for an "f"
+    """Whether a dtype is numpy's own: not bfloat16, nor a type shorter than float16 or int8."""
+    return dtype.isbuiltin == 1  # the kind does not tell: that of float8_e5m2 is "f"
 
 
 def bits_of(dtype: np.dtype[Any]) -> int:
-    """How many bits an element of a dtype counts; in numpy it fills a byte at least."""
+    """Number of bits of an element; in numpy it fills at least a byte."""
     if is_native(dtype):
         return 8 * dtype.itemsize
     info = ml_dtypes.finfo if is_float(dtype) else ml_dtypes.iinfo
@@ -88,11 +87,10 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
 
     Args:
         tensor: the message.
-        folder: where external data lies.
+        folder: folder of external data.
 
     Raises:
-        ModelFileError: its data does not fill its shape, or is of a type that onnx does not know, or
-            cannot be read.
+        ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.
     """
     array: Array
     try:
@@ -109,18 +107,15 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
 
 
 def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Which elements of two arrays of the same type and shape differ in any bit that counts."""
+    """Elements in which two arrays of one type and shape differ by any bit of the type."""
     if a.dtype.kind in "OUST":
         return np.asarray(a.astype(object) != b.astype(object), np.bool_).reshape(a.shape)
     width = min(a.dtype.itemsize, 8)
-    pairs = (np.ascontiguousarray(v).reshape(-1, 1).view(f"u{width}") for v in (a, b))
-    first, second = pairs
-    apart = first ^ second
-    if (
-        bits_of(a.dtype) < 8
-    ):  # the rest of its byte is nobody's: onnx, numpy and we fill it otherwise
-        apart &= 2 ** bits_of(a.dtype) - 1
-    return np.asarray(apart.any(axis=1)).reshape(a.shape)
+    first, second = (np.ascontiguousarray(v).reshape(-1, 1).view(f"u{width}") for v in (a, b))
+    differences = first ^ second
+    if bits_of(a.dtype) < 8:  # the other bits of the byte have no meaning
+        differences &= 2 ** bits_of(a.dtype) - 1
+    return np.asarray(differences.any(axis=1)).reshape(a.shape)
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -129,7 +124,7 @@ def same_bits(a: Array, b: Array) -> bool:
 
 
 def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Data for operators that only move it: any bit pattern, distinct while the type has room."""
+    """Make data for operators that only move it: any bit pattern, distinct while the type has enough."""
     count = math.prod(shape)
     if element_type == STRING:
         return _strings(count, rng).reshape(shape)
@@ -138,11 +133,10 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     dtype = dtype_of(element_type)
     bits = bits_of(dtype)
     if bits <= 16:
-        room = _short_patterns(dtype, bits)
-        repeats = [rng.permutation(room) for _ in range(-(-count // len(room)))]
-        raw = np.concatenate([*repeats, room[:0]])[:count]
-        if bits == 16 and dtype in _FLOATS and count < len(room):
-            _insist(raw, np.intersect1d(_special_patterns(dtype), room), rng)
+        codes = _short_patterns(dtype, bits)
+        raw = _repeated(codes, count, rng)
+        if bits == 16 and dtype in _FLOATS and count < len(codes):
+            _insert_special(raw, np.intersect1d(_special_patterns(dtype), codes), rng)
     else:
         unit = np.dtype(f"u{min(dtype.itemsize, 8)}")
         raw = _odd_steps(count * (dtype.itemsize // unit.itemsize), unit, rng)
@@ -154,10 +148,9 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
 
 
 def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) -> Array | None:
-    """Nothing but NaNs with payloads, infinities, -0.0, subnormals and the largest numbers; None for
-    types that have none of these.
+    """Make data of NaNs with payloads, infinities, -0.0, subnormals and largest numbers only.
 
-    Few patterns, so they are not distinct, but every one of them goes everywhere.
+    There are few of them, so elements are not distinct. None for types without them.
     """
     dtype = dtype_of(element_type) if element_type not in (STRING, BOOL) else None
     if dtype not in _FLOATS:
@@ -165,14 +158,17 @@ def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     special = _special_patterns(dtype)
     if dtype == np.float16:
         special = np.intersect1d(special, _short_patterns(dtype, 16))
-    count = math.prod(shape)
-    repeats = [rng.permutation(special) for _ in range(-(-count // len(special)))]
-    raw = np.concatenate([*repeats, special[:0]])[:count]
-    return raw.view(dtype).reshape(shape)
+    return _repeated(special, math.prod(shape), rng).view(dtype).reshape(shape)
 
 
-def _insist(raw: Array, special: Array, rng: np.random.Generator) -> None:
-    """Have the special patterns among distinct ones, as far as a half of these leaves room."""
+def _repeated(codes: Array, count: int, rng: np.random.Generator) -> Array:
+    """All codes in random order, again and again."""
+    repeats = [rng.permutation(codes) for _ in range(-(-count // len(codes)))]
+    return np.concatenate([*repeats, codes[:0]])[:count]
+
+
+def _insert_special(raw: Array, special: Array, rng: np.random.Generator) -> None:
+    """Put special patterns in place of others, of at most half of the elements."""
     missing = rng.permutation(np.setdiff1d(special, raw))
     plain_places = rng.permutation(np.flatnonzero(~np.isin(raw, special)))
     count = min(len(missing), len(raw) // 2, len(plain_places))
@@ -182,7 +178,7 @@ def _insist(raw: Array, special: Array, rng: np.random.Generator) -> None:
 def plain(
     element_type: int, shape: Sequence[int], rng: np.random.Generator, mode: str = "wide"
 ) -> Array:
-    """Data for whole models: reals in -1.5 .. 1.5, integers as `mode` says (`INTEGER_MODES`)."""
+    """Make data for whole models: reals in -1.5 .. 1.5, integers by `mode` (`INTEGER_MODES`)."""
     count = math.prod(shape)
     if element_type == STRING:
         return _strings(count, rng).reshape(shape)
@@ -201,7 +197,7 @@ def plain(
 
 
 def spread(array: Array, how: Spread, rng: np.random.Generator) -> Array:
-    """Numbers of a whole model's input as they are seldom: see `Spread`. Others stay as they are."""
+    """Turn the numbers of an input into unusual ones, see `Spread`; other types stay as they are."""
     if array.dtype in _FLOATS:
         return _spread_reals(array, how, rng)
     if array.dtype.kind in "iu" and array.dtype.itemsize <= 8:
@@ -218,7 +214,7 @@ def _spread_integers(array: Array, how: Spread, rng: np.random.Generator) -> Arr
         return np.asarray(array + 31, array.dtype)
     bits = rng.integers(0, 256, array.nbytes, np.uint8).view(array.dtype).reshape(array.shape)
     if array.dtype.kind == "i":
-        # The least number has no opposite, and a division of it by -1 ends the process.
+        # The least number has no opposite: dividing it by -1 kills the process.
         bits[bits == np.iinfo(array.dtype).min] += 1
     return bits
 
@@ -235,7 +231,7 @@ def _spread_reals(array: Array, how: Spread, rng: np.random.Generator) -> Array:
         places = rng.permutation(result.size)[:count]
         result.view(special.dtype)[places] = np.resize(rng.permutation(special), count)
         return result.reshape(array.shape)
-    # Of float16 the sum of a few thousand must still be finite.
+    # The sum of a few thousand float16 must still be finite.
     exponent = (3 if array.dtype == np.float16 else 13) * (1 if how == "large" else -1)
     return np.asarray(array * np.array(2.0**exponent, array.dtype), array.dtype)
 
@@ -244,7 +240,7 @@ def _strings(count: int, rng: np.random.Generator) -> Array:
     values = np.empty(count, object)
     values[:] = [f"{i} é" for i in rng.permutation(count)]
     if count > 1:
-        values[rng.integers(count)] = ""  # also what strings are padded with
+        values[rng.integers(count)] = ""  # the padding of strings, too
     return values
 
 
@@ -256,23 +252,21 @@ def _booleans(count: int, rng: np.random.Generator) -> Array:
 
 
 def _short_patterns(dtype: np.dtype[Any], bits: int) -> Array:
-    room: Array = np.arange(2**bits, dtype=f"u{dtype.itemsize}")
+    codes: Array = np.arange(2**bits, dtype=f"u{dtype.itemsize}")
     if dtype != np.float16:
-        return room
+        return codes
     # onnxruntime's float16 kernels of Pad, Tile, Where and SpaceToDepth go through float32, which
     # sets the quiet bit of a signalling NaN; measured on 1.31: all other patterns survive.
-    signalling = ((room & 0x7C00) == 0x7C00) & ((room & 0x03FF) != 0) & ((room & 0x0200) == 0)
-    quiet: Array = room[~signalling]
-    return quiet
+    signalling = ((codes & 0x7C00) == 0x7C00) & ((codes & 0x03FF) != 0) & ((codes & 0x0200) == 0)
+    return np.asarray(codes[~signalling])
 
 
 def _odd_steps(count: int, unit: np.dtype[Any], rng: np.random.Generator) -> Array:
-    """start + i * step modulo 2^bits with an odd step: distinct, and all over the range."""
+    """start + i * step modulo 2^bits with an odd step: distinct numbers all over the range."""
     limit = 2 ** (8 * unit.itemsize)
     start = rng.integers(0, limit, dtype=unit, endpoint=False)
     step = rng.integers(0, limit, dtype=unit, endpoint=False) | unit.type(1)
-    result: Array = np.arange(count, dtype=unit) * step + start
-    return result
+    return np.asarray(np.arange(count, dtype=unit) * step + start)
 
 
 def _special_patterns(dtype: np.dtype[Any]) -> Array:
@@ -298,4 +292,4 @@ def _integers(dtype: np.dtype[Any], count: int, rng: np.random.Generator, mode: 
         values = rng.permutation(np.arange(2, 2 + count))
     else:
         values = rng.permutation(np.arange(count)) - (count // 2 if mode == "wide" else 0)
-    return values.astype(dtype)  # wraps around where the type has no room
+    return values.astype(dtype)  # wraps around in short types

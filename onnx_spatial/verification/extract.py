@@ -1,4 +1,4 @@
-"""Cut nodes out of a graph and make them a model of their own."""
+"""Extract nodes of a graph as a model of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_spatial.model import op_traits, traversal
 
 @dataclass(frozen=True)
 class Imports:
-    """What a part of a model takes over from the whole.
+    """Versions and functions that a part of a model takes from the whole.
 
     Attributes:
         ir_version: of the model.
@@ -26,7 +26,7 @@ class Imports:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
-        """Those of a model, or of one of its functions where `body` is one."""
+        """The imports of a model, or of its function `body`."""
         holder = body if isinstance(body, onnx.FunctionProto) else model
         assumed = {"": op_traits.assumed_opset(model.ir_version)}
         opsets = assumed | op_traits.opsets_of(holder.opset_import)
@@ -35,20 +35,20 @@ class Imports:
 
 def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
     """Positions of the functions that nodes call, directly or through other functions."""
-    where: dict[tuple[str, str], list[int]] = {}
+    positions: dict[tuple[str, str], list[int]] = {}
     for position, function in enumerate(functions):
-        where.setdefault((function.domain, function.name), []).append(position)
-    found: set[int] = set()
+        positions.setdefault((function.domain, function.name), []).append(position)
+    result: set[int] = set()
     todo = list(nodes)
     while todo:
         node = todo.pop()
-        for position in where.get((node.domain, node.op_type), ()):
-            if position not in found:
-                found.add(position)
+        for position in positions.get((node.domain, node.op_type), ()):
+            if position not in result:
+                result.add(position)
                 todo.extend(functions[position].node)
         for _, graph in traversal.subgraphs(node):
             todo.extend(graph.node)
-    return found
+    return result
 
 
 def model_of(
@@ -59,7 +59,7 @@ def model_of(
     initializers: Iterable[onnx.TensorProto] = (),
     sparse: Iterable[onnx.SparseTensorProto] = (),
 ) -> onnx.ModelProto:
-    """A model of some nodes; the types of its outputs are left to the runtime to infer."""
+    """Make a model of some nodes; the runtime infers the types of its outputs."""
     model = onnx.ModelProto(ir_version=imports.ir_version)
     graph = model.graph
     graph.name = "part"

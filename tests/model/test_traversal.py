@@ -52,6 +52,12 @@ def test_every_graph_is_visited_with_its_place():
     assert len(found) == 6
 
 
+def test_the_nodes_inside_a_node_are_those_of_all_its_graphs():
+    relu, choice = parser.parse_model(NESTED).graph.node
+    assert [n.name for n in traversal.inner_nodes(choice)] == ["b", "c", "inner", "d", "e"]
+    assert not list(traversal.inner_nodes(relu))
+
+
 def test_a_node_is_called_by_its_name_or_else_its_first_output():
     make = onnx.helper.make_node
     assert traversal.label(make("Relu", ["x"], ["y"], "n")) == "n"

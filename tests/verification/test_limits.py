@@ -161,6 +161,17 @@ def test_parts_follow_from_what_waits_for_what_not_from_the_order():
         assert program.run({"x": x})["z"].tolist() == (-x).tolist()
 
 
+def test_nodes_in_a_cycle_are_refused():
+    made = model(
+        f"g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ "
+        "a = Add(x, c) b = tf.SpaceToBatchND(a, block, none) "
+        "c = tf.BatchToSpaceND(b, block, none) z = Neg(c) }"
+    )
+    with pytest.raises(RunFailure, match="wait for each other: <a>") as caught:
+        Program(made, [1, 2])
+    assert caught.value.stage == "load"
+
+
 def test_values_are_let_go_of_behind_their_last_reader(monkeypatch):
     """A large model has hundreds of them."""
     text = f"g (float[N,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ v0 = Neg(x)"

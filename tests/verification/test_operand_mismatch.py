@@ -10,7 +10,8 @@ from onnx import helper
 
 import onnx_spatial
 from onnx_spatial.verification import verify
-from onnx_spatial.verification.runtime.operand_mismatch import Operands, mended
+from onnx_spatial.verification.runtime.sessions import Operands
+from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
 
 
 def weights(name: str, *dims: int) -> str:
@@ -114,13 +115,13 @@ def test_a_branch_that_does_not_say_what_it_wants() -> None:
 )
 def test_axes_that_meet(op_type: str, shapes: list, expected: dict) -> None:
     node = helper.make_node(op_type, ["x", "h"], ["y"])
-    found = mended(Operands(node, shapes, {}), {"h": ("a", "b", "c")}, ["a", "b", "c"])
+    found = matching_sizes(Operands(node, shapes, {}), {"h": ("a", "b", "c")}, ["a", "b", "c"])
     assert found == expected
 
 
 def test_of_two_open_dims_the_later_follows_unless_it_is_kept() -> None:
     operands = Operands(helper.make_node("Add", ["h", "x"], ["y"]), [(3, 8), (2, 8)], {})
     dims = {"x": ("a", "b"), "h": ("c", "b")}
-    assert mended(operands, dims, ["a", "b", "c"]) == {"c": 2}
-    assert mended(operands, dims, ["a", "b", "c"], ["c"]) == {"a": 3}
-    assert mended(operands, dims, ["b"]) == {}
+    assert matching_sizes(operands, dims, ["a", "b", "c"]) == {"c": 2}
+    assert matching_sizes(operands, dims, ["a", "b", "c"], ["c"]) == {"a": 3}
+    assert matching_sizes(operands, dims, ["b"]) == {}

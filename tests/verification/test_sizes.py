@@ -353,7 +353,7 @@ def test_channels_are_not_padded_where_something_counts_on_their_number(seed: in
 
 
 def test_the_state_of_a_scan_keeps_its_shape() -> None:
-    # onnxruntime gives each turn the memory of the first state; only a batch of 1 fits into it.
+    # onnxruntime gives each iteration the memory of the first state; only a batch of 1 fits into it.
     text = """
         g (float[T,N,4,2] x) => (float[A,B,C] last, float[T,P,2,2] y)
         <int32[1] b = {2}, int32[1,2] p = {0, 0}, float[1,4,2] zero = {0, 0, 0, 0, 0, 0, 0, 0}> {
@@ -368,7 +368,9 @@ def test_the_state_of_a_scan_keeps_its_shape() -> None:
     result = verify(original, converted)
     assert result.status == "passed", result.message
     assert result.forced == {"N": 1}
-    with pytest.raises(UsageError, match=r"state 's' has the shape \[1, 4, 2\] before a turn"):
+    with pytest.raises(
+        UsageError, match=r"state 's' has the shape \[1, 4, 2\] before an iteration"
+    ):
         verify(original, converted, inputs={"x": np.zeros((2, 3, 4, 2), np.float32)})
 
 

@@ -11,12 +11,11 @@ from onnx_spatial.verification.arrays import same_bits
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.compare import exactness, random_ops
 from onnx_spatial.verification.compare.exactness import Exactness
-from onnx_spatial.verification.compare.float64_outputs import Precise
+from onnx_spatial.verification.compare.float64_outputs import Float64Outputs
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
 from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 
@@ -39,7 +38,7 @@ class Baseline:
     ) -> None:
         self.program = program
         self.marks = marks
-        self._precise = Precise(program, marks, trials)
+        self._precise = Float64Outputs(program, marks, [t.feeds for t in trials])
         self._rounding = Rounding(program, source)
         # Outputs that differ, with optimisations or without: nothing more is measured for them.
         self._wrong: set[tuple[str, bool]] = set()
@@ -67,7 +66,8 @@ class Baseline:
     def _judged(self, result: OutputResult, trial: Trial, actual: object) -> OutputResult:
         """Judge a comparison by double precision, then by the rounding of the original itself."""
         name, optimised = result.name, result.optimised
-        result = self._precise.judged(result, result.run, trial, actual)
+        feeds, expected = trial.feeds, trial.outputs.get(name)
+        result = self._precise.judged(result, feeds, expected, actual)
         if result.passed or name not in self.marks or not self.marks[name].arithmetic:
             return result
         if not is_comparable(actual, trial.outputs[name]) or (name, optimised) in self._wrong:
@@ -107,7 +107,7 @@ def repeated(
     """
     marks = exactness.of_outputs(program)
     first, *others = trials
-    small = reference_runs.is_small(program, first.feeds)
+    small = program.is_small(first.feeds)
     if small:
         program.close()
     outputs = program.run(first.feeds)

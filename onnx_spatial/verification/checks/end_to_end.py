@@ -95,7 +95,7 @@ def _runs(trials: Sequence[Trial], context: Context) -> list[Run]:
 
 def _size(program: Program, index: int) -> int:
     """Return the bytes of an operator's data in the last run; 0 if it took no part in it."""
-    met = program.met.get(index)
+    met = program.site_inputs.get(index)
     return 0 if met is None else math.prod(met.shape) * dtype_of(met.element_type).itemsize
 
 

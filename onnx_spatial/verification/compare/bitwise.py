@@ -1,4 +1,4 @@
-"""Compare what a site gives with what it must give, bit by bit."""
+"""Compare the output of a site with the expected one, bit by bit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ def bitwise(
     expected: Array,
     actual: Array | str,
 ) -> Check:
-    """Compare what a site gives with what it must give; `actual` may be why it gives nothing."""
-    what = (how, optimised, dtype_name(x), x.shape, expected.size)
+    """Compare an output bit by bit; `actual` may be the reason why there is none."""
+    count, reason = expected.size, None
     if isinstance(actual, str):
-        return Check(*what, expected.size, actual)
-    if dtype_name(actual) != dtype_name(expected):
-        wrong = f"the output is {dtype_name(actual)}, not {dtype_name(expected)}"
-        return Check(*what, expected.size, wrong)
-    if actual.shape != expected.shape:
-        wrong = f"the output has shape {show(actual.shape)}, not {show(expected.shape)}"
-        return Check(*what, expected.size, wrong)
-    count = int(differing_bits(expected, actual).sum())
-    reason = f"{count} of {expected.size} elements differ in their bits" if count else None
-    return Check(*what, count, reason)
+        reason = actual
+    elif dtype_name(actual) != dtype_name(expected):
+        reason = f"the output is {dtype_name(actual)}, not {dtype_name(expected)}"
+    elif actual.shape != expected.shape:
+        reason = f"the output has shape {show(actual.shape)}, not {show(expected.shape)}"
+    elif count := int(differing_bits(expected, actual).sum()):
+        reason = f"{count} of {expected.size} elements differ in their bits"
+    return Check(how, optimised, dtype_name(x), x.shape, expected.size, count, reason)

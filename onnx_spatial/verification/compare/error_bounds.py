@@ -1,13 +1,13 @@
-"""How large the numbers are that make up each element of a result, and so what rounding may do to it.
+"""Bound the rounding error of each element by the magnitudes of the terms that it is the sum of.
 
     y = sum of w * x + b      magnitude(y) = sum of |w| * magnitude(x) + |b|
 
-An element may be the small rest of large numbers, or small in a result that is large elsewhere. An
-error is judged by the magnitude of its own element: a wrong channel of small weights shows beside large
-ones, and a rest is not asked to be better than the numbers that it is the rest of.
+An element may be the small difference of large numbers, or small beside large elements. Judged by its
+own magnitude, an error in a channel of small weights shows beside large channels, and a difference need
+not be more exact than the numbers that are subtracted.
 
-A model of the magnitudes is written as a model: the same nodes, with what is constant made positive, and
-activations that shrink their input left out.
+The magnitudes are computed by a model: the same nodes with positive constants, without the activations
+that shrink their input.
 """
 
 from __future__ import annotations
@@ -41,54 +41,54 @@ _PREFIX = "magnitude of "
 def magnitudes(
     model: onnx.ModelProto, sites: Collection[int]
 ) -> tuple[onnx.ModelProto, list[int]] | None:
-    """A model of the magnitudes of a model, and its sites; None if it has operators without a rule.
+    """Build the model of magnitudes and the positions of its sites; None without a rule for an operator.
 
-    It takes the absolute values of what the model takes.
+    Its inputs are the absolute values of the model's inputs.
 
     Args:
         model: in double precision, without local functions.
-        sites: its spatial operators, by position in `traversal.nodes`.
+        sites: positions of its spatial operators in `traversal.nodes`.
     """
     data = to_float64.reached(model.graph, to_float64.reals(model))
     nodes = [n for _, _, n in traversal.nodes(model)]
-    ours = {id(nodes[i]) for i in sites}
+    site_ids = {id(nodes[i]) for i in sites}
     writer = _Writer(data)
-    made: list[onnx.NodeProto] = []
+    new_nodes: list[onnx.NodeProto] = []
     kept: set[int] = set()
     for node in traversal.in_order(model.graph):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         if data.isdisjoint(traversal.needs(node)) or node.op_type in to_float64.SIZES:
-            made.append(copy)
-        elif id(node) in ours:
+            new_nodes.append(copy)
+        elif id(node) in site_ids:
             if not data.isdisjoint(node.input[1:]):
                 return None
             kept.add(id(copy))
-            made.append(copy)
+            new_nodes.append(copy)
         else:
             written = writer.of(copy)
             if written is None:
                 return None
-            made += written
+            new_nodes += written
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
-    result.graph.node.extend(made)
+    result.graph.node.extend(new_nodes)
     one = onnx.numpy_helper.from_array(np.ones((), np.float64), writer.one)
     result.graph.initializer.append(one)
-    # Initializers that may be fed are data: what they hold is made positive like what is fed.
+    # Initializers that are inputs, too, are data: their defaults become positive like all inputs.
     fed = {v.name for v in model.graph.input}
     for tensor in result.graph.initializer:
         if tensor.name in fed and tensor.data_type == to_float64.DOUBLE:
             positive = np.abs(onnx.numpy_helper.to_array(tensor))
             tensor.CopyFrom(onnx.numpy_helper.from_array(positive, tensor.name))
     targets = list(result.graph.node)
-    wanted = {id(t) for copy, t in zip(made, targets, strict=True) if id(copy) in kept}
-    return result, [i for i, (_, _, n) in enumerate(traversal.nodes(result)) if id(n) in wanted]
+    kept = {id(t) for copy, t in zip(new_nodes, targets, strict=True) if id(copy) in kept}
+    return result, [i for i, (_, _, n) in enumerate(traversal.nodes(result)) if id(n) in kept]
 
 
 class _Writer:
-    """Writes the magnitude of what a node computes."""
+    """Write the nodes that compute the magnitude of a node's output."""
 
     def __init__(self, data: set[str]) -> None:
         self._data = data
@@ -96,7 +96,7 @@ class _Writer:
         self._positive: set[str] = set()
 
     def of(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Nodes instead of one that reads data; None if there is no rule for it."""
+        """The nodes in place of one that reads data; None without a rule for it."""
         if not op_traits.is_standard(node) or any(traversal.subgraphs(node)):
             return None
         x = node.input[0]
@@ -124,7 +124,7 @@ class _Writer:
     def _with_positive(
         self, node: onnx.NodeProto, numbers: Collection[int]
     ) -> list[onnx.NodeProto]:
-        """A node that takes the absolute values of its real inputs that are no data."""
+        """The node with the absolute values of those of its inputs that are not data."""
         before = []
         for number in numbers:
             name = node.input[number] if number < len(node.input) else ""

@@ -1,7 +1,7 @@
-"""How exactly each output of a model can be expected: what its bits went through on their way.
+"""Classify the outputs of a model by how exactly two forms of the model must agree on them.
 
-A forward pass over the graph marks every value that floating-point arithmetic, a step from reals to
-whole numbers behind such arithmetic, or a random operator has a part in.
+A forward pass over the graph marks every value that depends on floating-point arithmetic, on a step from
+reals to whole numbers behind such arithmetic, or on a random operator.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 
 @dataclass(frozen=True)
 class Exactness:
-    """What had a part in a value.
+    """The operations that a value depends on.
 
     Attributes:
         arithmetic: floating-point arithmetic.
-        discrete: behind that, a step from reals to whole numbers.
+        discrete: a step from reals to whole numbers behind arithmetic.
         random: a random operator.
     """
 
@@ -50,14 +50,14 @@ _NOTHING = Exactness()
 
 
 def of_outputs(program: Program) -> dict[str, Exactness]:
-    """What had a part in each output of the original."""
+    """The exactness of each output of the original."""
     marks = _Marks(program, element_types(program))
     known = marks.graph(program.flat.graph, {})
     return {v.name: known.get(v.name, _NOTHING) for v in program.flat.graph.output}
 
 
 def element_types(program: Program) -> Mapping[str, int]:
-    """Element types by value name, as far as onnx can infer them with our operators as probes."""
+    """Element types by value name, as far as onnx infers them with probes for the spatial operators."""
     model = skeleton(program.flat)
     # All at once: the walk follows graphs in attributes, which probes lose.
     pairs = list(zip(traversal.nodes(program.flat), traversal.nodes(model), strict=True))
@@ -73,15 +73,15 @@ def element_types(program: Program) -> Mapping[str, int]:
             return None
         return onnx.helper.make_tensor_type_proto(element_type, None)
 
-    found: dict[str, int] = {}
+    types_by_name: dict[str, int] = {}
     for _, graph in traversal.graphs(shape_inference.infer(model, same_type)):
         if isinstance(graph, onnx.GraphProto):
-            found.update((t.name, t.data_type) for t in graph.initializer)
+            types_by_name.update((t.name, t.data_type) for t in graph.initializer)
             for info in (*graph.input, *graph.output, *graph.value_info):
                 element_type = shape_inference.element_type(info.type)
                 if element_type is not None:
-                    found[info.name] = element_type
-    return found
+                    types_by_name[info.name] = element_type
+    return types_by_name
 
 
 _WHOLE = INTEGERS | {BOOL, STRING, onnx.TensorProto.INT4, onnx.TensorProto.UINT4}
@@ -95,7 +95,7 @@ class _Marks:
     def graph(
         self, graph: onnx.GraphProto, outer: Mapping[str, Exactness], fed: Exactness = _NOTHING
     ) -> dict[str, Exactness]:
-        """Marks of all values in a graph; its inputs carry the marks `fed`."""
+        """The marks of all values in a graph, whose inputs have the mark `fed`."""
         known = dict(outer)
         known.update((v.name, fed) for v in graph.input)
         for node in traversal.in_order(graph):
@@ -112,7 +112,7 @@ class _Marks:
             return mark
         standard = op_traits.is_standard(node)
         if standard and node.op_type in _SIZES and not (mark.discrete or mark.random):
-            return _NOTHING  # no shape depends on reals but behind a step to whole numbers
+            return _NOTHING  # a shape depends on reals only behind a step to whole numbers
         if standard and node.op_type in _RANDOM:
             return Exactness(True, mark.discrete, True)
         moves = op_traits.is_bitwise(node) or (standard and any(traversal.subgraphs(node)))
@@ -128,7 +128,7 @@ class _Marks:
     ) -> Exactness:
         mark = fed
         for _, body in traversal.subgraphs(node):
-            while True:  # what one turn of a loop gives is what the next one gets
+            while True:  # the outputs of one iteration are the inputs of the next
                 inside = self.graph(body, known, mark)
                 after = mark
                 for value in body.output:

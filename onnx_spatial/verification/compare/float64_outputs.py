@@ -1,9 +1,9 @@
-"""Outputs of the whole model in double precision, where it can be computed in little time.
+"""Compare outputs of the whole model with double precision, where little time is enough to compute it.
 
-Two models that compute the same reals in another order differ in the last digits, and neither is the
-truth. In double precision it is seen how far each is from it: an element of the converted model must be
-within what rounding may do to it (`reference`), and where it is further from the original than the
-tolerance of `outputs` allows, it must be about as near to the truth as the original's own is.
+Two models that compute the same reals in another order differ in the last digits, and neither is exact.
+Double precision shows the error of each. An element of the converted model must be within the bounds of
+rounding (`reference`). Where it is further from the original than the tolerance of `outputs` allows, its
+error must be about as small as the original's own.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ from onnx_spatial.verification.compare.reference import Budget, Expected, Refere
 from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.trial_runs import Trial
 
-#: Seconds that double precision may take, in all.
+#: Seconds for double precision, in all.
 SECONDS = 20.0
-#: How many outputs are computed so.
+#: Outputs of a model that are computed in double precision.
 MOST_OUTPUTS = 8
-#: The converted model may be so many times as far from the truth as the original where it is further
-#: from the original than the tolerance allows.
+#: Beyond the tolerance, the error of the converted model may be so many times that of the original.
 WORSE = 4.0
 
 
 @dataclass(frozen=True)
-class Known:
+class Float64Output:
     """An output in double precision.
 
     Attributes:
-        expected: it, and what rounding may do to it.
+        expected: its values and the bounds of rounding.
         own_error: largest error of the original, relative to the largest element.
     """
 
@@ -47,62 +44,72 @@ class Known:
     own_error: float
 
 
-class Precise:
+class Float64Outputs:
     """The outputs of one model in double precision, run by run.
 
     Args:
         program: the original.
-        marks: what had a part in each output.
-        runs: of it, that may be asked for.
+        marks: exactness of each output.
+        runs: inputs of all runs.
 
     Attributes:
-        obstacle: why an output was not computed so, the last time that this happened; None if never.
+        obstacle: why the last output without double precision has none; None if all have it.
     """
 
     def __init__(
-        self, program: Program, marks: Mapping[str, Exactness], runs: Sequence[Trial]
+        self,
+        program: Program,
+        marks: Mapping[str, Exactness],
+        runs: Sequence[Mapping[str, Array]],
     ) -> None:
         self.obstacle: str | None = None
         self._program = program
         self._left = SECONDS
-        self._known: dict[tuple[int, str], Known | None] = {}
+        self._outputs: dict[tuple[int, str], Float64Output | None] = {}
         self._references: dict[str, Reference] = {}
-        self._wanted = [
+        self._names = [
             name for name, m in marks.items() if m.arithmetic and not (m.discrete or m.random)
         ][:MOST_OUTPUTS]
-        if not all(reference_runs.is_small(program, t.feeds) for t in runs):
+        if not all(program.is_small(feeds) for feeds in runs):
             self._stop("the model is large")
 
-    def judged(self, found: OutputResult, run: int, trial: Trial, actual: object) -> OutputResult:
-        """A comparison of an output, seen in double precision where that is known."""
-        key = (run, found.name)
-        if found.name not in self._wanted or not isinstance(actual, np.ndarray):
-            return found
-        if key not in self._known:
-            self._known[key] = self._compute(found.name, trial)
-        known = self._known[key]
-        if known is None or (found.dtype, found.shape) != (dtype_name(actual), actual.shape):
-            return found
-        return judge(found, known, actual)
+    def judged(
+        self, result: OutputResult, feeds: Mapping[str, Array], own: object, actual: object
+    ) -> OutputResult:
+        """Judge a comparison by double precision, where the output is known in it.
+
+        Args:
+            result: of comparing the original's output with the converted model's.
+            feeds: inputs of the run.
+            own, actual: the two outputs.
+        """
+        key = (result.run, result.name)
+        if result.name not in self._names or not isinstance(actual, np.ndarray):
+            return result
+        if key not in self._outputs:
+            self._outputs[key] = self._compute(result.name, feeds, own)
+        known = self._outputs[key]
+        if known is None or (result.dtype, result.shape) != (dtype_name(actual), actual.shape):
+            return result
+        return judge(result, known, actual)
 
     def has_magnitudes(self, run: int, name: str) -> bool:
-        """Whether each element of an output was judged by the magnitudes that make it up."""
-        known = self._known.get((run, name))
+        """Whether each element of an output was judged by the magnitudes of its own terms."""
+        known = self._outputs.get((run, name))
         return known is not None and known.expected.has_magnitudes
 
     def close(self) -> None:
-        """Let go of the sessions."""
+        """Release the sessions."""
         for reference in self._references.values():
             reference.close()
         self._references.clear()
 
-    def _compute(self, name: str, trial: Trial) -> Known | None:
-        own = trial.outputs[name]
+    def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Float64Output | None:
         if self._left <= 0 or not isinstance(own, np.ndarray) or not is_float(own.dtype):
             return None
         started = time.monotonic()
         try:
-            expected = self._reference(name).expected(trial.feeds, own)
+            expected = self._reference(name).expected(feeds, own)
         except (RunFailure, OperatorError, ModelFileError, MemoryError) as error:
             self._stop(str(error))
             return None
@@ -113,7 +120,7 @@ class Precise:
             self.obstacle = self._reference(name).obstacle or self.obstacle
             return None
         own_error = expected.check("in place", False, own, own).max_relative_error
-        return Known(expected, own_error or 0.0)
+        return Float64Output(expected, own_error or 0.0)
 
     def _reference(self, name: str) -> Reference:
         if name not in self._references:
@@ -128,21 +135,21 @@ class Precise:
         self.close()
 
 
-def judge(found: OutputResult, known: Known, actual: Array) -> OutputResult:
-    """A comparison with the original, overruled or made stricter by one in double precision."""
-    check = known.expected.check("in place", found.optimised, actual, actual)
+def judge(result: OutputResult, known: Float64Output, actual: Array) -> OutputResult:
+    """Overrule a comparison with the original, or make it stricter, by double precision."""
+    check = known.expected.check("in place", result.optimised, actual, actual)
     if check.max_ulps is None:
-        return found
-    seen = replace(
-        found,
+        return result
+    judged = replace(
+        result,
         reference="float64",
         max_ulps=check.max_ulps,
         allowed_ulps=check.allowed_ulps,
         own_relative_error=known.own_error,
     )
     if not check.passed:
-        return replace(seen, passed=False, mismatches=check.mismatches, reason=check.reason)
-    if found.passed or (check.max_relative_error or 0.0) > WORSE * known.own_error:
-        return seen
-    remark = f"{found.reason}; accepted as both are as near to double precision"
-    return replace(seen, passed=True, mismatches=0, reason=remark)
+        return replace(judged, passed=False, mismatches=check.mismatches, reason=check.reason)
+    if result.passed or (check.max_relative_error or 0.0) > WORSE * known.own_error:
+        return judged
+    remark = f"{result.reason}; accepted as both are as near to double precision"
+    return replace(judged, passed=True, mismatches=0, reason=remark)

@@ -1,8 +1,8 @@
-"""Compare one output of the converted model with the original's: bits, or a tolerance.
+"""Compare an output of the converted model with the original's, by bits or with a tolerance.
 
-Where nothing but data movement and integer arithmetic leads to an output, its bits must be the same.
-Behind floating-point arithmetic |a - b| <= rtol * max|original| must hold for every element, with
-NaN where the original has NaN and the same infinity where it has one.
+Bits must be equal where an output depends on data movement and integer arithmetic only. Behind
+floating-point arithmetic |a - b| <= rtol * max|original| must hold for every element; NaN and infinities
+must be the original's.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ RTOL = {
 #: For the 8-bit floats, of two or three mantissa bits.
 _RTOL_SHORT = 0.13
 
-#: Behind a step from reals to whole numbers (QuantizeLinear, ArgMax, Cast, a comparison) the last
-#: bit of a real decides. Where other kernels have computed that real (in the optimised run, or in
-#: place of kernels that onnxruntime lacks), this share of the elements may differ ...
+#: At a step from reals to whole numbers (QuantizeLinear, ArgMax, Cast, a comparison) the last bit of a
+#: real decides. Where other kernels computed that real (in the optimised run, or in place of kernels
+#: that onnxruntime lacks), this share of the elements may differ ...
 DISCRETE_SHARE = 1e-3
-#: ... or, as one flipped step spreads to all that a net computes from it, the mean error of reals
-#: and 8-bit integers may be this share of the largest value: half a step in 256.
+#: ... or, as one flipped step affects all that a net computes from it, the mean error of reals and
+#: 8-bit integers may be this share of the largest value: half a step in 256.
 DISCRETE_MEAN = 2e-3
 
 
@@ -62,8 +62,8 @@ def compare(
         run: number of the run.
         optimised: whether the converted model ran with optimisations.
         expected, actual: the original's and the converted model's.
-        exactness: what led to the output.
-        same_kernels: whether onnxruntime ran all other nodes of the original.
+        exactness: of the output.
+        same_kernels: whether onnxruntime ran all standard nodes of the original.
     """
     what = (name, run, optimised)
     if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):

@@ -1,9 +1,9 @@
-"""Make a model compute with reals that are off at random by a few units in the last place.
+"""Perturb all computed reals of a model at random by a few units in the last place.
 
     a = Conv(x, w)      m = x * (1 + r), e = Conv(m, w), a = e * (1 + r)
 
-Zeros and infinities stay what they are, and what only moves, compares or counts stays exact: sizes too,
-which follow from shapes and not from data.
+Zeros and infinities keep their values. Operators that only move, compare or count stay exact, and so do
+sizes, which depend on shapes and not on data.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ _REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOU
 def perturbed(
     program: Program, types: Mapping[str, int], *, quantised: bool = False
 ) -> tuple[onnx.ModelProto, list[int]]:
-    """A model whose computed reals are off at random, with the positions of its sites.
+    """Build a model whose computed reals are off at random, and return the positions of its sites.
 
     Args:
         program: the model.
         types: element types of its values by name.
-        quantised: whether to move what enters QuantizeLinear by shares of a step.
+        quantised: whether to move the inputs of QuantizeLinear by shares of a step.
     """
     model = onnx.ModelProto()
     model.CopyFrom(program.flat)
     nodes = [node for _, _, node in traversal.nodes(model)]
     for index in program.positions():
-        if not any(a.name == shape_inference.NUMBER for a in nodes[index].attribute):
-            nodes[index].attribute.append(helper.make_attribute(shape_inference.NUMBER, index))
+        nodes[index].attribute.append(helper.make_attribute(shape_inference.NUMBER, index))
     _Writer(model, types, quantised).graph(model.graph, set())
     sites = []
     for index, (_, _, node) in enumerate(traversal.nodes(model)):
@@ -60,7 +59,7 @@ def perturbed(
 
 
 class _Writer:
-    """Puts the perturbation in front of every sum of products and behind every node that rounds."""
+    """Insert perturbations in front of every sum of products and behind every node that rounds."""
 
     def __init__(self, model: onnx.ModelProto, types: Mapping[str, int], quantised: bool) -> None:
         self._types = types
@@ -69,11 +68,11 @@ class _Writer:
         self._count = 0
 
     def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
-        """Perturb what a graph computes from data, and the graphs in it.
+        """Perturb the values that a graph and its subgraphs compute from data.
 
         Args:
             graph: is changed.
-            outer: values of the graphs around it that follow from data; sizes do not.
+            outer: values of the outer graphs that depend on data; sizes do not.
         """
         data = to_float64.reached(
             graph, {*outer, *(v.name for v in graph.input)} - set(self._stored)
@@ -82,13 +81,13 @@ class _Writer:
         for node in list(graph.node):
             for _, body in traversal.subgraphs(node):
                 self.graph(body, data)
-            nodes += self._around(node, data)
+            nodes += self._perturbed(node, data)
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def _around(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
-        ours = any(a.name == shape_inference.NUMBER for a in node.attribute)
-        if ours or data.isdisjoint(traversal.needs(node)) or any(traversal.subgraphs(node)):
+    def _perturbed(self, node: onnx.NodeProto, data: set[str]) -> list[onnx.NodeProto]:
+        site = any(a.name == shape_inference.NUMBER for a in node.attribute)
+        if site or data.isdisjoint(traversal.needs(node)) or any(traversal.subgraphs(node)):
             return [node]
         standard = op_traits.is_standard(node)
         front, behind = list[onnx.NodeProto](), list[onnx.NodeProto]()
@@ -124,7 +123,7 @@ class _Writer:
         ]
 
     def _moved(self, x: str, y: str, kind: int, units: float) -> list[onnx.NodeProto]:
-        """y = x * (1 + r), r up to some units in the last place; zeros and infinities stay."""
+        """Compute y = x * (1 + r) with a random r of up to some units in the last place."""
         if kind != onnx.TensorProto.FLOAT16:
             return self._times(x, y, kind, units * to_float64.EPSILON[kind])
         # onnxruntime draws float and double only: float16 is moved as float.
@@ -162,7 +161,7 @@ class _Writer:
 
 
 def _terms(node: onnx.NodeProto, stored: Mapping[str, tuple[int, ...]]) -> int:
-    """How many products each element of a result is the sum of, as far as weights tell; else 0."""
+    """Number of products in the sum of each output element; 0 where no weights are stored."""
     weights = stored.get(node.input[1], ()) if len(node.input) > 1 else ()
     if len(weights) < 2:
         return 0

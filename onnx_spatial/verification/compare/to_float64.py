@@ -1,7 +1,7 @@
-"""Make a model compute in double precision: its tensors, its inputs, what it casts to.
+"""Convert a model to double precision: its tensors, its inputs, the types of its casts.
 
-Only models whose result depends on their reals without steps: where a real becomes a whole number
-(QuantizeLinear, ArgMax, a comparison) its last bit may decide, and no precision is better than another.
+Models that turn reals into whole numbers (QuantizeLinear, ArgMax, a comparison) are excluded: the last
+bit of a real may decide there, and no precision is better than another.
 """
 
 from __future__ import annotations
@@ -33,33 +33,28 @@ _CASTS = frozenset({"Cast", "CastLike"})
 
 
 def reached(graph: onnx.GraphProto, starts: Collection[str]) -> set[str]:
-    """Names of one graph whose values follow from those of `starts`, not only from their shapes."""
-    found = set(starts)
+    """Names in one graph whose values depend on those of `starts`, and not only on their shapes."""
+    names = set(starts)
     for node in traversal.in_order(graph):
-        if node.op_type not in SIZES and not found.isdisjoint(traversal.needs(node)):
-            found.update(name for name in node.output if name)
-    return found
+        if node.op_type not in SIZES and not names.isdisjoint(traversal.needs(node)):
+            names.update(name for name in node.output if name)
+    return names
 
 
 def reals(model: onnx.ModelProto) -> list[str]:
-    """Inputs of a model that are real numbers."""
+    """Names of the inputs of a model that hold reals."""
     return [v.name for v in model.graph.input if v.type.tensor_type.elem_type in EPSILON]
 
 
 def obstacle(model: onnx.ModelProto) -> str | None:
-    """Why a model cannot be computed in double precision; None if nothing is seen against it."""
+    """Say why a model cannot be computed in double precision; None if nothing speaks against it."""
     if not reals(model):
         return "no real numbers go into it"
     data = reached(model.graph, reals(model))
     for node in model.graph.node:
         if data.isdisjoint(traversal.needs(node)) or node.op_type in SIZES:
             continue
-        inner = [
-            n
-            for _, g in traversal.subgraphs(node)
-            for _, _, n in traversal.graph_nodes(traversal.Place(), g)
-        ]
-        for each in (node, *inner):
+        for each in (node, *traversal.inner_nodes(node)):
             if _is_step(each):
                 return f"{each.op_type} node {traversal.label(each)!r} makes whole numbers of reals"
     if any(
@@ -77,7 +72,7 @@ def _is_step(node: onnx.NodeProto) -> bool:
 
 
 def doubled(model: onnx.ModelProto, folder: Path | None) -> onnx.ModelProto:
-    """A copy of a model that computes in double precision; nodes keep their order.
+    """Copy a model so that it computes in double precision; nodes keep their order.
 
     Raises:
         ModelFileError: a tensor cannot be read.
@@ -130,17 +125,17 @@ def _double_tensor(tensor: onnx.TensorProto, folder: Path | None) -> None:
 
 
 def coarsest(models: Collection[onnx.ModelProto]) -> float | None:
-    """The epsilon of the shortest type of reals among tensors, inputs and casts of some models."""
-    found: set[int] = set()
+    """The epsilon of the shortest real type among the tensors, inputs and casts of some models."""
+    types: set[int] = set()
     for model in models:
-        found.update(tensor.data_type for tensor in traversal.tensors(model))
-        found.update(v.type.tensor_type.elem_type for v in model.graph.input)
-        found.update(
+        types.update(tensor.data_type for tensor in traversal.tensors(model))
+        types.update(v.type.tensor_type.elem_type for v in model.graph.input)
+        types.update(
             a.i for _, _, n in traversal.nodes(model) for a in n.attribute if a.name == "to"
         )
-    return max((EPSILON[t] for t in found if t in EPSILON), default=None)
+    return max((EPSILON[t] for t in types if t in EPSILON), default=None)
 
 
 def least(epsilon: float) -> float:
-    """The number below which the type of that epsilon has fewer digits."""
+    """The smallest normal number of the type with an epsilon."""
     return 2.0**-14 if epsilon == EPSILON[onnx.TensorProto.FLOAT16] else 2.0**-126

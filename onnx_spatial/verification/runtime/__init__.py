@@ -1,1 +1,1 @@
-"""Run models: onnxruntime sessions, numpy kernels of the spatial operators, control flow."""
+"""Run models: onnxruntime sessions, numpy kernels, control flow; `program` runs a whole model."""

@@ -1,68 +1,84 @@
-"""If, Loop and Scan whose bodies hold our operators: each turn of a body is one run of its plan."""
+"""Run If, Loop and Scan nodes whose bodies hold spatial operators: each iteration runs a body's plan."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 
+from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array, dtype_of
 from onnx_spatial.verification.runtime import sessions
+from onnx_spatial.verification.runtime.graph_plan import GraphPlan
+from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import RunFailure
-
-if TYPE_CHECKING:
-    from onnx_spatial.verification.runtime.scope import RunScope
-    from onnx_spatial.verification.runtime.steps import GraphProgram
+from onnx_spatial.verification.runtime.steps import Step
 
 
-def run(node: onnx.NodeProto, bodies: Mapping[str, GraphProgram], scope: RunScope) -> list[Any]:
-    """The outputs of a control-flow node, in order.
+@dataclass
+class ControlFlowStep(Step):
+    """An If, Loop or Scan with spatial operators in its bodies.
 
-    Raises:
-        RunFailure: a node in a body cannot be run, or this one is no If, Loop or Scan.
+    Attributes:
+        bodies: plans of the bodies by attribute name.
     """
-    inputs = [scope.value(name) if name else None for name in node.input]
-    if node.op_type == "If":
-        branch = "then_branch" if np.asarray(inputs[0]).reshape(-1)[0] else "else_branch"
-        return _outputs(bodies[branch], {}, scope)
-    if node.op_type == "Loop":
-        return _loop(bodies["body"], inputs, scope)
-    if node.op_type == "Scan":
-        return _scan(node, bodies["body"], inputs, scope)
-    raise RunFailure(f"{node.op_type} nodes with spatial operators inside are not known", "load")
+
+    nodes: list[onnx.NodeProto]
+    bodies: Mapping[str, GraphPlan]
+
+    def run(self, scope: RunScope) -> None:
+        """Run the bodies that the node selects, as often as it says."""
+        node = self.nodes[0]
+        inputs = [scope.value(name) if name else None for name in node.input]
+        try:
+            if node.op_type == "If":
+                branch = "then_branch" if _flag(inputs[0]) else "else_branch"
+                results = _outputs(self.bodies[branch], {}, scope)
+            elif node.op_type == "Loop":
+                results = _loop(self.bodies["body"], inputs, scope)
+            elif node.op_type == "Scan":
+                results = _scan(node, self.bodies["body"], inputs, scope)
+            else:
+                reason = f"{node.op_type} nodes with spatial operators inside are not supported"
+                raise RunFailure(reason, "load")
+        except (LookupError, ValueError, TypeError) as error:
+            name = f"{node.op_type} node {traversal.label(node)!r}"
+            raise RunFailure(f"{name} does not fit its graphs: {error}", "load") from None
+        scope.values.update((n, v) for n, v in zip(node.output, results, strict=False) if n)
 
 
-def _loop(body: GraphProgram, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
+def _loop(body: GraphPlan, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
     names = [v.name for v in body.graph.input]
-    trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
-    condition = len(inputs) < 2 or inputs[1] is None or bool(np.asarray(inputs[1]).reshape(-1)[0])
+    trip_count = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
+    condition = len(inputs) < 2 or inputs[1] is None or _flag(inputs[1])
     carried = list(inputs[2:])
-    collected: list[list[Array]] = [[] for _ in body.graph.output[1 + len(carried) :]]
-    turn = 0
+    scan_outputs = body.graph.output[1 + len(carried) :]
+    rows: list[list[Array]] = [[] for _ in scan_outputs]
+    iteration = 0
     deadline = time.monotonic() + sessions.LOOP_SECONDS
-    while condition and (trips is None or turn < trips):
+    while condition and (trip_count is None or iteration < trip_count):
         if time.monotonic() > deadline:
             raise sessions.endless()
         feeds = dict(zip(names[2:], carried, strict=True))
-        feeds[names[0]] = _scalar(body.graph.input[0], turn, np.int64)
+        feeds[names[0]] = _scalar(body.graph.input[0], iteration, np.int64)
         feeds[names[1]] = _scalar(body.graph.input[1], condition, np.bool_)
         first, *rest = _outputs(body, feeds, scope)
-        condition = bool(np.asarray(first).reshape(-1)[0])
+        condition = _flag(first)
         carried = rest[: len(carried)]
-        for rows, value in zip(collected, rest[len(carried) :], strict=True):
-            rows.append(value)
-        turn += 1
-    declared = body.graph.output[1 + len(carried) :]
-    return carried + [_stack(r, v, 0) for r, v in zip(collected, declared, strict=True)]
+        for values, value in zip(rows, rest[len(carried) :], strict=True):
+            values.append(value)
+        iteration += 1
+    return carried + [_stack(r, v, 0) for r, v in zip(rows, scan_outputs, strict=True)]
 
 
 def _scan(
-    node: onnx.NodeProto, body: GraphProgram, inputs: Sequence[Any], scope: RunScope
+    node: onnx.NodeProto, body: GraphPlan, inputs: Sequence[Any], scope: RunScope
 ) -> list[Any]:
     attributes = {a.name: a for a in node.attribute}
     if "num_scan_inputs" not in attributes or len(inputs) != len(body.graph.input):
@@ -71,44 +87,53 @@ def _scan(
     def integers(name: str, count: int) -> list[int]:
         return list(attributes[name].ints) if name in attributes else [0] * count
 
-    scanned = attributes["num_scan_inputs"].i
-    states = list(inputs[: len(inputs) - scanned])
-    axes = integers("scan_input_axes", scanned)
-    sources = [
+    count = attributes["num_scan_inputs"].i
+    states = list(inputs[: len(inputs) - count])
+    scanned = [
         np.flip(np.moveaxis(x, axis, 0), 0) if backwards else np.moveaxis(x, axis, 0)
         for x, axis, backwards in zip(
-            inputs[len(states) :], axes, integers("scan_input_directions", scanned), strict=True
+            inputs[len(states) :],
+            integers("scan_input_axes", count),
+            integers("scan_input_directions", count),
+            strict=True,
         )
     ]
-    lengths = sorted({len(source) for source in sources})
+    lengths = sorted({len(x) for x in scanned})
     if len(lengths) > 1:
         raise RunFailure(f"Scan: inputs have {lengths[0]} and {lengths[-1]} elements", "run")
     names = [v.name for v in body.graph.input]
-    declared = body.graph.output[len(states) :]
-    collected: list[list[Array]] = [[] for _ in declared]
-    for turn in range(len(sources[0])):
-        feeds = dict(zip(names, [*states, *(np.asarray(s[turn]) for s in sources)], strict=True))
+    scan_outputs = body.graph.output[len(states) :]
+    rows: list[list[Array]] = [[] for _ in scan_outputs]
+    for iteration in range(len(scanned[0])):
+        elements = (np.asarray(x[iteration]) for x in scanned)
+        feeds = dict(zip(names, [*states, *elements], strict=True))
         results = _outputs(body, feeds, scope)
         for name, old, new in zip(names, states, results, strict=False):
             if np.shape(old) != np.shape(new):
-                shapes_of = (
-                    f"{show(np.shape(old))} before a turn and {show(np.shape(new))} after it"
+                change = (
+                    f"{show(np.shape(old))} before an iteration and {show(np.shape(new))} after"
                 )
-                raise RunFailure(f"Scan: state {name!r} has the shape {shapes_of}", "run")
+                raise RunFailure(f"Scan: state {name!r} has the shape {change}", "run")
         states = results[: len(states)]
-        for rows, value in zip(collected, results[len(states) :], strict=True):
-            rows.append(value)
-    out_axes = integers("scan_output_axes", len(declared))
-    backward = integers("scan_output_directions", len(declared))
+        for values, value in zip(rows, results[len(states) :], strict=True):
+            values.append(value)
+    axes = integers("scan_output_axes", len(scan_outputs))
+    directions = integers("scan_output_directions", len(scan_outputs))
     return states + [
-        _stack(rows[::-1] if back else rows, value, axis)
-        for rows, value, axis, back in zip(collected, declared, out_axes, backward, strict=True)
+        _stack(values[::-1] if backwards else values, declared, axis)
+        for values, declared, axis, backwards in zip(
+            rows, scan_outputs, axes, directions, strict=True
+        )
     ]
 
 
-def _outputs(body: GraphProgram, feeds: Mapping[str, Any], scope: RunScope) -> list[Any]:
+def _outputs(body: GraphPlan, feeds: Mapping[str, Any], scope: RunScope) -> list[Any]:
     results = body.run(feeds, scope)
     return [results[v.name] for v in body.graph.output]
+
+
+def _flag(value: Any) -> bool:
+    return bool(np.asarray(value).reshape(-1)[0])
 
 
 def _scalar(declared: onnx.ValueInfoProto, value: int | bool, dtype: type[np.generic]) -> Array:
@@ -118,13 +143,14 @@ def _scalar(declared: onnx.ValueInfoProto, value: int | bool, dtype: type[np.gen
 
 
 def _stack(rows: Sequence[Array], declared: onnx.ValueInfoProto, axis: int) -> Array:
+    """Stack the values of a scan output, one for each iteration."""
     if rows:
-        found = list(dict.fromkeys(np.shape(row) for row in rows))
-        if len(found) > 1:
-            shapes_of = f"{show(found[0])} in one turn and {show(found[1])} in another"
-            raise RunFailure(f"output {declared.name!r} has the shape {shapes_of}", "run")
+        shapes = list(dict.fromkeys(np.shape(row) for row in rows))
+        if len(shapes) > 1:
+            change = f"{show(shapes[0])} in one iteration and {show(shapes[1])} in another"
+            raise RunFailure(f"output {declared.name!r} has the shape {change}", "run")
         return np.stack(rows, axis)
-    # No turn at all: the declared shape, with unknown dims 0 as in onnxruntime.
+    # Without an iteration: the declared shape, with unknown dims 0 as in onnxruntime.
     element_type = shape_inference.element_type(declared.type) or onnx.TensorProto.FLOAT
     dims = [d if isinstance(d, int) else 0 for d in shape_inference.dims(declared.type) or ()]
     dims.insert(axis, 0)

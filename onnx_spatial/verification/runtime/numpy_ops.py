@@ -1,4 +1,4 @@
-"""Operators in numpy, in whatever precision their inputs have, that onnxruntime has not in double.
+"""Kernels in numpy, in the precision of their inputs, of operators that onnxruntime lacks in double.
 
 onnx's reference evaluator has all of them, in Python loops over elements: minutes for one image.
 Conv is in `numpy_conv`.
@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.analysis import attributes
+from onnx_spatial import analysis
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime import numpy_conv
+from onnx_spatial.verification.runtime.windows import pads, tap_slices, vector
 
-#: A node in numpy: from the node and its inputs (None for those left out) to its output.
+#: Computes the output of a node from the node and its inputs; None for inputs that are left out.
 Kernel = Callable[[onnx.NodeProto, Sequence[Array | None]], Array]
 
 _Index = npt.NDArray[np.int64]
@@ -36,21 +37,23 @@ def conv_transpose(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Arra
     x, w, b = (*arrays, None, None)[:3]
     if x is None or w is None or x.ndim < 3 or w.ndim != x.ndim:
         raise OperatorError("ConvTranspose: the data and weights have no common rank of 3 or more")
-    given = attributes(node)
+    attributes = analysis.attributes(node)
     rank = x.ndim - 2
-    (group,) = _vector(given, "group", 1, 1)
+    (group,) = vector(attributes, "group", 1, 1)
     if group < 1 or x.shape[1] != w.shape[0] or x.shape[1] % group:
         raise OperatorError(f"ConvTranspose: weights {list(w.shape)} do not fit the channels")
     if math.prod(x.shape) * math.prod(w.shape[1:]) > numpy_conv.MAX_PRODUCTS:
         raise OperatorError("ConvTranspose: it is too large to be computed for a comparison")
-    strides = _vector(given, "strides", 1, rank)
-    dilations = _vector(given, "dilations", 1, rank)
-    extra = _vector(given, "output_padding", 0, rank)
+    strides = vector(attributes, "strides", 1, rank)
+    dilations = vector(attributes, "dilations", 1, rank)
+    extra = vector(attributes, "output_padding", 0, rank)
     extents = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     full = [
         (n - 1) * s + e + o for n, s, e, o in zip(x.shape[2:], strides, extents, extra, strict=True)
     ]
-    begins, sizes = _cut(given, full, [n * s for n, s in zip(x.shape[2:], strides, strict=True)])
+    begins, sizes = _output_window(
+        attributes, full, [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+    )
     maps = w.shape[1]
     room = [max(f, b + n) for f, b, n in zip(full, begins, sizes, strict=True)]
     y = np.zeros((x.shape[0], group, maps, *room), x.dtype)
@@ -59,7 +62,7 @@ def conv_transpose(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Arra
     for tap in itertools.product(*map(range, w.shape[2:])):
         one = np.ascontiguousarray(np.swapaxes(weights.T[tap[::-1]].T, 1, 2))
         product = np.matmul(one, columns).reshape(x.shape[0], group, maps, *x.shape[2:])
-        y[(_ALL, _ALL, _ALL, *_windows(tap, dilations, strides, x.shape[2:]))] += product
+        y[(_ALL, _ALL, _ALL, *tap_slices(tap, dilations, strides, x.shape[2:]))] += product
     y = y.reshape(x.shape[0], group * maps, *room)
     cut: Array = y[(_ALL, _ALL, *(slice(b, b + n) for b, n in zip(begins, sizes, strict=True)))]
     return cut if b is None else cut + b.reshape(-1, *[1] * rank)
@@ -72,31 +75,29 @@ def average_pool(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
         OperatorError: its attributes do not fit.
     """
     x = arrays[0]
-    given = attributes(node)
-    if x is None or x.ndim < 3 or "kernel_shape" not in given:
+    attributes = analysis.attributes(node)
+    if x is None or x.ndim < 3 or "kernel_shape" not in attributes:
         raise OperatorError("AveragePool: it has no data of rank 3 or more, or no kernel_shape")
     rank = x.ndim - 2
-    kernel = _vector(given, "kernel_shape", 1, rank)
-    strides, dilations = (_vector(given, name, 1, rank) for name in ("strides", "dilations"))
+    kernel = vector(attributes, "kernel_shape", 1, rank)
+    strides, dilations = (vector(attributes, name, 1, rank) for name in ("strides", "dilations"))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    pads, sizes = [], []
-    for axis, (size, extent, stride) in enumerate(zip(x.shape[2:], extents, strides, strict=True)):
-        low, high = _pads(given, axis, rank, size, extent, stride)
+    padding = pads(attributes, x.shape[2:], extents, strides)
+    sizes = []
+    for size, (low, high), extent, stride in zip(
+        x.shape[2:], padding, extents, strides, strict=True
+    ):
         steps = (size + low + high - extent) / stride
-        count = (math.ceil(steps) if given.get("ceil_mode") else math.floor(steps)) + 1
-        if given.get("ceil_mode") and (count - 1) * stride >= size + low:
+        count = (math.ceil(steps) if attributes.get("ceil_mode") else math.floor(steps)) + 1
+        if attributes.get("ceil_mode") and (count - 1) * stride >= size + low:
             count -= 1  # a window must begin in the data or in front of it
         if count < 1:
             raise OperatorError("AveragePool: the kernel does not fit the data")
-        pads.append((low, high))
         sizes.append(count)
-    # How much counts in each window: the data, or with its padding.
+    # The elements that a window counts: of the data, or of its padding, too.
     inside = np.ones(x.shape[2:], x.dtype)
-    if given.get("count_include_pad"):
-        inside = np.pad(inside, pads, constant_values=1)
-    else:
-        inside = np.pad(inside, pads)
-    data = np.pad(x, [(0, 0), (0, 0), *pads])
+    inside = np.pad(inside, padding, constant_values=int(bool(attributes.get("count_include_pad"))))
+    data = np.pad(x, [(0, 0), (0, 0), *padding])
     beyond = [
         max(0, (n - 1) * s + e - size)
         for n, s, e, size in zip(sizes, strides, extents, data.shape[2:], strict=True)
@@ -106,7 +107,7 @@ def average_pool(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     total = np.zeros((*x.shape[:2], *sizes), x.dtype)
     counted = np.zeros(sizes, x.dtype)
     for tap in itertools.product(*map(range, kernel)):
-        window = _windows(tap, dilations, strides, sizes)
+        window = tap_slices(tap, dilations, strides, sizes)
         total += data[(_ALL, _ALL, *window)]
         counted += inside[window]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -125,10 +126,10 @@ def grid_sample(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
         raise OperatorError("GridSample: the data and the grid have no common rank of 3 or more")
     if grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise OperatorError("GridSample: the grid does not fit the data")
-    given = attributes(node)
-    mode = str(given.get("mode", "linear"))
-    padding = str(given.get("padding_mode", "zeros"))
-    corners = bool(given.get("align_corners", 0))
+    attributes = analysis.attributes(node)
+    mode = str(attributes.get("mode", "linear"))
+    padding = str(attributes.get("padding_mode", "zeros"))
+    corners = bool(attributes.get("align_corners", 0))
     batch, channels, *sizes = x.shape
     points = grid.reshape(batch, -1, len(sizes))[..., ::-1]  # the last axis of the data comes first
     first, weights = [], []
@@ -193,53 +194,26 @@ def _inside(position: Array, size: int, padding: str, corners: bool) -> Array:
     return low + np.minimum(folded, 2 * span - folded)
 
 
-def _windows(
-    tap: Sequence[int], dilations: Sequence[int], strides: Sequence[int], sizes: Sequence[int]
-) -> tuple[slice, ...]:
-    """What one element of a kernel meets, one slice for each axis."""
-    return tuple(
-        slice(k * d, k * d + (n - 1) * s + 1, s)
-        for k, d, s, n in zip(tap, dilations, strides, sizes, strict=True)
-    )
-
-
-def _pads(
-    given: Mapping[str, object], axis: int, rank: int, size: int, extent: int, stride: int
-) -> tuple[int, int]:
-    mode = given.get("auto_pad", "NOTSET")
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        return numpy_conv.same_pads(size, extent, stride, upper=mode == "SAME_UPPER")
-    if mode == "VALID":
-        return 0, 0
-    flat = _vector(given, "pads", 0, 2 * rank)
-    return flat[axis], flat[rank + axis]
-
-
-def _cut(
-    given: Mapping[str, object], full: Sequence[int], same: Sequence[int]
+def _output_window(
+    attributes: Mapping[str, object], full: Sequence[int], same: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Where the output of ConvTranspose begins in the sum of all windows, and its sizes."""
-    rank, mode = len(full), given.get("auto_pad", "NOTSET")
-    wanted = list(_vector(given, "output_shape", 0, rank)) if "output_shape" in given else None
-    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [min(f, n) for f, n in zip(full, same, strict=True)]
-    if wanted is None:
-        flat = (0,) * (2 * rank) if mode == "VALID" else _vector(given, "pads", 0, 2 * rank)
-        sizes = [f - flat[a] - flat[rank + a] for a, f in enumerate(full)]
-        return list(flat[:rank]), sizes
-    total = [f - n for f, n in zip(full, wanted, strict=True)]
-    less = [max(0, t) // 2 for t in total]
-    upper = mode == "SAME_UPPER"
-    return [n if upper else max(0, t) - n for n, t in zip(less, total, strict=True)], wanted
+    """Begin and sizes of the output of ConvTranspose in the sum of all windows.
 
-
-def _vector(given: Mapping[str, object], name: str, default: int, length: int) -> tuple[int, ...]:
-    values = given.get(name)
-    values = [values] if isinstance(values, int) else values
-    found = tuple(values) if isinstance(values, Sequence) else (default,) * length
-    if len(found) != length:
-        raise OperatorError(f"{name} has {len(found)} entries, not {length}")
-    return found
+    Args:
+        attributes: of the node.
+        full: sizes of that sum.
+        same: sizes of the output by auto_pad SAME.
+    """
+    rank, mode = len(full), attributes.get("auto_pad", "NOTSET")
+    if "output_shape" in attributes:
+        sizes = list(vector(attributes, "output_shape", 0, rank))
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [min(f, n) for f, n in zip(full, same, strict=True)]
+    else:
+        flat = (0,) * (2 * rank) if mode == "VALID" else vector(attributes, "pads", 0, 2 * rank)
+        return list(flat[:rank]), [f - flat[a] - flat[rank + a] for a, f in enumerate(full)]
+    totals = [max(0, f - n) for f, n in zip(full, sizes, strict=True)]
+    return [t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in totals], sizes
 
 
 #: By operator type of the default domain.

@@ -1,30 +1,25 @@
-"""Tensors of the types that numpy lacks, to and from onnxruntime.
+"""Convert tensors of types that numpy lacks to and from onnxruntime.
 
-onnxruntime's numpy interface knows numpy's own types. bfloat16, the 8-bit floats and whatever is
-shorter than a byte go through an OrtValue, as the bits that lie in its memory: elements of 4 and of
-2 bits are packed there, the first one in the lowest bits, and numpy has a byte for each.
+onnxruntime's numpy interface knows numpy's own types. bfloat16, the 8-bit floats and types of less
+than a byte go through the memory of an OrtValue, which has the layout of ONNX's raw data: elements of
+4 and 2 bits are packed, the first one in the lowest bits, while numpy has a byte for each.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
-from onnx_spatial.verification.arrays import (
-    Array,
-    bits_of,
-    dtype_of,
-    element_type_of,
-    is_native,
-)
+from onnx_spatial.verification.arrays import Array, dtype_of, element_type_of, is_native
 
 _UNKNOWN = frozenset({onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING})
 
-#: Element types by the name that onnxruntime has for a tensor of them, as far as numpy lacks them.
+#: Element types that numpy lacks, by the name of a tensor of them in onnxruntime.
 _RAW = {
     f"tensor({name.lower()})": int(number)
     for name, number in onnx.TensorProto.DataType.items()
@@ -33,17 +28,17 @@ _RAW = {
 
 
 def is_raw_type(name: str) -> bool:
-    """Whether a value of this type, as onnxruntime calls it, can only be had as an OrtValue."""
+    """Whether outputs of a type, by its name in onnxruntime, need an OrtValue."""
     return name in _RAW
 
 
 def is_raw(value: Any) -> bool:
-    """Whether a value can only be fed as an OrtValue."""
+    """Whether a value must be fed as an OrtValue."""
     return isinstance(value, np.ndarray) and not is_native(value.dtype)
 
 
 def to_ort(array: Array) -> ort.OrtValue:
-    """A tensor that holds an array.
+    """Convert an array to an onnxruntime tensor.
 
     Raises:
         RuntimeError: this onnxruntime has no tensors of that type.
@@ -58,34 +53,19 @@ def to_ort(array: Array) -> ort.OrtValue:
 
 
 def from_ort(value: ort.OrtValue) -> Any:
-    """The array in a tensor."""
+    """Convert an onnxruntime value to an array; sequences to lists."""
     element_type = _RAW.get(value.data_type())
     if element_type is None:
         return value.numpy()
-    shape, size = tuple(value.shape()), value.tensor_size_in_bytes()
+    size = value.tensor_size_in_bytes()
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return _unpacked(data, dtype_of(element_type), int(np.prod(shape))).reshape(shape)
+    return _unpacked(data, element_type, value.shape())
 
 
 def _packed(array: Array) -> bytes:
-    """The elements one after the other, with no bits between them but at the end."""
-    bits = bits_of(array.dtype)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if bits >= 8:
-        return flat.tobytes()
-    each = 8 // bits
-    codes = flat.view(np.uint8) & (2**bits - 1)
-    codes = np.concatenate([codes, np.zeros(-len(codes) % each, np.uint8)]).reshape(-1, each)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1)
-    return packed.tobytes()
+    return onnx.numpy_helper.from_array(np.ascontiguousarray(array)).raw_data
 
 
-def _unpacked(data: bytes, dtype: np.dtype[Any], count: int) -> Array:
-    """The way back."""
-    bits = bits_of(dtype)
-    raw = np.frombuffer(data, np.uint8)
-    if bits < 8:
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        raw = ((raw[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:count]
-    return raw.view(dtype)
+def _unpacked(data: bytes, element_type: int, shape: Sequence[int]) -> Array:
+    tensor = onnx.TensorProto(data_type=element_type, dims=shape, raw_data=data)
+    return onnx.numpy_helper.to_array(tensor)

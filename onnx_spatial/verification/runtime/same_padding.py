@@ -2,14 +2,14 @@
 
     x -> Conv (SAME, dilated) -> y        x -> zeros around it, by numpy -> Conv (VALID, dilated) -> y
 
-How much is padded follows from the shapes of a run, by the words of the ONNX standard; nothing of it
-is taken from a converted model.
+The amounts follow from the shapes of a run and the text of the ONNX standard. This is deliberately
+independent of `conversion.same_padding`, which does the same in converted models: a mistake there must
+not be a mistake here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,21 +18,23 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope
-from onnx_spatial.verification.runtime.segment import Step
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_BYTES
+from onnx_spatial.verification.runtime.steps import Step
+from onnx_spatial.verification.runtime.windows import same_pads
 
-#: What onnxruntime says of such a convolution.
+#: onnxruntime's message for such a convolution.
 REFUSAL = "Dilation not supported for AutoPadType"
 
-#: Where a stand-in for the padding of a convolution has its operator.
+#: Domain of the node for the padding of a convolution.
 DOMAIN = "onnx_spatial.padding"
 _PADDED = "onnx_spatial.padded:"
 
 _SAME = (b"SAME_UPPER", b"SAME_LOWER")
 
-#: By domain and operator type: which input is the weight, and which the zero of quantised data.
+#: By domain and operator type: number of the weight input, and of the zero point of the data.
 _OPERATORS: dict[tuple[str, str], tuple[int, int | None]] = {
     ("", "Conv"): (1, None),
     ("", "ConvInteger"): (1, 2),
@@ -42,20 +44,24 @@ _OPERATORS: dict[tuple[str, str], tuple[int, int | None]] = {
 
 
 def is_refused(node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime refuses a node for its padding, by what the node itself says."""
-    found = {a.name: a for a in node.attribute}
-    if _operator(node) is None or "pads" in found or not {"auto_pad", "dilations"} <= found.keys():
+    """Whether onnxruntime refuses a node for its padding, by its attributes."""
+    attributes = {a.name: a for a in node.attribute}
+    if _operator(node) is None or "pads" in attributes:
+        return False
+    if not {"auto_pad", "dilations"} <= attributes.keys():
         return False
     if not (node.input and node.output and node.output[0]):
         return False
-    return found["auto_pad"].s in _SAME and any(d != 1 for d in found["dilations"].ints)
+    dilated = any(d != 1 for d in attributes["dilations"].ints)
+    return attributes["auto_pad"].s in _SAME and dilated
 
 
 def may_be_refused(node: onnx.NodeProto) -> bool:
-    """Whether it is refused, or may be in some call of the function that it stands in."""
-    found = {a.name: a for a in node.attribute}
-    left = any(n in found and found[n].ref_attr_name for n in ("auto_pad", "dilations"))
-    return is_refused(node) or (left and _operator(node) is not None)
+    """Whether onnxruntime refuses a node, or may in some call of the function that holds it."""
+    referred = {a.name for a in node.attribute if a.ref_attr_name}
+    return is_refused(node) or (
+        _operator(node) is not None and not referred.isdisjoint(("auto_pad", "dilations"))
+    )
 
 
 def _operator(node: onnx.NodeProto) -> tuple[int, int | None] | None:
@@ -63,14 +69,14 @@ def _operator(node: onnx.NodeProto) -> tuple[int, int | None] | None:
 
 
 def weight_of(node: onnx.NodeProto) -> int:
-    """Which input of a refused node is its weight."""
+    """Number of the weight input of a refused node."""
     operator = _operator(node)
     assert operator is not None
     return operator[0]
 
 
 def split(node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
-    """A refused node as two: its padding, which only `PaddingStep` runs, and the rest of it."""
+    """Split a refused node into its padding, which only `PaddingStep` runs, and the convolution."""
     operator = _operator(node)
     assert operator is not None
     names = [node.input[i] if i is not None and i < len(node.input) else "" for i in (0, *operator)]
@@ -90,15 +96,16 @@ def split(node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
 
 @dataclass
 class PaddingStep(Step):
-    """The padding of a refused convolution, made by `split`.
+    """The padding of a refused convolution.
 
     Attributes:
-        nodes: the one node.
-        note: is told that it has run.
+        nodes: the padding node of `split`.
+        site: position of the convolution in the original model.
     """
 
+    context: RunContext
     nodes: list[onnx.NodeProto]
-    note: Callable[[], None]
+    site: int | None
 
     def run(self, scope: RunScope) -> None:
         """Put the padded data into the scope."""
@@ -111,26 +118,21 @@ class PaddingStep(Step):
         except (ArithmeticError, AttributeError, MemoryError, ValueError) as error:
             raise RunFailure(f"{node.name!r} cannot be padded: {error}", "run") from None
         scope.values[node.output[0]] = result
-        self.note()
+        if self.site is not None:
+            self.context.executed.add(self.site)
 
 
 def _padded(node: onnx.NodeProto, data: Array, kernel: tuple[int, ...], zero: object) -> Array:
     dilations = _ints(node, "dilations")
     strides = _ints(node, "strides") or (1,) * len(dilations)
+    upper = any(a.name == "auto_pad" and a.s == b"SAME_UPPER" for a in node.attribute)
     widths = [(0, 0), (0, 0)]
     for size, k, s, d in zip(data.shape[2:], kernel, strides, dilations, strict=True):
-        windows = (size + s - 1) // s
-        missing = max(0, s * (windows - 1) + d * (k - 1) + 1 - size)
-        few, many = missing // 2, missing - missing // 2
-        widths.append((few, many) if _auto_pad(node) == b"SAME_UPPER" else (many, few))
-    grown = [size + sum(pair) for size, pair in zip(data.shape, widths, strict=True)]
-    if math.prod(grown) * data.itemsize > MAX_BYTES:
-        raise ValueError(f"{show(grown)} is too large to be made for a comparison")
+        widths.append(same_pads(size, (k - 1) * d + 1, s, upper=upper))
+    shape = [size + sum(pair) for size, pair in zip(data.shape, widths, strict=True)]
+    if math.prod(shape) * data.itemsize > MAX_BYTES:
+        raise ValueError(f"{show(shape)} is too large to be made for a comparison")
     return np.pad(data, widths, constant_values=np.asarray(zero, data.dtype).reshape(()))
-
-
-def _auto_pad(node: onnx.NodeProto) -> bytes:
-    return next(bytes(a.s) for a in node.attribute if a.name == "auto_pad")
 
 
 def _ints(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
@@ -138,7 +140,7 @@ def _ints(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
 
 
 def _dims(scope: RunScope, name: str) -> tuple[int, ...]:
-    """The shape of a value; one that is stored stays where it is."""
+    """The shape of a value; a stored one is not loaded for it."""
     computed = scope.computed(name)
     stored = scope.stored(name) if computed is None else None
     if isinstance(stored, onnx.TensorProto):

@@ -1,8 +1,9 @@
-"""The values of one run of a graph: what was fed and computed, initializers, Constant nodes."""
+"""The values of one run of a graph: inputs, computed values, initializers and Constant nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +14,49 @@ from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.runtime.sessions import RunFailure
 
-#: What a graph stores under a name: an initializer, a sparse one, or a Constant node.
+#: A stored value of a graph: an initializer, a sparse one, or a Constant node.
 Stored = onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto
 
 
 class RunScope:
-    """The values of one run of a graph, and those of the graphs around it."""
+    """The values of one run of a graph and of its outer graphs.
+
+    Args:
+        stored: initializers and Constant nodes of the graph by name.
+        folder: folder of external data.
+        values: inputs of the run; computed values are added.
+        outer: scope of the graph that holds this one.
+    """
 
     def __init__(
         self,
-        stored: Mapping[str, Stored],
+        stored: MutableMapping[str, Stored],
         folder: Path | None,
         values: dict[str, Any],
         outer: RunScope | None,
     ) -> None:
-        self._stored = stored
+        self.values: ChainMap[str, Any] = ChainMap(values, *(outer.values.maps if outer else ()))
+        self._stored: ChainMap[str, Stored] = ChainMap(
+            stored, *(outer._stored.maps if outer else ())
+        )
         self._folder = folder
-        self._outer = outer
-        self.values = values
 
     def computed(self, name: str) -> Any:
-        """A value that was fed or computed; None if it is none of these, or an empty optional."""
-        holder = self._holder(name)
-        return None if holder is None else holder.values[name]
-
-    def _holder(self, name: str) -> RunScope | None:
-        if name in self.values:
-            return self
-        return None if self._outer is None else self._outer._holder(name)
+        """The value of an input or node output; None for other names and empty optionals."""
+        return self.values.get(name)
 
     def stored(self, name: str) -> Stored | None:
         """The initializer or Constant node of that name."""
-        found = self._stored.get(name)
-        return found if found is not None or self._outer is None else self._outer.stored(name)
+        return self._stored.get(name)
 
     def value(self, name: str) -> Any:
-        """Any value as an array, a list of arrays, or None (an empty optional)."""
-        holder = self._holder(name)
-        if holder is not None:
-            return holder.values[name]
+        """Any value as an array, a list of arrays, or None (an empty optional).
+
+        Raises:
+            RunFailure: there is no such value.
+        """
+        if name in self.values:
+            return self.values[name]
         stored = self.stored(name)
         if isinstance(stored, onnx.TensorProto):
             return constant_value(stored, self._folder)

@@ -1,4 +1,4 @@
-"""Nodes of the original that are none of ours, run together by onnxruntime."""
+"""Run standard nodes of the original together, as one model in onnxruntime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,132 +16,126 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.verification import extract
 from onnx_spatial.verification.arrays import element_type_of
-from onnx_spatial.verification.runtime.operand_mismatch import Operands
+from onnx_spatial.verification.runtime.context import RunContext
 from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import (
     THREADS,
+    Operands,
     RunFailure,
     Session,
     first_line,
 )
+from onnx_spatial.verification.runtime.steps import Step
 
-if TYPE_CHECKING:
-    from onnx_spatial.verification.runtime.program import Program
-
-
-#: Operators that onnx's reference evaluator runs in Python loops over elements, and how many elements
-#: they may take: some seconds' worth.
+#: Operators that onnx's reference evaluator runs in Python loops over elements ...
 _LOOPING = frozenset(
     "AveragePool Col2Im Conv ConvInteger ConvTranspose DeformConv GridSample GRU LpPool LRN LSTM "
     "MaxPool MaxRoiPool MaxUnpool NonMaxSuppression QLinearConv Resize RNN RoiAlign STFT "
     "TfIdfVectorizer Upsample".split()
 )
+#: ... and the elements of their inputs that it may: some seconds.
 _MOST_LOOPED = 2**14
 
-#: Parts of a program that may have more than one thread each.
+#: Sessions of a program with more parts than this get one thread each.
 _MANY_PARTS = 16
-#: A vector of so many integers may be a shape.
+#: A vector with at most so many integers may be a shape.
 _MOST_DIMS = 8
-
-
-class Step:
-    """Part of a plan: some nodes that run together."""
-
-    nodes: list[onnx.NodeProto]
-
-    def run(self, scope: RunScope) -> None:
-        """Put what the nodes compute into the scope."""
-        raise NotImplementedError
 
 
 @dataclass
 class Segment(Step):
-    """Nodes that are none of ours, as a model in onnxruntime."""
+    """Standard nodes, run as one model by onnxruntime.
 
-    program: Program
+    Attributes:
+        outputs: values that other steps read, or that the graph returns.
+    """
+
+    context: RunContext
     nodes: list[onnx.NodeProto]
-    outputs: list[str] = field(default_factory=list)
+    outputs: list[str]
     _sessions: dict[object, Session | _Reference] = field(default_factory=dict)
     _exact: bool = False
 
     def __post_init__(self) -> None:
         produced = {name for node in self.nodes for name in node.output}
-        self.program.on_close(self._sessions.clear)
+        self.context.on_close(self._sessions.clear)
         self._inputs = sorted(set().union(*map(traversal.needs, self.nodes)) - produced)
 
     def run(self, scope: RunScope) -> None:
-        """Run the nodes in onnxruntime; what it has no kernels for, in the reference evaluator."""
+        """Run the nodes in onnxruntime, or in onnx's reference evaluator where it lacks a kernel."""
+        if not self.outputs:
+            return
         try:
             self._run(scope)
         except RunFailure as failure:
-            if self.program.explains and failure.stage == "run":
+            if self.context.explains and failure.stage == "run":
                 failure.operands = self._operands(scope, failure.node)
             raise
 
     def _run(self, scope: RunScope) -> None:
-        if not self.outputs:
-            return None
-        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
-        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        feeds, types = self._feeds(scope)
         key = tuple((n, t.SerializeToString()) for n, t in types.items())
         if key not in self._sessions:
             session = self._load(self._model(scope, types))
             if session is None:
-                self._exact = True  # some operators want to see shapes
-                return self._run(scope)
+                self._exact = True  # some operators need to know shapes
+                self._run(scope)
+                return
             self._sessions[key] = session
         try:
-            scope.values.update(self._sessions[key].run(fed, self.outputs))
+            scope.values.update(self._sessions[key].run(feeds, self.outputs))
         except RunFailure as failure:
             failure.progress += self._position(failure.node)
             if not failure.lacks_kernel or isinstance(self._sessions[key], _Reference):
                 raise
             substitute = self._substitute(self._model(scope, types), failure)
             try:
-                scope.values.update(substitute.run(fed, self.outputs))
-            except RunFailure:  # neither runs it: onnxruntime's reason is the one to tell
+                scope.values.update(substitute.run(feeds, self.outputs))
+            except RunFailure:  # neither runs it: onnxruntime's reason is the one to report
                 raise failure from None
             self._sessions[key] = substitute
-        return None
 
-    def _operands(self, scope: RunScope, name: str) -> Operands | None:
-        """What a node was given, by a run of what stands in front of it; None if that is not known."""
-        place = next(
-            (i for i, node in enumerate(self.nodes) if traversal.label(node) == name), None
-        )
-        if place is None:
+    def _feeds(self, scope: RunScope) -> tuple[dict[str, Any], dict[str, onnx.TypeProto]]:
+        """The computed inputs of the segment, and the types to declare for them."""
+        feeds = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
+        return feeds, {n: _type_of(n, v, exact=self._exact) for n, v in feeds.items()}
+
+    def _operands(self, scope: RunScope, label: str) -> Operands | None:
+        """The inputs of a node, computed by the nodes before it; None if they cannot be computed."""
+        labels = [traversal.label(node) for node in self.nodes]
+        if label not in labels:
             return None
-        node, before = self.nodes[place], self.nodes[:place]
-        made = {output for other in before for output in other.output}
-        wanted = [n for n in dict.fromkeys(node.input) if n in made]
-        fed = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
-        types = {n: _type_of(n, v, exact=self._exact) for n, v in fed.items()}
+        position = labels.index(label)
+        node, before = self.nodes[position], self.nodes[:position]
+        produced = {output for other in before for output in other.output}
+        computed = [n for n in dict.fromkeys(node.input) if n in produced]
+        feeds, types = self._feeds(scope)
         try:
-            values = {n: scope.value(n) for n in node.input if n and n not in made}
-            if wanted:
-                model = self._model(scope, types, before, wanted)
-                part = Session(model.SerializeToString(), folder=self.program.folder, threads=1)
-                values.update(part.run(fed, wanted))
+            values = {n: scope.value(n) for n in node.input if n and n not in produced}
+            if computed:
+                model = self._model(scope, types, before, computed)
+                part = Session(model.SerializeToString(), folder=self.context.folder, threads=1)
+                values.update(part.run(feeds, computed))
         except RunFailure:
             return None
-        known = [values.get(n) for n in node.input]
-        arrays = [v if isinstance(v, np.ndarray) else np.zeros(()) for v in known]
-        short = {
+        inputs = [values.get(n) for n in node.input]
+        arrays = [v if isinstance(v, np.ndarray) else np.zeros(()) for v in inputs]
+        vectors = {
             i: tuple(map(int, a))
             for i, a in enumerate(arrays)
             if a.ndim == 1 and a.dtype.kind in "iu" and a.size <= _MOST_DIMS
         }
-        return Operands(node, [a.shape for a in arrays], short)
+        return Operands(node, [a.shape for a in arrays], vectors)
 
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
-        """A session, or what stands in for one; None to try again with all shapes declared."""
+        """A session or its substitute; None to try again with all shapes declared."""
         try:
             # Each session has threads of its own: a thousand of them would be too many.
-            threads = 1 if self.program.parts > _MANY_PARTS else THREADS
+            threads = 1 if self.context.parts > _MANY_PARTS else THREADS
             return Session(
                 model.SerializeToString(),
-                optimise=self.program.optimise,
-                folder=self.program.folder,
+                optimise=self.context.optimise,
+                folder=self.context.folder,
                 threads=threads,
             )
         except RunFailure as failure:
@@ -163,7 +157,7 @@ class Segment(Step):
         nodes, outputs = nodes or self.nodes, outputs or self.outputs
         stored = [s for n in self._inputs if n not in types if (s := scope.stored(n)) is not None]
         return extract.model_of(
-            self.program.imports,
+            self.context.imports,
             [*(s for s in stored if isinstance(s, onnx.NodeProto)), *nodes],
             types,
             outputs,
@@ -173,10 +167,10 @@ class Segment(Step):
 
     def _substitute(self, model: onnx.ModelProto, failure: RunFailure) -> _Reference:
         try:
-            substitute = _Reference(model, self.program.folder)
-        except Exception:  # neither runs it: onnxruntime's reason is the one to tell
+            substitute = _Reference(model, self.context.folder)
+        except Exception:  # neither runs it: onnxruntime's reason is the one to report
             raise failure from None
-        self.program.substitutes.append(str(failure))
+        self.context.substitutes.append(str(failure))
         return substitute
 
     def _position(self, name: str) -> int:
@@ -185,7 +179,7 @@ class Segment(Step):
 
 
 class _Reference:
-    """onnx's reference evaluator in the place of a session."""
+    """onnx's reference evaluator in place of a session."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
         external_data.embed_all(model, folder)
@@ -204,12 +198,12 @@ class _Reference:
             raise
         except NotImplementedError as error:
             raise RunFailure(first_line(error), "load") from None
-        except Exception as error:  # whatever numpy says to such data
+        except Exception as error:  # of numpy, of any type
             raise RunFailure(first_line(error), "run") from None
 
 
 def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, for inputs that Python loops can go through in seconds."""
+    """Refuse inputs that take Python loops more than seconds."""
 
     def limited(*inputs: Any, **attributes: Any) -> Any:
         if sum(int(np.size(value)) for value in inputs) > _MOST_LOOPED:
@@ -221,7 +215,7 @@ def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any
 
 
 def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
-    """The type to declare, without sizes so that a session serves them all.
+    """The type to declare for a value: without sizes, so that one session serves all sizes.
 
     Vectors of integers keep theirs: they are shapes, and onnxruntime infers ranks from their size.
     """

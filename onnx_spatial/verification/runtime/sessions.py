@@ -1,4 +1,4 @@
-"""onnxruntime sessions that take and give numpy arrays of every type, and fail with one clear line."""
+"""onnxruntime sessions for numpy arrays of every element type, with errors of one clear line."""
 
 from __future__ import annotations
 
@@ -13,27 +13,22 @@ from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
-from onnx_spatial.verification.runtime.operand_mismatch import Operands
-from onnx_spatial.verification.runtime.ort_values import (
-    from_ort,
-    is_raw,
-    is_raw_type,
-    to_ort,
-)
+from onnx_spatial.verification.runtime.ort_values import from_ort, is_raw, is_raw_type, to_ort
 
 _SILENT = 4
 
 #: More threads gain little at the sizes that are run, and every part of a model has its own.
 THREADS = min(4, os.cpu_count() or 1)
 
-#: Seconds that a run may take in a model with loops. Every other graph ends by itself; a Loop of
-#: 2^63 turns, or one whose condition stays true, does not.
+#: Seconds that a run may take in a model with loops: a Loop of 2^63 iterations, or one whose condition
+#: stays true, does not end by itself.
 LOOP_SECONDS = 6.0
 
-#: How the operator type Loop stands in a serialized node: field 4, 4 letters.
+#: The operator type Loop in a serialized node: field 4, 4 letters.
 _LOOP = b"\x22\x04Loop"
 
 _LACKS_KERNEL = (
@@ -46,8 +41,7 @@ _LACKS_KERNEL = (
 
 Stage = Literal["load", "run", "rule"]
 
-
-#: What onnxruntime says of a model that it would not load whatever the sizes of its inputs.
+#: Messages of onnxruntime for models that do not load whatever the sizes of their inputs.
 _HOPELESS = (
     "Cannot parse data from external tensors",
     "This is an invalid model",
@@ -57,8 +51,7 @@ _HOPELESS = (
     "buffer size mismatch",
 )
 
-
-#: A function of onnxruntime's own, at times with its file and line, in front of what it has to say.
+#: A C++ function of onnxruntime, at times with file and line, in front of a message.
 _SIGNATURE = re.compile(
     r"(?:/\S+:\d+ )?(?:[a-z][\w:<>]*[*&]? )?onnxruntime::[^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?"
     r"(?:::<lambda\([^()]*\)>)?(?: \[with [^\]]*\])? "
@@ -67,11 +60,11 @@ _SIGNATURE = re.compile(
 
 @dataclass(frozen=True)
 class Extension:
-    """Operators of a domain that onnxruntime must be told of.
+    """Custom operators of a domain that sessions have to register.
 
     Attributes:
-        register: lets sessions that are made with the options run them.
-        raising: a block in which they run; it raises what went wrong in one of them.
+        register: registers the operators with the options of a session.
+        raising: a context to run them in; it raises the error of an operator that failed.
     """
 
     register: Callable[[ort.SessionOptions], None]
@@ -82,19 +75,34 @@ class Extension:
 EXTENSIONS = {DOMAIN: "onnx_spatial.custom_ops.running:EXTENSION"}
 
 
+@dataclass(frozen=True)
+class Operands:
+    """The inputs of a node that failed.
+
+    Attributes:
+        node: the node.
+        shapes: of its inputs; () for those that are left out or not computed.
+        vectors: values of the short vectors of integers among them, by number.
+    """
+
+    node: onnx.NodeProto
+    shapes: Sequence[tuple[int, ...]]
+    vectors: Mapping[int, tuple[int, ...]]
+
+
 class RunFailure(Exception):
     """A model, or a part of one, does not load or run.
 
     Attributes:
-        stage: "load": whatever it is fed; "run": on this data; "rule": an operator of ours is
-            asked for what it cannot do.
+        stage: "load": it fails on any data; "run": on this data; "rule": this data breaks a rule of a
+            spatial operator.
         node: name of the node that failed, where it is known.
-        lacks_kernel: onnxruntime does not know the operator, or not for this type or attribute.
-        hopeless: no other sizes would help, either.
-        progress: nodes that ran before.
-        operands: what the node was given, where that was asked for (`Program.explains`).
-        refused: the operator of ours that is asked for what it cannot do, by its position among the
-            nodes, and the sizes of its data; None for other failures.
+        lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
+        hopeless: other sizes would fail, too.
+        progress: number of nodes that ran before.
+        operands: the inputs of the node, if requested (`RunContext.explains`).
+        refused: position of the spatial operator whose rule is broken, and the shape of its data;
+            None for other failures.
     """
 
     def __init__(
@@ -116,9 +124,9 @@ class Session:
     Args:
         model: serialized.
         optimise: with all of onnxruntime's optimisations, or without any.
-        folder: where its external data lies.
-        threads: that one node may use; 0 leaves that to onnxruntime.
-        spin: whether threads wait for work by spinning, as is onnxruntime's default.
+        folder: folder of its external data.
+        threads: for one node; 0 is onnxruntime's default.
+        spin: whether threads wait for work by spinning, which is onnxruntime's default.
 
     Raises:
         RunFailure: it does not load.
@@ -140,13 +148,13 @@ class Session:
             level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
         )
         options.intra_op_num_threads = threads
-        # Many small sessions live side by side; threads that spin would starve the one that runs.
-        # Those that are timed spin as any user's do, but only while they run.
+        # Many small sessions live side by side; spinning threads would starve the one that runs.
+        # A session that is timed spins as any user's does, but only while it runs.
         entry = "force_spinning_stop" if spin else "intra_op.allow_spinning"
         options.add_session_config_entry(f"session.{entry}", "1" if spin else "0")
-        # An arena keeps the most that was ever needed, and every session has its own.
+        # An arena keeps the most that was ever needed, once for every session.
         options.enable_cpu_mem_arena = spin
-        if not optimise:  # prepacked weights are copies: the session that users see has them
+        if not optimise:  # prepacked weights are copies
             options.add_session_config_entry("session.disable_prepacking", "1")
         if folder is not None:
             options.add_session_config_entry(
@@ -173,7 +181,11 @@ class Session:
         self.outputs = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Outputs by name, all of them if none are named; sequences are lists.
+        """Run the model and return its outputs by name; sequences are lists.
+
+        Args:
+            feeds: inputs by name.
+            outputs: names of the outputs; all by default.
 
         Raises:
             RunFailure: it cannot run on this data.
@@ -186,7 +198,7 @@ class Session:
                 if not any(is_raw_type(self.outputs[n]) for n in names):
                     fed = {n: _fed(a) for n, a in feeds.items()}
                     return dict(zip(names, self._session.run(names, fed, options), strict=True))
-                # The other way: all outputs of any type, but no strings and no sequences are fed.
+                # This way takes outputs of any type, but no strings and sequences as inputs.
                 values = {n: to_ort(a) for n, a in feeds.items()}
                 results = self._session.run_with_ort_values(names, values, options)
                 return {n: from_ort(v) for n, v in zip(names, results, strict=True)}
@@ -196,10 +208,9 @@ class Session:
             raise _failure(error, "run") from None
 
     def repeatable(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
-        """A run on this data that can be repeated, with nothing of ours around it to be timed.
+        """Return a function that runs the model on this data and drops the outputs, to be timed.
 
-        The function raises RunFailure where the model cannot run on this data. What the model gives
-        is dropped. There is no bound on loops.
+        It raises RunFailure where the model cannot run on this data. Loops are not bounded.
         """
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
@@ -219,13 +230,13 @@ class Session:
 
 
 def endless() -> RunFailure:
-    """A loop that was given up, whatever it is fed."""
+    """The failure of a loop that exceeds its time."""
     return RunFailure(f"a loop was still running after {LOOP_SECONDS:.0f} s", "load")
 
 
 @contextmanager
 def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
-    """Tell onnxruntime, which looks at it between two nodes, to give up in time."""
+    """Stop a run after LOOP_SECONDS: onnxruntime reads the flag between two nodes."""
     if not needed:
         yield
         return
@@ -239,7 +250,7 @@ def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
 
 
 def _fed(value: Any) -> Any:
-    """What a session takes beside numpy's own arrays: OrtValues, lists, None."""
+    """Convert an array for a session; lists and None are taken as they are."""
     if is_raw(value):
         return to_ort(value)
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
@@ -249,18 +260,14 @@ def _fed(value: Any) -> Any:
 
 def _failure(error: Exception, stage: Stage) -> RunFailure:
     text = str(error)
-    found = re.search(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(", text)
+    name = re.search(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(", text)
+    node = (name.group(1) or name.group(2) or "") if name else ""
     lacks_kernel = any(words in text for words in _LACKS_KERNEL)
-    return RunFailure(
-        first_line(error),
-        stage,
-        (found.group(1) or found.group(2) or "") if found else "",
-        lacks_kernel=lacks_kernel,
-    )
+    return RunFailure(first_line(error), stage, node, lacks_kernel=lacks_kernel)
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, without onnxruntime's codes and source locations."""
+    """The first line of an error message, without onnxruntime's codes and source locations."""
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
     text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)

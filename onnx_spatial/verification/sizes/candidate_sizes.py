@@ -1,4 +1,4 @@
-"""Sizes worth trying for the unknown input dims of a model, and values for run-time parameters."""
+"""Propose sizes for the unknown input dims of a model, and values for run-time parameters."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
 
-#: Sizes that nets are made for, odd and even ones in turn.
+#: Usual sizes of nets, odd and even ones in turn.
 _SPATIAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
 #: The same for inputs with three or more unknown dims beside the batch.
 _VOLUME = (9, 12, 7, 8, 5, 16, 11, 6, 17, 24, 3, 4, 33, 32)
 _BATCH = (2, 3, 1, 4, 6, 8)
-#: Below these every size is tried in the end.
+#: Every size below is tried in the end.
 _ALL_BELOW = 130
 _MODEL_INTEGERS = 64
-#: How much smaller than the input a net may make the sizes that it then relies on.
+#: Factors between the input and the smaller sizes that a net may require inside.
 _STRIDES = (1, 2, 4, 8, 16, 32)
-#: How often other parameters are drawn for a site that refuses its data.
+#: Draws of other parameters for a site that refuses its data.
 _REDRAWN = 6
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """What one site demands of the symbols in the shape of its data."""
+    """An operator, and the symbolic dims of its data that it restricts."""
 
     operator: Operator
     dims: tuple[Dim, ...]
@@ -49,13 +49,13 @@ class _Demand:
 
 
 class Candidates:
-    """What to try for the inputs of one model.
+    """Sizes and values to try for the inputs of one model.
 
     Args:
-        model: the original, for the numbers in it.
+        model: the original, for the integers in it.
         inputs: its inputs.
-        infos: its sites, their shapes in the symbols of the inputs.
-        folder: where its external data lies.
+        infos: its sites, with shapes in the symbols of the inputs.
+        folder: folder of its external data.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Candidates:
         self._integers = _integers_in(model)
 
     def groups(self) -> list[list[str]]:
-        """Symbols that most likely have to be the same size: those of one axis of all inputs."""
+        """Groups of symbols that most likely share a size: those of one axis of all inputs."""
         found: dict[tuple[int, int], list[str]] = {}
         seen: set[str] = set()
         for wanted in self._inputs.values():
@@ -94,7 +94,7 @@ class Candidates:
         )
 
     def sizes(self, symbols: Sequence[str]) -> list[int]:
-        """Sizes for symbols that share one, the likely ones first; none that a site forbids."""
+        """Sizes for symbols that share one, the likely ones first, without those that a site forbids."""
         spatial = _VOLUME if self._unknown_beside_batch(symbols) > 2 else _SPATIAL
         demanded = [
             size
@@ -109,12 +109,12 @@ class Candidates:
         return [s for s in every if s > 0 and self.allows(symbols, s)]
 
     def _unknown_beside_batch(self, symbols: Sequence[str]) -> int:
-        """How many open dims the input has, beside the batch; of several the one with the fewest."""
+        """Number of open dims beside the batch, of the input that has the fewest."""
         holding = (i.dims or () for i in self._inputs.values() if set(symbols) & {*(i.dims or ())})
         return min((sum(isinstance(d, str) for d in dims[1:]) for dims in holding), default=0)
 
     def allows(self, symbols: Sequence[str], size: int) -> bool:
-        """Whether no site forbids a size, as far as can be seen without a run."""
+        """Whether no site forbids a size, as far as is known without a run."""
         return all(
             operator_shapes.fits(d.operator, len(d.dims), axes, size)
             for d in self._demands
@@ -122,7 +122,7 @@ class Candidates:
         )
 
     def dims(self) -> Mapping[str, tuple[Dim, ...]]:
-        """Dims of the values of the main graph, in the symbols of the inputs, where they are known."""
+        """Known dims of the values of the main graph, in the symbols of the inputs."""
         named = named_dims(self._model, list(self._inputs.values()))
         graph = analysis.inferred(named, self._all).graph
         types = {v.name: v.type for v in (*graph.value_info, *graph.input, *graph.output)}
@@ -130,17 +130,17 @@ class Candidates:
         return {name: dims for name, dims in found.items() if dims is not None}
 
     def bounds(self) -> list[int]:
-        """Sizes at which something may be left where the model cuts away what its numbers say."""
+        """Sizes that may leave something where the model crops by its constants."""
         found = {v * times + more for v in self._integers for times in (1, 2) for more in (0, 1)}
         return sorted(found)
 
     def hinted(self, message: str) -> list[int]:
-        """Numbers in an error message (it often says which size was wanted), and their multiples."""
+        """Numbers in an error message, which often names the required size, and their multiples."""
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         return list(dict.fromkeys(n * s for s in _STRIDES for n in numbers if n > 1))
 
     def pairs(self, message: str) -> Iterator[tuple[int, int]]:
-        """Two sizes whose product, after some stride, occurs in an error message or the model."""
+        """Pairs of sizes whose product, after some stride, occurs in an error message or the model."""
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         channels = [1, *(v for v in self._integers if v <= 64)]
         areas = [v // c for v in (*numbers, *self._integers) for c in channels if v % c == 0]
@@ -156,12 +156,12 @@ class Candidates:
     def parameters(
         self, fixed: Mapping[str, int], number: int, rng: np.random.Generator, override: bool
     ) -> tuple[dict[str, int], dict[str, Array]]:
-        """Legal (sizes, values) for the inputs of the model that are parameters of sites.
+        """Draw legal (sizes, values) for the inputs of the model that are parameters of sites.
 
         Args:
-            fixed: sizes that are settled.
-            number: draws with another number differ.
-            rng: to draw with.
+            fixed: sizes that must not change.
+            number: of the draw; draws of other numbers differ.
+            rng: random generator.
             override: whether parameters that have a default get another value.
         """
         sizes, values = dict(fixed), dict[str, Array]()
@@ -184,13 +184,13 @@ class Candidates:
     def redrawn(
         self, site: int, shape: Sequence[int], values: Mapping[str, Array], seed: int
     ) -> Iterator[dict[str, Array]]:
-        """Other values, with those of all sites, for the parameters of one that refused its data.
+        """Draw other parameters for a site that refused its data; yield them with those of all sites.
 
         Args:
-            site: its position among the nodes.
-            shape: of the data, as it came to it.
-            values: those that were refused.
-            seed: to draw with.
+            site: position of its node.
+            shape: of its data.
+            values: parameters of all sites, as they were.
+            seed: of the random generator.
         """
         for info in (f for f in self._infos if f.index == site):
             own = self._fed_parameters(info)
@@ -253,7 +253,7 @@ class Candidates:
 
 
 def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
-    """The rank of an input that a site takes directly, if the site's spelling fixes it or M does."""
+    """The rank of an input that a site reads, if its spelling or its number of blocked axes fixes it."""
     for info in infos:
         if info.place == traversal.Place() and info.call and info.node.input[0] == name:
             return info.call.test_rank()
@@ -261,7 +261,7 @@ def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
 
 
 def _integers_in(model: onnx.ModelProto) -> list[int]:
-    """Dims of the weights and numbers in small constants: what a forced size is likely to be."""
+    """Dims of the weights and integers in small constants: likely values of a forced size."""
     found: dict[int, None] = {}
     for _, graph in traversal.graphs(model):
         if isinstance(graph, onnx.GraphProto):
@@ -283,5 +283,5 @@ def _values(tensor: onnx.TensorProto) -> list[int]:
         return []
     try:
         return [int(v) for v in constant_value(tensor, None).flat]
-    except ModelFileError:  # of no use for guessing; whoever needs it will say so
+    except ModelFileError:  # reported where its value is needed
         return []

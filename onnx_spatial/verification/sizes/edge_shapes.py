@@ -1,4 +1,4 @@
-"""Sizes of one operator node that a lowering may treat otherwise than those of the usual draws.
+"""Make shapes of one operator node that a lowering may treat differently from usual ones.
 
     usual      2 x 6 x 8 x 3       some images, cells and channels, no two axes alike
     least      1 x 2 x 2 x 1       a Squeeze takes away too much, a batch of one has no order
@@ -23,16 +23,16 @@ from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, fits
 
 #: A long axis: more than 16 bits count, and more than a float16 holds.
 LONG = 2**16 + 1
-#: Elements that may go in, or come out, for the sake of a long axis.
+#: Elements of the input and of the output with a long axis, at most.
 MOST_ELEMENTS = 2**18
 #: The opset in which Reshape got allowzero.
 _ALLOWZERO = 14
-#: Sizes that are tried from some number upwards: a block divides one of them.
+#: Number of consecutive sizes to try: a block divides one of them.
 _WIDTH = 256
 
 
 def corners(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
-    """Draws with the parameters of a usual one and other sizes; a long one is `large`."""
+    """Samples with the parameters of a usual one and other sizes; one with a long axis is `large`."""
     known = [fact.value if fact is not None else None for fact in facts.inputs]
     arrays = [usual.parameters.get(i, value) for i, value in enumerate(known)]
     operator = read(facts).bind(arrays)
@@ -75,7 +75,7 @@ def _groups(facts: NodeFacts, rank: int) -> list[list[int]]:
 
 
 def _first(operator: Operator, rank: int, axes: Sequence[int], start: int, stop: int) -> int | None:
-    """The first size from `start` on that some axes can have together."""
+    """The first size from `start` on that is legal for some axes together."""
     return next((s for s in range(start, stop) if fits(operator, rank, axes, s)), None)
 
 
@@ -92,7 +92,7 @@ def _set(shape: list[int], axes: Sequence[int], size: int | None) -> None:
 
 
 def _elements(operator: Operator, shape: Sequence[int]) -> int:
-    """How many go in or come out, whatever is more.
+    """Number of elements of the input or the output, whatever is more.
 
     Raises:
         OperatorError: the shape is not legal.
@@ -102,7 +102,7 @@ def _elements(operator: Operator, shape: Sequence[int]) -> int:
 
 
 def _legal(usual: ShapeSample, operator: Operator, shape: Sequence[int]) -> Iterator[ShapeSample]:
-    """The draw of that shape, if it is another one and legal."""
+    """The sample of a shape, if that is legal and not the usual one."""
     try:
         elements = _elements(operator, shape)
     except OperatorError:

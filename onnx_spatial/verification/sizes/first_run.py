@@ -1,9 +1,9 @@
-"""Find legal sizes for the unknown input dims of a model: a first run that goes through.
+"""Find legal sizes for the unknown input dims of a model: search until a first run succeeds.
 
-What the sites demand of a dim is known and excludes sizes at once. What the rest of the model
-forces (a Reshape to a fixed size, a MatMul, a Concat) is found by running the original: how far a
-run got says whether a size was a step in the right direction, what the node that failed was given
-says which dims have to agree (`operand_mismatch`), and where nothing is left sizes grow (`growth`).
+The sites exclude sizes before any run. What the rest of the model requires (a Reshape to a fixed size, a
+MatMul, a Concat) shows when the original runs: a run that gets further has better sizes (`hill_climb`),
+the operands of the node that failed tell which dims must agree (`operand_mismatch`), and where nothing
+is left of the data the sizes grow (`growth`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import numpy as np
 
 from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
 from onnx_spatial.verification.arrays import INTEGER_MODES
-from onnx_spatial.verification.runtime.operand_mismatch import mended
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.growth import Growth
+from onnx_spatial.verification.sizes.hill_climb import HillClimb
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput
+from onnx_spatial.verification.sizes.operand_mismatch import matching_sizes
+from onnx_spatial.verification.sizes.size_groups import SizeGroup, proposals
 from onnx_spatial.verification.sizes.trial_runs import (
     MAX_ELEMENTS,
     MAX_SECONDS,
@@ -34,31 +36,22 @@ from onnx_spatial.verification.sizes.trial_runs import (
     most_elements,
 )
 
-#: How many likely combinations are tried before dims are varied one by one.
-_COMBINATIONS = 8
-#: How many sets of run-time parameters are tried.
+#: Sets of run-time parameters to try.
 _PARAMETER_SETS = 4
-_PAIRS = 200
-#: How many sizes beyond the least are tried.
+#: Sizes beyond the least to try.
 _TRIES_EACH = 4
-#: How often the sizes of one input are changed so that they fit, at most.
-_MENDS = 3
+#: Changes of the sizes of one input to match operands, at most.
+_MATCHES = 3
 #: Runs of which nothing was left, before larger sizes are tried.
 _TOO_SMALL = 4
-#: What onnxruntime says where windows do not fit, and sizes of 0 or less in what it says of others.
+#: Messages of onnxruntime where windows do not fit, and sizes of 0 or less in its other messages.
 _NOTHING_LEFT = re.compile(
     r"Invalid input shape|[Ww]indow|pooled|[{,[(x ](?:0|-[1-9]\d*)(?=[},\])x ]|$)"
 )
-#: How many sizes are tried for one dim before another dim has its turn.
-_WIDTHS = (8, 32, None)
-
-
-#: Sizes for each group of symbols, a way to fill integers, how many combinations.
-_Round = tuple[list[list[int]], str, int | None]
 
 
 class FirstRun:
-    """Runs of the original until one goes through on sizes that it accepts.
+    """Run the original until a run succeeds.
 
     Args:
         program: the original.
@@ -66,11 +59,12 @@ class FirstRun:
         fixed: symbols whose size the user gave.
         candidates: sizes worth trying.
         seed: of the data.
-        seconds: how long each of the methods may look.
-        large: whether inputs that are large at their least sizes are run all the same.
+        progress: called with a line for each run.
+        seconds: for each search method.
+        large: whether inputs that are large at their least sizes are run, too.
 
     Attributes:
-        forced: symbols of which only one size was found, with that size.
+        forced: symbols with only one size that runs, as far as tried, with that size.
     """
 
     def __init__(
@@ -88,114 +82,114 @@ class FirstRun:
         self._fixed = dict(fixed)
         self._candidates = candidates
         self._seed = seed
-        self._groups = [
-            group for g in candidates.groups() if (group := [s for s in g if s not in fixed])
-        ]
-        self._sizes = [candidates.sizes(group) for group in self._groups]
+        groups = ([s for s in symbols if s not in fixed] for symbols in candidates.groups())
+        self._groups = [SizeGroup.of(symbols, candidates) for symbols in groups if symbols]
         integers = any(i.default is None and i.element_type in INTEGERS for i in inputs)
         self._modes = INTEGER_MODES if integers else INTEGER_MODES[:1]
-        pairs = zip(self._groups, self._sizes, strict=True)
-        least = {symbol: min(known, default=1) for group, known in pairs for symbol in group}
-        most = most_elements(inputs, {**least, **fixed}) if large else MAX_ELEMENTS
-        self._least = least
+        self._least = {s: min(g.sizes, default=1) for g in self._groups for s in g.symbols}
+        most = most_elements(inputs, {**self._least, **fixed}) if large else MAX_ELEMENTS
         open_inputs = (i for i in inputs if i.default is None)
-        dims = ([d for d in i.dims or () if d in least] for i in open_inputs)
-        self._open = [[str(d) for d in symbols] for symbols in dims if symbols]
+        dims = ([str(d) for d in i.dims or () if d in self._least] for i in open_inputs)
+        self._open = [symbols for symbols in dims if symbols]
         self._order = list(dict.fromkeys(itertools.chain(*self._open)))
-        #: Symbols whose size followed from that of others once.
+        #: Symbols whose size once followed from that of others.
         self._following: set[str] = set()
-        self._attempts = TrialRuns(
-            program, inputs, seed, progress, seconds, least, most, explain=len(self._open) > 1
+        explain = len(self._open) > 1
+        self._trials = TrialRuns(
+            program, inputs, seed, progress, seconds, self._least, most, explain=explain
         )
-        self._growth = Growth(candidates, self._attempts, self._run)
+        self._growth = Growth(candidates, self._trials, self._run)
+        self._hill_climb = HillClimb(
+            candidates, self._trials, self._run, self._groups, self._modes, seed
+        )
         self._empty: Trial | None = None
         self._takes_empty = False
         self.forced: dict[str, int] = {}
 
     @property
     def last_failure(self) -> RunFailure | None:
-        """Why the most promising sizes were refused."""
-        return self._attempts.last_failure
+        """The failure of the run that got furthest."""
+        return self._trials.last_failure
 
     @property
     def limit(self) -> int | None:
-        """Elements of one input that were the most, where more might have done."""
-        return int(self._attempts.most) if self._attempts.outgrown else None
+        """The most elements of one input that were tried, where more might have succeeded."""
+        return int(self._trials.most) if self._trials.outgrown else None
 
     def first(self) -> Trial | None:
-        """The first run that goes through, or None.
+        """The first run that succeeds, or None.
 
         Raises:
-            RunFailure: the model cannot be run whatever the sizes.
+            RunFailure: the model does not run whatever the sizes.
         """
         methods: list[Callable[[], Trial | None]] = [
             lambda: self._likely(hasty=True),
             lambda: self._grow() if self._is_too_small() else None,
-            lambda: self._likely() or self._climb() or self._try_pairs(),
+            lambda: self._likely() or self._hill_climb.climb() or self._hill_climb.pairs(),
             self._grow,
         ]
         for number, method in enumerate(methods):
-            self._attempts.begin(anew=not number)
+            self._trials.begin(anew=not number)
             with suppress(BudgetExhausted):
-                if found := method():
-                    return found
+                if trial := method():
+                    return trial
             if number and self._empty is not None:
                 break
         self._takes_empty = True
         return self._empty
 
     def _is_too_small(self) -> bool:
-        """Whether nothing seems to be left of the sizes that were tried."""
-        return self._empty is not None or _says_nothing_left(self._attempts.last_failure)
+        """Whether the sizes that were tried seem to leave nothing: a size of 0 or less at some node."""
+        failure = self._trials.last_failure
+        nothing_left = failure is not None and _NOTHING_LEFT.search(str(failure)) is not None
+        return self._empty is not None or nothing_left
 
     def _run(self, assignment: Assignment, keep: Collection[str] = ()) -> Trial | None:
-        """A run that goes through and tells something: an output of it has elements.
+        """A successful run, with elements in its outputs.
 
-        Where a node refuses its operands, sizes but those of `keep` are changed so that they fit.
+        Where a node refuses its operands, sizes are changed to match, except those of `keep`.
         """
-        for _ in range(2 + _MENDS * len(self._open)):
-            trial = self._attempts.run(assignment)
+        for _ in range(2 + _MATCHES * len(self._open)):
+            trial = self._trials.run(assignment)
             if trial is not None:
-                if self._takes_empty or _tells(trial):
+                outputs = trial.outputs.values()
+                if self._takes_empty or not outputs or any(np.size(value) for value in outputs):
                     return trial
                 self._empty = self._empty or trial
                 return None
-            assignment, old = self._mended(assignment, keep), assignment
-            if assignment is old:
+            changes = self._matching_sizes(keep)
+            if not changes:
                 return None
+            self._following.update(changes)
+            assignment = replace(assignment, sizes={**assignment.sizes, **changes})
         return None
 
-    def _mended(self, assignment: Assignment, keep: Collection[str]) -> Assignment:
-        failure = self._attempts.latest_failure
+    def _matching_sizes(self, keep: Collection[str]) -> dict[str, int]:
+        """Other sizes with which the operands of the node that failed fit each other."""
+        failure = self._trials.latest_failure
         if failure is None or failure.operands is None:
-            return assignment
-        changed = {
-            symbol: size
-            for symbol, size in mended(failure.operands, self._dims, self._order, keep).items()
-            if self._candidates.allows([symbol], size)
-        }
-        if not changed:
-            return assignment
-        self._following.update(changed)
-        return replace(assignment, sizes={**assignment.sizes, **changed})
+            return {}
+        changes = matching_sizes(failure.operands, self._dims, self._order, keep)
+        return {s: size for s, size in changes.items() if self._candidates.allows([s], size)}
 
     @cached_property
     def _dims(self) -> Mapping[str, Sequence[object]]:
         return self._candidates.dims()
 
     def _likely(self, *, hasty: bool = False) -> Trial | None:
-        """Likely sizes with each way to fill integers, then more of them, then small ones.
+        """Try likely sizes with each way to fill integers, then more of them, then small ones.
 
-        If hasty, no more where nothing was left of some.
+        If hasty, stop after some sizes of which nothing was left.
         """
-        small = [sorted(known) for known in self._sizes]
-        rounds: list[_Round] = [(self._sizes, mode, 4) for mode in self._modes]
-        rounds += [(lists, self._modes[0], None) for lists in (self._sizes, small)]
+        usual = [group.sizes for group in self._groups]
+        rounds: list[tuple[list[list[int]], str, int | None]]
+        rounds = [(usual, mode, 4) for mode in self._modes]
+        rounds += [(sizes, self._modes[0], None) for sizes in (usual, list(map(sorted, usual)))]
         too_small = 0
-        for lists, mode, count in rounds:
+        for sizes, mode, count in rounds:
             for start in self._starts(override=False):
-                proposals = self._proposals(replace(start, mode=mode), lists)
-                for proposal in itertools.islice(proposals, count):
+                likely = self._proposals(replace(start, mode=mode), sizes)
+                for proposal in itertools.islice(likely, count):
                     if trial := self._run(proposal):
                         return trial
                     too_small += self._is_too_small()
@@ -204,66 +198,62 @@ class FirstRun:
         return None
 
     def _grow(self) -> Trial | None:
-        """Larger and larger sizes.
+        """Try larger and larger sizes.
 
-        Which dims have to be long is not known: all but the batch, in the proportions of the sizes that
-        got furthest; those of the first input, with whatever else is fed as small as it can be (states);
-        each on its own.
+        Which dims have to be long is unknown: all but the batch, in the proportions of the run that got
+        furthest; those of the first input, with all others as small as possible (states); each group.
         """
-        tried = self._empty.assignment if self._empty is not None else self._attempts.furthest
-        spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
+        tried = self._empty.assignment if self._empty is not None else self._trials.furthest
+        spatial = [group.symbols for group in self._groups if not group.is_batch]
         if tried is None or not spatial:
             return None
-        if len(self._open) == 1:  # long runs, of no more images than have to be
-            batch = {s: self._least[s] for g in self._groups if g not in spatial for s in g}
+        if len(self._open) == 1:  # long runs, of no more images than necessary
+            batch = {s: self._least[s] for g in self._groups if g.is_batch for s in g.symbols}
             tried = replace(tried, sizes={**tried.sizes, **batch})
         ways = [(tried, spatial)]
         if len(self._open) > 1:
             data = self._of_data(spatial)
             ways += [(replace(tried, sizes={**tried.sizes, **self._least}), data)] if data else []
         if len(spatial) > 1:
-            ways += [(tried, [unit]) for unit in spatial]
-        for start, units in ways:
-            if trial := self._growth.least(start, units):
-                return self._beyond(trial, units)
+            ways += [(tried, [symbols]) for symbols in spatial]
+        for start, groups in ways:
+            if trial := self._growth.least(start, groups):
+                return self._beyond(trial, groups)
         return None
 
-    def _of_data(self, units: Iterable[Sequence[str]]) -> list[list[str]]:
-        """What of some units is a dim of the first input with such dims: most likely the data."""
+    def _of_data(self, groups: Iterable[Sequence[str]]) -> list[list[str]]:
+        """The parts of groups that are dims of the first open input: most likely the data."""
         for dims in self._open:
-            if found := [part for unit in units if (part := [s for s in unit if s in dims])]:
-                return found
+            if parts := [part for symbols in groups if (part := [s for s in symbols if s in dims])]:
+                return parts
         return []
 
-    def _beyond(self, least: Trial, units: Sequence[Sequence[str]]) -> Trial:
-        """A run with the usual sizes, of what is left when as much is taken away as has to be there."""
-        lists = []
-        for unit in units:
-            self._part(unit)
-            place = self._groups.index(list(unit))
-            # Less the least legal size, so that what divides the usual sizes divides these.
-            away = least.assignment.sizes[unit[0]] - min(self._sizes[place])
-            beyond = [away + s for s in self._sizes[place]]
-            self._sizes[place] = [s for s in beyond if self._candidates.allows(unit, s)]
-            lists.append(self._sizes[place])
+    def _beyond(self, least: Trial, groups: Sequence[Sequence[str]]) -> Trial:
+        """A run that leaves the usual sizes of what the model crops, or else the least run."""
+        sizes_of = []
+        for symbols in groups:
+            group = self._split(symbols)
+            # Less the least legal size, so that these sizes have the divisors of the usual ones.
+            cropped = least.assignment.sizes[symbols[0]] - min(group.sizes)
+            larger = (cropped + s for s in group.sizes)
+            group.sizes = [s for s in larger if self._candidates.allows(symbols, s)]
+            sizes_of.append(group.sizes)
         with suppress(BudgetExhausted):
-            for chosen in itertools.islice(zip(*lists, strict=False), _TRIES_EACH):
-                pairs = zip(units, chosen, strict=True)
-                sizes = {symbol: size for unit, size in pairs for symbol in unit}
-                assignment = replace(least.assignment, sizes={**least.assignment.sizes, **sizes})
-                if trial := self._run(assignment):
+            for chosen in itertools.islice(zip(*sizes_of, strict=False), _TRIES_EACH):
+                if trial := self._run(least.assignment.resized(groups, chosen)):
                     return trial
         return least
 
-    def _part(self, unit: Sequence[str]) -> None:
-        """Make a group of some symbols of one group."""
-        place = next(i for i, group in enumerate(self._groups) if unit[0] in group)
-        if rest := [s for s in self._groups[place] if s not in unit]:
-            self._groups[place : place + 1] = [list(unit), rest]
-            self._sizes[place : place + 1] = map(self._candidates.sizes, (list(unit), rest))
+    def _split(self, symbols: Sequence[str]) -> SizeGroup:
+        """Make some symbols of one group a group of their own, and return it."""
+        index = next(i for i, group in enumerate(self._groups) if symbols[0] in group.symbols)
+        if rest := [s for s in self._groups[index].symbols if s not in symbols]:
+            parts = [SizeGroup.of(part, self._candidates) for part in (symbols, rest)]
+            self._groups[index : index + 1] = parts
+        return self._groups[index]
 
     def _starts(self, *, override: bool) -> Iterator[Assignment]:
-        """Run-time parameters with the sizes that go with them; nothing where there are none."""
+        """Sets of run-time parameters with their sizes; an empty one for a model without."""
         if not self._candidates.parameter_names():
             yield Assignment(self._fixed, number=int(override))
             return
@@ -274,96 +264,7 @@ class FirstRun:
             )
             yield Assignment(sizes, values, number=int(override))
 
-    def _proposals(self, start: Assignment, lists: Sequence[Sequence[int]]) -> Iterator[Assignment]:
-        """Likely sizes, given a list for each group: each dim another one, then all the same."""
-        batch = [self._candidates.is_batch(g) for g in self._groups]
-        spatial = [known for known, b in zip(lists, batch, strict=True) if not b]
-        common = [s for s in (spatial[0] if spatial else ()) if all(s in k for k in spatial)]
-        for turn in range(_COMBINATIONS):
-            sizes: dict[str, int] = {}
-            at = turn
-            for b, group, known in zip(batch, self._groups, lists, strict=True):
-                if known:
-                    sizes.update(dict.fromkeys(group, known[(turn // 2 if b else at) % len(known)]))
-                at += 0 if b else 2  # another size, and in most lists again odd, or even
-            yield self._with(start, sizes)
-            if len(spatial) > 1 and common:
-                for b, group in zip(batch, self._groups, strict=True):
-                    if not b:
-                        sizes.update(dict.fromkeys(group, common[turn % len(common)]))
-                yield self._with(start, sizes)
-
-    def _with(self, start: Assignment, sizes: Mapping[str, int]) -> Assignment:
-        return replace(start, sizes={**sizes, **start.sizes})
-
-    def _climb(self) -> Trial | None:
-        """Change one thing at a time, and keep it if the run gets further."""
-        for width in _WIDTHS:
-            moved = True
-            while moved and self._attempts.furthest is not None:
-                moved = False
-                for change in self._changes():
-                    reached, current = self._attempts.reached, self._attempts.furthest
-                    assert current is not None
-                    for assignment in itertools.islice(change(current), width):
-                        if trial := self._run(assignment):
-                            return trial
-                        if self._attempts.reached > reached:
-                            moved = True
-                            break
-        return None
-
-    def _changes(self) -> Iterator[Callable[[Assignment], Iterator[Assignment]]]:
-        yield self._redrawn
-        yield lambda a: (replace(a, mode=m) for m in self._modes)
-        singles = [[s] for g in self._groups if len(g) > 1 for s in g]
-        batch_last = sorted(self._groups, key=self._candidates.is_batch)
-        for unit in (*batch_last, *singles):
-            yield lambda a, u=unit: self._resized(a, u)  # type: ignore[misc]
-
-    def _redrawn(self, assignment: Assignment) -> Iterator[Assignment]:
-        """Other parameters for the operator that refused its data, which they were not drawn for."""
-        failure = self.last_failure
-        if failure is not None and failure.refused is not None:
-            site, shape = failure.refused
-            for values in self._candidates.redrawn(site, shape, assignment.values, self._seed):
-                yield replace(assignment, values=values)
-
-    def _resized(self, assignment: Assignment, unit: Sequence[str]) -> Iterator[Assignment]:
-        hinted = self._candidates.hinted(str(self.last_failure))
-        allowed = [s for s in hinted if self._candidates.allows(unit, s)]
-        for size in (*allowed, *self._candidates.sizes(unit)):
-            yield replace(assignment, sizes={**assignment.sizes, **dict.fromkeys(unit, size)})
-
-    def _try_pairs(self) -> Trial | None:
-        """Two dims of which the model forces the product."""
-        current = self._attempts.furthest
-        spatial = [g for g in self._groups if not self._candidates.is_batch(g)]
-        if current is None or len(spatial) != 2:
-            return None
-        fitting = (
-            sizes
-            for pair in self._candidates.pairs(str(self.last_failure))
-            for sizes in (pair, pair[::-1])
-            if all(map(self._candidates.allows, spatial, sizes))
-        )
-        for sizes in itertools.islice(fitting, _PAIRS):
-            if trial := self._run(self._paired(current, spatial, sizes)):
-                return trial
-        return None
-
-    def _paired(
-        self, current: Assignment, groups: Sequence[Sequence[str]], sizes: Sequence[int]
-    ) -> Assignment:
-        changed = {s: n for g, n in zip(groups, sizes, strict=True) for s in g}
-        return replace(current, sizes={**current.sizes, **changed})
-
-
-def _tells(trial: Trial) -> bool:
-    """Whether a run gave anything to compare."""
-    return not trial.outputs or any(np.size(value) for value in trial.outputs.values())
-
-
-def _says_nothing_left(failure: RunFailure | None) -> bool:
-    """Whether a run seems to have failed because nothing was left at some node: a size of 0 or less."""
-    return failure is not None and _NOTHING_LEFT.search(str(failure)) is not None
+    def _proposals(self, start: Assignment, sizes: Sequence[Sequence[int]]) -> Iterator[Assignment]:
+        """Likely combinations of sizes, a list for each group, beside those of the start."""
+        for proposal in proposals(self._groups, sizes):
+            yield replace(start, sizes={**proposal, **start.sizes})

@@ -1,4 +1,4 @@
-"""Find how large an input must be at least: double its sizes until a run tells, then halve the gap.
+"""Find the least input sizes that run: double them until a run succeeds, then halve the gap.
 
 a net that crops 5,000 positions at each end, run on    33  66  132 ..  16896   doubled
                                                         15000  10000  10001     between
@@ -6,7 +6,7 @@ a net that crops 5,000 positions at each end, run on    33  66  132 ..  16896   
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,70 +14,69 @@ from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial, TrialRuns
 
-#: Doublings of a size, and runs between the last that failed and the first that did not.
+#: Doublings of a size, and runs between the last that failed and the first that succeeded.
 _DOUBLINGS = 20
 _BETWEEN = 16
-#: A size that is next to one that was asked for, and legal, is found among so many.
+#: Sizes to try from a wanted one on, until one is legal.
 _NEXT = 256
 
-#: A run of the original on some sizes, of which some symbols keep theirs; None if it does not go
-#: through or tells nothing.
+#: Runs the original on some sizes, where some symbols must keep theirs; None if it fails.
 Run = Callable[[Assignment, Sequence[str]], Trial | None]
 
 
 class Growth:
-    """Sizes of some dims that grow together.
+    """Grow the sizes of some dims together.
 
     Args:
-        candidates: says which sizes are legal.
-        attempts: for its bounds, and whether the last run was within them.
+        candidates: knows the legal sizes.
+        trials: for their budget, and whether the last assignment was run.
         run: see `Run`.
     """
 
-    def __init__(self, candidates: Candidates, attempts: TrialRuns, run: Run) -> None:
+    def __init__(self, candidates: Candidates, trials: TrialRuns, run: Run) -> None:
         self._candidates = candidates
-        self._attempts = attempts
+        self._trials = trials
         self._run = run
 
-    def least(self, start: Assignment, units: Sequence[Sequence[str]]) -> Trial | None:
-        """The run with the least sizes that were found to do, in the ratio of those at the start.
+    def least(self, start: Assignment, groups: Sequence[Sequence[str]]) -> Trial | None:
+        """Find the successful run with the least sizes, in the proportions of the start.
 
         Args:
-            start: sizes that do not do.
-            units: symbols that grow; those of one unit have the same size.
+            start: sizes that are too small.
+            groups: symbols that grow; those of one group have the same size.
         """
-        low = start.sizes[units[0][0]]
-        keep = [symbol for unit in units for symbol in unit]
+        low = start.sizes[groups[0][0]]
+        keep = [symbol for group in groups for symbol in group]
         for power in range(1, _DOUBLINGS):
-            sizes = self._scaled(start, units, low * 2**power)
+            sizes = self._scaled(start, groups, low * 2**power)
             if sizes is None:
                 return None
             if trial := self._run(replace(start, sizes=sizes), keep):
-                return self._between(start, units, keep, low * 2 ** (power - 1), trial)
-            if not self._attempts.ran:
+                return self._between(start, groups, keep, low * 2 ** (power - 1), trial)
+            if not self._trials.ran:
                 return None  # too large
         return None
 
     def _between(
         self,
         start: Assignment,
-        units: Sequence[Sequence[str]],
+        groups: Sequence[Sequence[str]],
         keep: Sequence[str],
         low: int,
         best: Trial,
     ) -> Trial:
-        """Halve the gap between a size that does not do and one that does, while there is time."""
-        symbol = units[0][0]
+        """Halve the gap between a size that fails and one that succeeds, while there is time."""
+        symbol = groups[0][0]
         bounds = self._candidates.bounds()
-        self._attempts.begin(anew=False)
+        self._trials.begin(anew=False)
         with suppress(BudgetExhausted):
             for _ in range(_BETWEEN):
                 high = best.assignment.sizes[symbol]
-                # What a net cuts away stands in it as a number, more often than not.
+                # What a net crops is mostly one of its constants.
                 likely = [b for b in bounds if low < b < high]
                 middle = likely[len(likely) // 2] if likely else (low + high) // 2
-                sizes = self._scaled(start, units, middle)
-                if sizes is None or not low < sizes[symbol] < high or self._attempts.half_spent():
+                sizes = self._scaled(start, groups, middle)
+                if sizes is None or not low < sizes[symbol] < high or self._trials.half_spent():
                     break
                 trial = self._run(replace(start, sizes=sizes), keep)
                 if trial is None:
@@ -87,19 +86,16 @@ class Growth:
         return best
 
     def _scaled(
-        self, start: Assignment, units: Sequence[Sequence[str]], size: int
+        self, start: Assignment, groups: Sequence[Sequence[str]], size: int
     ) -> Mapping[str, int] | None:
-        """Sizes with that of the first unit, or the next that is legal, and the others in proportion."""
+        """Sizes with `size` or the next legal one for the first group, the others in proportion."""
         sizes = dict(start.sizes)
-        first = start.sizes[units[0][0]]
-        for unit in units:
-            wanted = -(-start.sizes[unit[0]] * size // first)
-            legal = next(self._legal(unit, wanted), None)
+        first = start.sizes[groups[0][0]]
+        for group in groups:
+            least = -(-start.sizes[group[0]] * size // first)
+            near = range(least, least + _NEXT)
+            legal = next((s for s in near if self._candidates.allows(group, s)), None)
             if legal is None:
                 return None
-            sizes.update(dict.fromkeys(unit, legal))
+            sizes.update(dict.fromkeys(group, legal))
         return sizes
-
-    def _legal(self, unit: Sequence[str], wanted: int) -> Iterator[int]:
-        near = range(wanted, wanted + _NEXT)
-        return (s for s in near if self._candidates.allows(unit, s))

@@ -1,9 +1,9 @@
-"""The inputs of a model: what they may be, what the user asks for, and the arrays to feed."""
+"""The inputs of a model: types and dims, data from the user, and made-up data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +36,8 @@ class GraphInput:
     Attributes:
         name: of the input.
         element_type: ONNX's; None if it is no dense tensor.
-        dims: sizes, and for unknown dims the symbol that stands for the size; None: unknown rank.
-        default: the initializer that holds its default, if there is one.
+        dims: sizes, and symbols for unknown ones; None if the rank is unknown.
+        default: initializer with its default value, if there is one.
     """
 
     name: str
@@ -47,21 +47,20 @@ class GraphInput:
 
 
 def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
-    """The inputs of a model; dims without a name get one of their own, like "x[2]"."""
+    """The inputs of a model; unknown dims without a name get one like "x[2]"."""
     initializers = {t.name: t for t in model.graph.initializer}
-    found = []
+    inputs = []
     for value in model.graph.input:
         default = initializers.get(value.name)
         if default is not None and model.ir_version < 4:
-            continue  # every initializer had to be listed as an input; none could be fed
+            continue  # all initializers were inputs, and none could be fed
         known = shape_inference.dims(value.type)
         dims = None
         if known is not None:
             dims = tuple(_symbol(value.name, axis, d) for axis, d in enumerate(known))
-        found.append(
-            GraphInput(value.name, shape_inference.element_type(value.type), dims, default)
-        )
-    return found
+        element_type = shape_inference.element_type(value.type)
+        inputs.append(GraphInput(value.name, element_type, dims, default))
+    return inputs
 
 
 def _symbol(name: str, axis: int, dim: Dim) -> int | str:
@@ -70,7 +69,7 @@ def _symbol(name: str, axis: int, dim: Dim) -> int | str:
 
 
 def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
-    """A skeleton of the model in which every unknown input dim has its symbol for a name."""
+    """Copy a model without its weights, and name every unknown input dim by its symbol."""
     copy = skeleton(model)
     dims = {i.name: i.dims for i in inputs}
     for value in copy.graph.input:
@@ -85,7 +84,7 @@ def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.Mod
 def fixed_sizes(
     inputs: Sequence[GraphInput], given: Mapping[str, Sequence[int]]
 ) -> tuple[list[GraphInput], dict[str, int]]:
-    """Inputs whose rank the user gives, and the size of every symbol in the shapes given.
+    """Apply shapes from the user: return the inputs with their ranks, and the sizes of symbols.
 
     Raises:
         UsageError: there is no such input, or it cannot have that shape.
@@ -99,8 +98,7 @@ def fixed_sizes(
         dims = by_name[name].dims
         if dims is None:
             dims = tuple(f"{name}[{axis}]" for axis in range(len(shape)))
-            old = by_name[name]
-            by_name[name] = GraphInput(name, old.element_type, dims, old.default)
+            by_name[name] = replace(by_name[name], dims=dims)
         _match(name, dims, shape, sizes)
     return list(by_name.values()), sizes
 
@@ -119,10 +117,10 @@ def _match(
 
 
 def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dict[str, Array]:
-    """The user's own arrays, checked against the inputs of the model.
+    """Check arrays from the user against the inputs of the model, and return them.
 
     Raises:
-        UsageError: one is missing, unknown, or of another type or shape than the model's.
+        UsageError: an input is missing, unknown, or of another type or shape than the model's.
     """
     by_name = {i.name: i for i in inputs}
     for name in given:
@@ -136,12 +134,13 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
     for name, value in given.items():
         array = np.asarray(value)
         array = array.astype(object) if array.dtype.kind in "UST" else array
-        wanted = by_name[name]
-        if wanted.element_type is not None and element_type_of(array) != wanted.element_type:
-            type_name = onnx.TensorProto.DataType.Name(wanted.element_type).lower()
+        graph_input = by_name[name]
+        element_type = graph_input.element_type
+        if element_type is not None and element_type_of(array) != element_type:
+            type_name = onnx.TensorProto.DataType.Name(element_type).lower()
             raise UsageError(f"input {name!r} is {type_name}, the data given {dtype_name(array)}")
-        if wanted.dims is not None:
-            _match(name, wanted.dims, array.shape, sizes)
+        if graph_input.dims is not None:
+            _match(name, graph_input.dims, array.shape, sizes)
         arrays[name] = array
     return arrays
 
@@ -152,14 +151,14 @@ def _names(inputs: Mapping[str, GraphInput]) -> str:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one run of the model is fed.
+    """The sizes and values that the inputs of a run are made of.
 
     Attributes:
         sizes: of every symbol.
-        values: inputs whose values matter to a site, and overridden initializers.
+        values: run-time parameters of sites, and overridden initializers.
         mode: how integer inputs are filled, see `arrays.INTEGER_MODES`.
-        number: of the run; another run is filled otherwise.
-        spread: which numbers beyond the usual ones, if any.
+        number: part of the seed: runs of other numbers have other data.
+        spread: kind of unusual numbers, if any.
     """
 
     sizes: Mapping[str, int]
@@ -168,31 +167,37 @@ class Assignment:
     number: int = 0
     spread: Spread | None = None
 
-    def shape(self, wanted: GraphInput) -> tuple[int, ...]:
+    def shape(self, graph_input: GraphInput) -> tuple[int, ...]:
         """The shape of an input."""
-        assert wanted.dims is not None
-        return tuple(d if isinstance(d, int) else self.sizes[d] for d in wanted.dims)
+        assert graph_input.dims is not None
+        return tuple(d if isinstance(d, int) else self.sizes[d] for d in graph_input.dims)
+
+    def resized(self, groups: Iterable[Sequence[str]], sizes: Iterable[int]) -> Assignment:
+        """The assignment with another size for all symbols of each group."""
+        changed = {s: size for symbols, size in zip(groups, sizes, strict=True) for s in symbols}
+        return replace(self, sizes={**self.sizes, **changed})
 
 
 def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> dict[str, Array]:
-    """The arrays of one run, by input name; initializers keep their default unless assigned."""
+    """Make the inputs of one run, by name; initializers keep their default unless assigned."""
     arrays: dict[str, Array] = {}
     flags = 0
-    for position, wanted in enumerate(inputs):
-        if wanted.name in assignment.values:
-            arrays[wanted.name] = assignment.values[wanted.name]
-        elif wanted.default is None:
-            assert wanted.element_type is not None
+    for position, graph_input in enumerate(inputs):
+        name, element_type = graph_input.name, graph_input.element_type
+        if name in assignment.values:
+            arrays[name] = assignment.values[name]
+        elif graph_input.default is None:
+            assert element_type is not None
             rng = np.random.default_rng([seed, assignment.number, position])
-            shape = assignment.shape(wanted)
-            array = plain(wanted.element_type, shape, rng, assignment.mode)
-            if wanted.element_type == BOOL and array.size == 1:
-                # Both ways of an If, not one by luck; of two of them all four.
+            shape = assignment.shape(graph_input)
+            array = plain(element_type, shape, rng, assignment.mode)
+            if element_type == BOOL and array.size == 1:
+                # Both branches of an If, not one by luck; of two of them all four.
                 array[...] = _BOTH[(assignment.number >> flags) % 2]
                 flags += 1
             if assignment.spread is not None:
                 array = spread(array, assignment.spread, rng)
-            arrays[wanted.name] = array
+            arrays[name] = array
     return arrays
 
 
@@ -200,33 +205,36 @@ def overrides(
     inputs: Sequence[GraphInput], skip: set[str], folder: Path | None, seed: int
 ) -> dict[str, Array]:
     """Other values than the default for the float initializers that may be overridden."""
-    # Of whole numbers not every one is legal: see `whole_overrides`.
-    found = {}
-    for position, wanted in enumerate(inputs):
-        if wanted.default is None or wanted.name in skip:
-            continue
-        default = constant_value(wanted.default, folder)
-        if not is_float(default.dtype) or not default.size:
-            continue
-        rng = np.random.default_rng([seed, position])
-        # Of the same size as the default, so that a net with other weights still behaves.
-        scale = float(np.abs(default.astype(np.float64)).max()) or 1.0
-        noise = plain(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
-        found[wanted.name] = (default.astype(np.float64) + noise).astype(default.dtype)
-    return found
+    values = {}
+    for position, name, default in _defaults(inputs, skip, folder):
+        if is_float(default.dtype):
+            rng = np.random.default_rng([seed, position])
+            # Of the magnitude of the default, so that a net with other weights still works.
+            scale = float(np.abs(default.astype(np.float64)).max()) or 1.0
+            noise = plain(onnx.TensorProto.DOUBLE, default.shape, rng) * (scale / 8)
+            values[name] = (default.astype(np.float64) + noise).astype(default.dtype)
+    return values
 
 
 def whole_overrides(
     inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
 ) -> dict[str, list[Array]]:
-    """Values worth trying for the integers and bools that may be overridden, by name."""
-    found = {}
-    for wanted in inputs:
-        if wanted.default is None or wanted.name in skip:
-            continue
-        default = constant_value(wanted.default, folder)
-        if default.dtype == np.bool_ and default.size:
-            found[wanted.name] = [np.asarray(~default)]
-        elif default.dtype.kind in "iu" and default.size:
-            found[wanted.name] = [np.asarray(v, default.dtype) for v in (default + 1, default - 1)]
-    return found
+    """Values to try for the integers and bools that may be overridden, as not every one is legal."""
+    values = {}
+    for _, name, default in _defaults(inputs, skip, folder):
+        if default.dtype == np.bool_:
+            values[name] = [np.asarray(~default)]
+        elif default.dtype.kind in "iu":
+            values[name] = [np.asarray(v, default.dtype) for v in (default + 1, default - 1)]
+    return values
+
+
+def _defaults(
+    inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
+) -> Iterator[tuple[int, str, Array]]:
+    """Position, name and default of the inputs that have one with elements."""
+    for position, graph_input in enumerate(inputs):
+        if graph_input.default is not None and graph_input.name not in skip:
+            default = constant_value(graph_input.default, folder)
+            if default.size:
+                yield position, graph_input.name, default

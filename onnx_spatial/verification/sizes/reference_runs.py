@@ -1,20 +1,17 @@
-"""Runs of the original to compare the converted model with."""
+"""Run the original on given or made-up data, to compare the converted model with it."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import UsageError
-from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import BOOL, Array
 from onnx_spatial.verification.runtime.program import Program
@@ -30,32 +27,28 @@ from onnx_spatial.verification.sizes.model_inputs import (
     whole_overrides,
 )
 from onnx_spatial.verification.sizes.size_search import Search
-from onnx_spatial.verification.sizes.trial_runs import MAX_ELEMENTS, Trial
+from onnx_spatial.verification.sizes.trial_runs import Trial
 
-#: Runs of further sizes that a small model gets: what is right at two sizes may be wrong at a third.
-#: Many, where another tool computes sizes otherwise.
+#: Further sizes at which a small model runs: a model that is right at two sizes may be wrong at a third.
+#: Many, where another tool made the conversion.
 MORE_SIZES, MANY_SIZES = 4, 24
-#: What helps where made-up data does not, on the command lines of `verify` and `convert`.
+#: Advice where made-up data does not help, for the command lines of `verify` and `convert`.
 GIVE_DATA = "give data with --inputs"
-#: Dims that a message names; of more, and of those that a converter named, it names the inputs.
+#: Symbols that a message names; instead of more, and of made-up ones, it names the inputs.
 NAMED = 4
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
-#: Numbers in a small model, and those times the numbers that are fed, which is more than it multiplies.
-_FEW_NUMBERS = 2**24
-_FEW_PRODUCTS = 2**30
-
-#: What onnxruntime says of two nodes with one name.
+#: onnxruntime's message for two nodes with one name.
 _SAME_NAME = re.compile(r"same node name \((.*)\)")
 
-#: Operators that take a shape, or what they make one of, as an input: which.
+#: Number of the input that is a shape, or that a shape is made of.
 _SHAPED_BY = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0}
-#: Operators that models put shapes together with.
+#: Operators that compute shapes from shapes.
 _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the caller asks for; see `verify`."""
+    """Options of the caller; see `verify`."""
 
     inputs: Mapping[str, Array] | None
     shapes: Mapping[str, Sequence[int]]
@@ -66,11 +59,11 @@ class RunRequest:
 
 @dataclass
 class ReferenceRuns:
-    """Runs of the original that went through.
+    """Successful runs of the original.
 
     Attributes:
         trials: the runs; none if no legal sizes were found.
-        forced: input dims of which only one size runs.
+        forced: input dims with only one size that runs.
         gaps: why there are no runs.
     """
 
@@ -82,24 +75,24 @@ class ReferenceRuns:
 def program_of(
     original: reader.Source, infos: Sequence[OperatorInfo], inputs: Sequence[GraphInput]
 ) -> Program:
-    """The original, ready to run.
+    """Make the original ready to run.
 
     Raises:
-        RunFailure: something in it cannot be run at all.
+        RunFailure: it cannot be run at all.
     """
     program = Program(original.proto, [f.index for f in infos], original.folder)
     if foreign := program.foreign():
         raise RunFailure(f"nothing here can run the operators {', '.join(foreign)}", "load")
-    for wanted in (i for i in inputs if i.default is None):
-        if wanted.element_type not in onnx.TensorProto.DataType.values():
-            raise RunFailure(f"input {wanted.name!r} is no dense tensor of a known type", "load")
-        if wanted.dims is not None and len(wanted.dims) > MAX_RANK:
-            reason = f"input {wanted.name!r} has {len(wanted.dims)} dims, numpy {MAX_RANK} at most"
-            raise RunFailure(reason, "load")
-        if wanted.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
-            raise RunFailure(
-                f"input {wanted.name!r} is complex, and onnxruntime has no complex tensors", "load"
-            )
+    complex_types = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+    for graph_input in (i for i in inputs if i.default is None):
+        name = f"input {graph_input.name!r}"
+        rank = len(graph_input.dims or ())
+        if graph_input.element_type not in onnx.TensorProto.DataType.values():
+            raise RunFailure(f"{name} is no dense tensor of a known type", "load")
+        if rank > MAX_RANK:
+            raise RunFailure(f"{name} has {rank} dims, numpy {MAX_RANK} at most", "load")
+        if graph_input.element_type in complex_types:
+            raise RunFailure(f"{name} is complex, and onnxruntime has no complex tensors", "load")
     return program
 
 
@@ -112,24 +105,21 @@ def find(
     *,
     only_first: bool = False,
 ) -> ReferenceRuns:
-    """Run the original on the data given, or on made-up data of sizes that it accepts.
+    """Run the original on data from the user, or on made-up data of sizes that it accepts.
 
-    With `only_first` one run is enough, and `program` still knows what its sites met there.
+    With `only_first` there is one run, and `program.site_inputs` is of that run.
 
     Raises:
-        UsageError: the data or shapes given do not fit the model, or it does not run on them.
-        RunFailure: something in it cannot be run at all.
+        UsageError: data or shapes from the user do not fit the model, or it does not run on them.
+        RunFailure: the original cannot be run at all.
     """
     if request.inputs is not None:
         return ReferenceRuns([_given(program, check_given(inputs, request.inputs))])
     inputs, fixed = fixed_sizes(inputs, request.shapes)
     inputs = [with_rank(i, infos) for i in inputs]
-    open_inputs = [i for i in inputs if i.dims is None and i.default is None]
-    if open_inputs:
-        unknown = [i.name for i in open_inputs]
-        return ReferenceRuns(
-            gaps=[f"the rank of input {', '.join(unknown)} is unknown; {_ask(open_inputs)}"]
-        )
+    if unknown := [i for i in inputs if i.dims is None and i.default is None]:
+        names = ", ".join(i.name for i in unknown)
+        return ReferenceRuns(gaps=[f"the rank of input {names} is unknown; {_advice(unknown)}"])
     request.progress("looking for legal input sizes")
     candidates = Candidates(original.proto, inputs, infos, original.folder)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
@@ -139,27 +129,18 @@ def find(
     if only_first:
         return ReferenceRuns([first])
     trials = [first, *search.others(first)]
-    if is_small(program, first.feeds):
+    if program.is_small(first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
-    other = overrides(inputs, candidates.parameter_names(), original.folder, request.seed)
+    parameters = candidates.parameter_names()
+    other = overrides(inputs, parameters, original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
     if other or (flags and len(trials) == 1):
         again = search.again(trials[-1], other)
         trials += [again] if again is not None else []
-    for name, values in whole_overrides(
-        inputs, candidates.parameter_names(), original.folder
-    ).items():
+    for name, values in whole_overrides(inputs, parameters, original.folder).items():
         runs = (search.again(first, {name: value}) for value in values)
         trials += itertools.islice((r for r in runs if r is not None), 1)
     return ReferenceRuns(trials, search.forced)
-
-
-def is_small(program: Program, feeds: Mapping[str, Array]) -> bool:
-    """Whether a model is done with a run in no time."""
-    numbers: int = sum(math.prod(t.dims) for t in traversal.tensors(program.flat))
-    fed = sum(int(np.size(array)) for array in feeds.values())
-    few = numbers <= _FEW_NUMBERS and numbers * fed <= _FEW_PRODUCTS
-    return few and fed <= MAX_ELEMENTS
 
 
 def _given(program: Program, arrays: dict[str, Array]) -> Trial:
@@ -172,73 +153,68 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
         raise UsageError(f"the original does not run on the inputs given: {failure}") from None
 
 
-def with_rank(wanted: GraphInput, infos: Sequence[OperatorInfo]) -> GraphInput:
-    """An input whose rank is known where a site that takes it says so."""
-    if wanted.dims is not None:
-        return wanted
-    rank = rank_from_sites(wanted.name, infos)
-    dims = None if rank is None else tuple(f"{wanted.name}[{axis}]" for axis in range(rank))
-    return GraphInput(wanted.name, wanted.element_type, dims, wanted.default)
+def with_rank(graph_input: GraphInput, infos: Sequence[OperatorInfo]) -> GraphInput:
+    """Give an input of unknown rank the rank that a site requires, if one does."""
+    rank = rank_from_sites(graph_input.name, infos) if graph_input.dims is None else None
+    if rank is None:
+        return graph_input
+    return replace(graph_input, dims=tuple(f"{graph_input.name}[{axis}]" for axis in range(rank)))
 
 
-def _ask(inputs: Sequence[GraphInput]) -> str:
-    """What to do: a --shape for each input whose dims are open, all of its dims in it, or data."""
-    words = [f"--shape {shlex.quote(i.name)}={_sizes_of(i)}" for i in inputs]
-    return f"give sizes with {' '.join(words)}, or {GIVE_DATA}"
+def _advice(inputs: Sequence[GraphInput]) -> str:
+    """Advise to give the shapes of inputs with open dims, or data."""
+    options = [f"--shape {shlex.quote(i.name)}={_shape_option(i)}" for i in inputs]
+    return f"give sizes with {' '.join(options)}, or {GIVE_DATA}"
 
 
-def _sizes_of(wanted: GraphInput) -> str:
-    if wanted.dims is None:
+def _shape_option(graph_input: GraphInput) -> str:
+    if graph_input.dims is None:
         return "SIZE,SIZE,..."
-    return ",".join(str(d) if isinstance(d, int) else "SIZE" for d in wanted.dims)
+    return ",".join(str(d) if isinstance(d, int) else "SIZE" for d in graph_input.dims)
 
 
-def _mended(failure: RunFailure) -> str:
-    """What helps where onnxruntime wants to read a shape, and it lies in another file."""
-    if "external tensors" not in str(failure):
-        return ""
-    return "; onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True) puts it into the model"
-
-
-def _say_shapes(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
-    """Inputs whose values are asked for as a shape, directly or put together with others."""
-    wanted: set[str] = set()
+def _shape_inputs(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
+    """Inputs whose values are used as a shape, directly or as a part of one."""
+    shapes: set[str] = set()
     for node in reversed(model.graph.node):
         index = _SHAPED_BY.get(node.op_type)
         if index is not None and index < len(node.input):
-            wanted.add(node.input[index])
-        if node.op_type in _OF_SHAPES and not wanted.isdisjoint(node.output):
-            wanted.update(node.input)
-    return [v.name for v in model.graph.input if v.name in wanted & inputs]
+            shapes.add(node.input[index])
+        if node.op_type in _OF_SHAPES and not shapes.isdisjoint(node.output):
+            shapes.update(node.input)
+    return [v.name for v in model.graph.input if v.name in shapes & inputs]
 
 
 def _no_sizes(model: onnx.ModelProto, inputs: Sequence[GraphInput], search: Search) -> str:
+    """Say why the search found no legal sizes, and what to do."""
     failure = search.last_failure
-    twice = _SAME_NAME.search(str(failure))
-    if twice is not None:
-        return (
-            f"two nodes have the name {twice[1]!r}, which onnxruntime refuses; rename one of them"
-        )
+    same_name = _SAME_NAME.search(str(failure))
+    if same_name is not None:
+        name = same_name[1]
+        return f"two nodes have the name {name!r}, which onnxruntime refuses; rename one of them"
     if failure is not None and failure.hopeless:
-        return f"the original does not load, whatever its sizes: {failure}{_mended(failure)}"
+        advice = ""
+        if "external tensors" in str(
+            failure
+        ):  # onnxruntime needs to read a shape from another file
+            command = "onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True)"
+            advice = f"; {command} puts it into the model"
+        return f"the original does not load, whatever its sizes: {failure}{advice}"
     reasons = [] if failure is None else [str(failure)]
     if search.limit is not None:
         reasons.append(f"inputs of more than {search.limit:,} elements were not tried")
     reason = f" ({'; '.join(reasons)})" if reasons else ""
-    shapes = _say_shapes(model, {i.name for i in inputs if i.default is None})
-    if shapes:
+    inputs = [i for i in inputs if i.default is None]
+    if shapes := _shape_inputs(model, {i.name for i in inputs}):
         names = ", ".join(map(repr, shapes))
-        asked = f"no values were found for {names}, by which the model makes its shapes"
-        return f"{asked}{reason}; {GIVE_DATA}"
-    open_inputs = [
-        i for i in inputs if i.default is None and any(isinstance(d, str) for d in i.dims or ())
-    ]
+        missing = f"no values were found for {names}, by which the model makes its shapes"
+        return f"{missing}{reason}; {GIVE_DATA}"
+    open_inputs = [i for i in inputs if any(isinstance(d, str) for d in i.dims or ())]
     if not open_inputs:
         return f"the original does not run on made-up data{reason}; {GIVE_DATA}"
-    symbols = list(
-        dict.fromkeys(d for i in open_inputs for d in i.dims or () if isinstance(d, str))
-    )
+    dims = (d for i in open_inputs for d in i.dims or () if isinstance(d, str))
+    symbols = list(dict.fromkeys(dims))
     if len(symbols) > NAMED or any(map(_MADE_UP.fullmatch, symbols)):
         of = "input" if len(open_inputs) == 1 else "inputs"
         symbols = [f"{of} {', '.join(repr(i.name) for i in open_inputs)}"]
-    return f"no legal sizes were found for {', '.join(symbols)}{reason}; {_ask(open_inputs)}"
+    return f"no legal sizes were found for {', '.join(symbols)}{reason}; {_advice(open_inputs)}"

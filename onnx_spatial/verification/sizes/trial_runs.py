@@ -1,4 +1,4 @@
-"""Runs of the original on made-up data, within bounds, and how far those got that did not go through."""
+"""Run the original on made-up data within a budget, and measure how far failed runs got."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput, feeds
 
-#: Bounds of one search: runs of the original, seconds of the processor (of a clock a busy machine has
-#: fewer, and would find other sizes), elements of one input with open sizes.
+#: Budget of one search method: runs of the original, and seconds of processor time (by the clock a busy
+#: machine would find other sizes). Elements of one input with open sizes.
 MAX_TRIES = 400
 MAX_SECONDS = 8.0
 MAX_ELEMENTS = 2**20
-#: Methods that look for the same sizes take as long as so many together, and then each a last second.
+#: All methods that look for the same sizes get as much time as so many of them, and each the last
+#: second in any case.
 TOGETHER = 2
 LAST = 1.0
-#: An input that has more elements at its least sizes (a large image, an open batch) gets as many
+#: An input that has more elements at its least sizes (a large image, an open batch) may have so many
 #: times these: a batch of one and of two.
 LEAST_TIMES = 2
-#: Inputs whose shapes are named in a line of progress.
+#: Inputs whose shapes a line of progress shows.
 _SHOWN = 3
-#: No data of more elements is made up, even where the model fixes the size.
+#: Elements of an input beyond which no data is made up, even where the model fixes the size.
 LARGEST_INPUT = 2**28
 
 
 @dataclass
 class Trial:
-    """A run of the original that went through.
+    """A successful run of the original.
 
     Attributes:
-        assignment: what it was made of.
-        feeds: what was fed.
-        outputs: what came out.
-        executed: which sites took part.
-        any_bits: whether NaNs, infinities and extremes were fed: then only the outputs that no
-            arithmetic leads to can be compared.
+        assignment: sizes and values that its inputs were made of.
+        feeds: its inputs.
+        outputs: its outputs.
+        executed: sites that took part.
+        any_bits: whether the inputs hold NaNs, infinities and extremes: then only outputs that do not
+            depend on arithmetic can be compared.
     """
 
     assignment: Assignment
@@ -53,30 +54,30 @@ class Trial:
 
 
 class BudgetExhausted(Exception):
-    """The bounds are reached, or nothing is to be found within them."""
+    """The search budget is exhausted, or no sizes can succeed."""
 
 
 class TrialRuns:
-    """Runs the original on one assignment after the other, on none twice.
+    """Run the original on one assignment after the other, on none twice.
 
     Args:
         program: the original.
         inputs: its inputs.
         seed: of the data.
-        progress: is told how many there were.
-        seconds: that one method of looking may take.
-        least: the least size of each symbol that is open, none of those that are given.
-        most: elements of an input with such symbols.
-        explain: whether failures are to tell what the node that failed was given.
+        progress: called with a line for each run.
+        seconds: for one search method.
+        least: the least size of each open symbol, without those that the user gave.
+        most: elements that an input with such symbols may have.
+        explain: whether failures hold the operands of the node that failed.
 
     Attributes:
-        reached: how far the run got that got furthest.
-        furthest: what it was made of.
-        last_failure: why it did not go through.
-        latest_failure: why the last run did not go through; None if it did, or was not tried.
-        ran: whether the last run was tried.
-        outgrown: whether one was not, because an input would have had more than `most` elements.
         most: as given.
+        outgrown: whether an input had more elements than that.
+        reached: nodes that ran in the failed run that got furthest.
+        furthest: the assignment of that run.
+        last_failure: its failure.
+        latest_failure: the failure of the latest run.
+        ran: whether the latest assignment was run.
     """
 
     def __init__(
@@ -89,16 +90,19 @@ class TrialRuns:
         least: Mapping[str, int],
         most: float,
         *,
-        explain: bool = False,
+        explain: bool,
     ) -> None:
         self._program = program
         self._inputs = inputs
         self._seed = seed
         self._progress = progress
         self._seconds = seconds
-        self._least, self.most, self._explain = least, most, explain
+        self._least = least
+        self._explain = explain
         self._tried: set[object] = set()
-        self._tries, self._deadline, self._end = 0, 0.0, 0.0
+        self._tries = 0
+        self._deadline = self._end = 0.0
+        self.most = most
         self.reached = -1
         self.furthest: Assignment | None = None
         self.last_failure: RunFailure | None = None
@@ -107,10 +111,11 @@ class TrialRuns:
         self.outgrown = False
 
     def begin(self, *, anew: bool = True) -> None:
-        """Another method of looking begins, with bounds of its own.
+        """Begin a search method, with a budget of its own.
 
-        With `anew` for other sizes: what was tried before may be tried again. Without, it shares the
-        time with the methods before it.
+        Args:
+            anew: whether it looks for other sizes than the methods before: then earlier assignments may
+                be tried again. Otherwise it shares the time with these methods.
         """
         now = time.process_time()
         if anew:
@@ -123,10 +128,10 @@ class TrialRuns:
         return time.process_time() > self._deadline - self._seconds / 2
 
     def run(self, assignment: Assignment) -> Trial | None:
-        """The run, if it goes through.
+        """Run the original; None if it fails, or the assignment was tried before or is too large.
 
         Raises:
-            Spent: it is not to be tried any more.
+            BudgetExhausted: no further run is allowed, or none can succeed.
             RunFailure: the model does not load.
         """
         key = (
@@ -162,41 +167,41 @@ class TrialRuns:
             self._program.explains = False
 
     def _is_small(self, assignment: Assignment) -> bool:
-        for wanted in self._inputs:
-            if wanted.default is None and wanted.name not in assignment.values:
-                symbols = [d for d in wanted.dims or () if isinstance(d, str)]
-                if any(symbol not in assignment.sizes for symbol in symbols):
-                    return False  # there is no legal size at all for one of them
-                size = _count(wanted, assignment.sizes)
-                if any(s in self._least for s in symbols) and size > self.most:
-                    self.outgrown = True
-                    return False
-                if size > LARGEST_INPUT or not is_countable(assignment.shape(wanted)):
-                    self.last_failure = self.last_failure or _too_large(wanted, assignment.sizes)
-                    return False
+        for graph_input in self._inputs:
+            if graph_input.default is not None or graph_input.name in assignment.values:
+                continue
+            symbols = [d for d in graph_input.dims or () if isinstance(d, str)]
+            if any(symbol not in assignment.sizes for symbol in symbols):
+                return False  # one of them has no legal size at all
+            size = _count(graph_input, assignment.sizes)
+            if any(s in self._least for s in symbols) and size > self.most:
+                self.outgrown = True
+                return False
+            if size > LARGEST_INPUT or not is_countable(assignment.shape(graph_input)):
+                failure = _too_large(graph_input.name, size)
+                self.last_failure = self.last_failure or failure
+                return False
         return True
 
 
 def most_elements(inputs: Sequence[GraphInput], least: Mapping[str, int]) -> float:
-    """How many elements an input with open sizes may have: some images, however large they are."""
+    """The elements that an input with open sizes may have: some images, however large these are."""
     symbols = (d for i in inputs for d in i.dims or () if isinstance(d, str))
     sizes = {**dict.fromkeys(symbols, 1), **least}
-    fed = [i for i in inputs if i.default is None and i.dims is not None]
-    largest = max((_count(i, sizes) for i in fed), default=0.0)
-    return max(float(MAX_ELEMENTS), LEAST_TIMES * largest)
+    counts = (_count(i, sizes) for i in inputs if i.default is None and i.dims is not None)
+    return max(float(MAX_ELEMENTS), LEAST_TIMES * max(counts, default=0.0))
 
 
-def _count(wanted: GraphInput, sizes: Mapping[str, int]) -> float:
-    """Elements of an input; a float, which has room for any product."""
-    dims = wanted.dims or ()
+def _count(graph_input: GraphInput, sizes: Mapping[str, int]) -> float:
+    """The elements of an input; a float, which has room for any product."""
+    dims = graph_input.dims or ()
     return float(np.prod([float(d if isinstance(d, int) else sizes[d]) for d in dims]))
 
 
-def _too_large(wanted: GraphInput, sizes: Mapping[str, int]) -> RunFailure:
-    size = _count(wanted, sizes)
+def _too_large(name: str, size: float) -> RunFailure:
     how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
     limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
-    return RunFailure(f"input {wanted.name!r} has {how_many}{limit}", "run")
+    return RunFailure(f"input {name!r} has {how_many}{limit}", "run")
 
 
 def _shapes(arrays: Mapping[str, Array]) -> str:

@@ -1,8 +1,7 @@
-"""Find in the converted model what stands for a site, and cut it out.
+"""Extract the part of the converted model that replaces a site.
 
-Converted models keep the names of the original's values, in the same graph. So the nodes that replace
-one node, or several (`transpose_chain`, `matching_region`), are all those that lead from its inputs to
-its outputs, both found by name:
+Converted models keep the value names of the original, in the same graph. So the nodes that replace one
+or more nodes (`transpose_chain`, `matching_region`) are those between its inputs and its outputs:
 
     x, block_shape, paddings -> [ Reshape, Transpose, ... with their constants ] -> y
 """
@@ -21,7 +20,7 @@ from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Produc
 
 @dataclass(frozen=True)
 class ConvertedPart(Part):
-    """The nodes that stand for a site; of its inputs they read `read`."""
+    """The nodes that replace a site; they read its inputs `read`."""
 
     def model(
         self,
@@ -29,7 +28,7 @@ class ConvertedPart(Part):
         known: Mapping[str, onnx.TensorProto],
         output: str,
     ) -> onnx.ModelProto:
-        """A model of its own: `inputs` are fed, `known` are constant."""
+        """Make the part a model with some inputs, and with `known` as constants."""
         used = [tensor for name, tensor in known.items() if name in self.read]
         return extract.model_of(
             self.imports, self.nodes, inputs, [output], [*used, *self.stored], self.sparse
@@ -37,7 +36,7 @@ class ConvertedPart(Part):
 
 
 class Converted(Graphs):
-    """The converted model, by graph and value name."""
+    """The graphs of the converted model by place and value name."""
 
     def slice(
         self,
@@ -46,25 +45,22 @@ class Converted(Graphs):
         stops: Collection[str],
         known: Collection[str] = (),
     ) -> ConvertedPart | str:
-        """What leads from some values to `output` in the graph at `place`, or why there is none.
-
-        Values of the graphs around it are followed too.
+        """Extract the part that computes `output` from some values, or say why there is none.
 
         Args:
             place: of the site.
-            output: name of the value that the site gives.
-            stops: names of the site's inputs.
-            known: those of them whose value is known; where the converted model stores them as
-                constants, its own constants are part of the slice.
+            output: name of the output of the site.
+            stops: names of its inputs.
+            known: inputs with a known value; constants of the converted model for them are in the part.
         """
         if not self.has(place):
             return f"the converted model has no {place}"
         if not self.computes(output, place):
             return "its output is not a value of the converted model: it was merged with others"
 
-        def stop(name: str, found: Producer | None) -> bool:
-            own = name in known and not (isinstance(found, onnx.NodeProto) and found.input)
-            return name in stops and not own
+        def stop(name: str, producer: Producer | None) -> bool:
+            computed = isinstance(producer, onnx.NodeProto) and producer.input
+            return name in stops and (name not in known or bool(computed))
 
         part = self.part(place, output, stop)
         if isinstance(part, str):

@@ -1,16 +1,15 @@
-"""The smallest parts of the original and of the converted model that must compute the same values.
+"""Find the smallest parts of the original and the converted model that must compute the same values.
 
     original   x -> [SpaceToBatch] -> s -> [Conv] -> c -> [BatchToSpace] -> y -> [Transpose] -> t
     converted  x ----------------> [Conv, dilated] --------------------------> y
 
-A conversion may merge a site with what computes around it. Then neither s nor c is a value of the
-converted model, but x and y are. So the region of a site is looked for: all that leads in the original
-to the nearest value behind the site that the converted model computes too, from the nearest values
-that both read on the way there. What the conversion says it did is of no interest: names are all that
-it has to keep.
+A conversion may merge a site with operators that compute. Then neither s nor c is a value of the
+converted model, but x and y are. The region of a site ends with the nearest value behind it that both
+models compute, and begins with the nearest values that both read on the way there. What the conversion
+reports plays no part in it: it only has to keep names.
 
-Whole numbers that nodes compute (shapes, pads, crops) are no boundary although both models may have
-them: they have to fit the data, so they are followed back to it.
+Computed whole numbers (shapes, pads, crops) are no boundary although both models may have them: they
+must fit the data, so they are followed back to it.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from onnx_spatial.verification import extract
 from onnx_spatial.verification.subgraphs.types import KnownTypes
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
 
-#: Values behind a site that are looked at, and nodes of a region, at most.
+#: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
 _MOST_NODES = 2048
-#: How often a region is made larger, at most.
-_MOST_TURNS = 64
+#: Extensions of a region, at most.
+_MOST_EXTENSIONS = 64
 
 
 @dataclass(frozen=True)
 class MatchingRegion:
-    """Two parts that must compute the same.
+    """Two parts that must compute the same value.
 
     Attributes:
-        place: graph that holds the output, in both models.
-        output: name of the value that comes out.
-        before: the part of the original.
-        after: the part of the converted model; it reads nothing that the other does not.
-        inputs: types of the values that go in, as far as they are known, by name.
-        sites: which sites it holds, by their position in `traversal.nodes`.
-        replaced: nodes of the original that something else stands for, likewise.
-        settled: whether every size of the inputs is known to be one that the whole model has there:
-            all are fixed, or they are the inputs of the model.
-        fed: whether they are the inputs of the model, whose values may be any.
+        place: of the graph that holds the output, in both models.
+        output: name of the value.
+        before: part of the original.
+        after: part of the converted model; it reads no other values than `before`.
+        inputs: types of the values that the parts read, as far as they are known, by name.
+        sites: positions of the sites in it in `traversal.nodes`.
+        replaced: positions of the nodes of the original that the conversion replaced.
+        settled: whether any legal sizes of its inputs occur in the whole model: all sizes are fixed, or
+            its inputs are those of the model.
+        fed: whether its inputs are those of the model, and may have any values.
     """
 
     place: traversal.Place
@@ -63,11 +62,11 @@ class MatchingRegion:
     fed: bool
 
     def original(self) -> onnx.ModelProto:
-        """The part of the original as a model."""
+        """Make the part of the original a model."""
         return self._model(self.before, self.inputs)
 
     def converted(self) -> onnx.ModelProto:
-        """The part of the converted model as a model; inputs that it does not read are left out."""
+        """Make the part of the converted model a model, with the inputs that it reads."""
         return self._model(self.after, {n: self.inputs[n] for n in sorted(self.after.read)})
 
     def _model(self, part: Part, inputs: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
@@ -83,7 +82,7 @@ class MatchingRegions:
         original: the original, with its weights.
         converted: the converted model.
         infos: the sites of the original.
-        types: tells what is known of its values; asked for only if there are regions.
+        types: returns the types of its values; called only if there are regions.
     """
 
     def __init__(
@@ -98,32 +97,32 @@ class MatchingRegions:
         self._infos = infos
         self._sites = {f.index for f in infos}
         self._get_types = types
-        self._found: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
+        self._regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
-        """The regions that tell whether a site is right, one for each value; or why there are none."""
+        """The regions of a site, one for each value that depends on it; or why there are none."""
         outputs = self._nearest(info)
         if isinstance(outputs, str):
             return outputs
-        found = []
+        regions = []
         for output in outputs:
             region = self.at(info.place, output)
             if isinstance(region, str):
                 return region
-            found.append(region)
-        return found
+            regions.append(region)
+        return regions
 
     def at(self, place: traversal.Place, output: str) -> MatchingRegion | str:
-        """The region that ends with a value of the graph at `place`, or why there is none."""
+        """The region with a value of the graph at `place` as its output, or why there is none."""
         key = (place, output)
-        if key not in self._found:
-            self._found[key] = self._region(*key)
-        return self._found[key]
+        if key not in self._regions:
+            self._regions[key] = self._region(*key)
+        return self._regions[key]
 
     def widened(self, region: MatchingRegion) -> MatchingRegion | str:
-        """All that leads to the output of a region, from the inputs of the graph on."""
+        """Extend a region to the inputs of the graph, or say why that is impossible."""
 
-        def stops(name: str, found: Producer | None) -> bool:
+        def stops(name: str, producer: Producer | None) -> bool:
             return name in self._original.overridable
 
         before = self._original.part(region.place, region.output, stops)
@@ -132,7 +131,7 @@ class MatchingRegions:
             return before if isinstance(before, str) else str(after)
         if len(before.nodes) > _MOST_NODES or after.read - before.read:
             return "the part of the model that leads there is very large, or another one"
-        return self._of(region.place, region.output, before, after)
+        return self._matching(region.place, region.output, before, after)
 
     @cached_property
     def _original(self) -> Graphs:
@@ -145,27 +144,27 @@ class MatchingRegions:
     @cached_property
     def _positions(self) -> dict[int, int]:
         """Position of each node in `traversal.nodes`, by the id of its message."""
-        _ = self._original  # which keeps the messages alive
+        _ = self._original  # keeps the messages alive
         return {id(node): index for index, (_, _, node) in enumerate(traversal.nodes(self._model))}
 
     @cached_property
     def _readers(self) -> dict[tuple[traversal.Place, str], list[onnx.NodeProto]]:
-        found: dict[tuple[traversal.Place, str], list[onnx.NodeProto]] = {}
+        readers: dict[tuple[traversal.Place, str], list[onnx.NodeProto]] = {}
         for place, _, node in traversal.nodes(self._model):
             for name in traversal.needs(node):
-                found.setdefault((place, name), []).append(node)
-        return found
+                readers.setdefault((place, name), []).append(node)
+        return readers
 
     def _nearest(self, info: OperatorInfo) -> list[str] | str:
         """The nearest values behind a site that the converted model computes."""
         place = info.place
         start = str(info.node.output[0])
-        seen, todo, found = {start}, [start], []
+        seen, todo, nearest = {start}, [start], list[str]()
         while todo:
             name = todo.pop()
             if self._converted.computes(name, place):
                 if not self.is_size(name, place) or name == start:
-                    found.append(name)
+                    nearest.append(name)
                 continue
             if len(seen) > _MOST_VALUES:
                 return "no value that the converted model computes is near behind it"
@@ -173,21 +172,21 @@ class MatchingRegions:
             new = [n for reader in readers for n in reader.output if n and n not in seen]
             seen.update(new)
             todo.extend(new)
-        return (
-            found or "its output is not a value of the converted model: it was merged with others"
+        return nearest or (
+            "its output is not a value of the converted model: it was merged with others"
         )
 
     def _region(self, place: traversal.Place, output: str) -> MatchingRegion | str:
-        opened: set[str] = set()
+        inside: set[str] = set()
 
-        def stops(name: str, found: Producer | None) -> bool:
-            if name in opened:
+        def stops(name: str, producer: Producer | None) -> bool:
+            if name in inside:
                 return False
-            if isinstance(found, onnx.NodeProto):
+            if isinstance(producer, onnx.NodeProto):
                 return self._is_shared(name, place)
             return name in self._original.overridable
 
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MOST_EXTENSIONS):
             before = self._original.part(place, output, stops)
             after = self._converted.part(place, output, stops)
             for part in (before, after):
@@ -198,16 +197,18 @@ class MatchingRegions:
                 return "the part of the model that it was merged with is very large"
             foreign = after.read - before.read
             if not foreign:
-                return self._of(place, output, before, after)
-            # What lies furthest behind cannot be what both begin with.
+                return self._matching(place, output, before, after)
+            # The value that is computed last cannot be one that both begin with.
             latest = self._latest(before.read ^ after.read, place)
             latest = latest or self._latest(before.read | after.read, place)
             if latest is None:
                 return f"it also reads {min(foreign)!r}: it was merged with others"
-            opened.add(latest)
+            inside.add(latest)
         return "no values near it are those that the converted model begins with"
 
-    def _of(self, place: traversal.Place, output: str, before: Part, after: Part) -> MatchingRegion:
+    def _matching(
+        self, place: traversal.Place, output: str, before: Part, after: Part
+    ) -> MatchingRegion:
         inputs = {n: self._type(n, place) for n in sorted(before.read)}
         positions = {self._positions[id(n)]: n for n in before.nodes}
         replaced = {
@@ -225,7 +226,7 @@ class MatchingRegions:
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         known = self._types.find(name, place)
         if known is None and place.function is not None:
-            # Nothing declares what a function takes; most likely it is what its sites take.
+            # A function declares no types; most likely its inputs have the type of its sites.
             types = {t for f in self._infos if f.place == place for t in f.element_types}
             if len(types) == 1:
                 known = onnx.helper.make_tensor_type_proto(min(types), None)
@@ -241,11 +242,11 @@ class MatchingRegions:
         )
 
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
-        """Of some values the one that the original computes last, as far as it computes them."""
+        """The value that the original computes last among some; None if it computes none."""
         computed = [
-            (self._positions[id(found)], name)
+            (self._positions[id(node)], name)
             for name in names
-            if isinstance(found := self._original.find(name, place), onnx.NodeProto)
+            if isinstance(node := self._original.find(name, place), onnx.NodeProto)
         ]
         return max(computed)[1] if computed else None
 
@@ -253,13 +254,13 @@ class MatchingRegions:
         return any(self._converted.computes(name, scope) for scope in scopes(place))
 
     def _is_shared(self, name: str, place: traversal.Place) -> bool:
-        """Whether both models compute a value from others."""
-        found = (graphs.find(name, place) for graphs in (self._original, self._converted))
-        computed = all(isinstance(node, onnx.NodeProto) and node.input for node in found)
+        """Whether both models compute a value from others, other than sizes."""
+        producers = (graphs.find(name, place) for graphs in (self._original, self._converted))
+        computed = all(isinstance(node, onnx.NodeProto) and node.input for node in producers)
         return computed and not self.is_size(name, place)
 
     def is_size(self, name: str, place: traversal.Place) -> bool:
-        """Whether a value may be sizes or amounts by its type."""
+        """Whether a value may be sizes or amounts, by its type."""
         known = self._types.find(name, place)
         if shape_inference.element_type(known) not in (
             onnx.TensorProto.INT64,

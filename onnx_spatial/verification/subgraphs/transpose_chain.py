@@ -1,11 +1,11 @@
-"""Between which values of the original a site can be compared: its own, or some further out.
+"""Find the values of the original between which a site can be compared: its own, or outer ones.
 
     u -> [Transpose] -> x -> [site] -> y -> [Transpose] -> t
 
-A conversion may take what stands around a site into it, Transposes and opposite operators; then x or
-y is no value of the converted model any more. But everything between u and t only moves data, and the
-original says how. So a site is compared between the nearest values that the converted model has, with
-all that the original does between them; what the conversion says it did is of no interest.
+A conversion may merge a site with Transposes and opposite operators next to it; then x or y is no value
+of the converted model. But all nodes between u and t only move data, in a way that the original states.
+So a site is compared between the nearest values that the converted model has, with all nodes of the
+original between them. What the conversion reports plays no part in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime.spatial_kernels import run_facts
 
-#: Nodes that a stretch holds in front of a site, or behind it, at most.
+#: Nodes of a chain in front of a site, or behind it, at most.
 _MOST_STEPS = 8
 
 
@@ -45,7 +45,7 @@ class Transpose:
         """Axis of the input for each axis of the output.
 
         Raises:
-            OperatorError: it is a Transpose of another rank.
+            OperatorError: its permutation has another rank.
         """
         axes = self.perm if self.perm is not None else tuple(reversed(range(rank)))
         if sorted(axes) != list(range(rank)):
@@ -53,22 +53,25 @@ class Transpose:
         return axes
 
 
+_Step = Transpose | OperatorInfo
+
+
 @dataclass(frozen=True)
 class TransposeChain:
-    """Nodes of the original, one behind the other, that are compared as one.
+    """Consecutive nodes of the original that are compared as one.
 
     Attributes:
-        source: name of the value that goes in.
+        source: name of the input value.
         turns: the Transposes before the first site.
         head: the first site.
-        rest: what follows it; all parameters of sites there are known.
-        sink: name of the value that comes out.
+        rest: the nodes behind it; the parameters of sites there are known.
+        sink: name of the output value.
     """
 
     source: str
     turns: tuple[Transpose, ...]
     head: OperatorInfo
-    rest: tuple[Transpose | OperatorInfo, ...]
+    rest: tuple[_Step, ...]
     sink: str
 
     @property
@@ -78,7 +81,7 @@ class TransposeChain:
 
     @property
     def parameters(self) -> dict[str, Array | None]:
-        """The parameters of its sites by name, with their values as far as they are known."""
+        """The parameters of its sites by name; None for unknown values."""
         return {
             name: fact.value if fact is not None else None
             for site in self.sites
@@ -87,19 +90,19 @@ class TransposeChain:
         }
 
     def run(self, arrays: Sequence[Array | None]) -> Array:
-        """What comes out of it, by numpy.
+        """Compute its output in numpy.
 
         Args:
-            arrays: the inputs of the head, but for the first, which is the value that goes in.
+            arrays: the inputs of the head, but the input value in place of the first.
 
         Raises:
-            OperatorError: a node breaks a rule on this data.
+            OperatorError: the data breaks a rule of a node.
         """
         x, *parameters = arrays
         if x is None:
             raise OperatorError("the data input is missing")
-        for turn in self.turns:
-            x = np.transpose(x, turn.axes(x.ndim))
+        for transpose in self.turns:
+            x = np.transpose(x, transpose.axes(x.ndim))
         x = run_facts(self.head.facts, [x, *parameters])
         for step in self.rest:
             if isinstance(step, Transpose):
@@ -110,21 +113,21 @@ class TransposeChain:
         return np.ascontiguousarray(x).reshape(x.shape)
 
     def source_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of what goes in, by that of the head's data."""
-        for turn in reversed(self.turns):
-            axes = turn.axes(len(shape))
+        """The shape of the input value for a shape of the head's data."""
+        for transpose in reversed(self.turns):
+            axes = transpose.axes(len(shape))
             shape = [shape[axes.index(axis)] for axis in range(len(shape))]
         return tuple(shape)
 
     def check(self, shape: Sequence[int], parameters: Sequence[Array | None]) -> None:
-        """See that every node takes what comes to it.
+        """Check that every node accepts its input.
 
         Args:
             shape: of the head's data.
             parameters: the inputs of the head; the first does not matter.
 
         Raises:
-            OperatorError: one does not.
+            OperatorError: a node does not.
         """
         self.source_shape(shape)
         assert self.head.call is not None
@@ -137,17 +140,17 @@ class TransposeChain:
                 dims = step.call.output_shape(dims)
 
     def replaced(self, computes: Callable[[str], bool]) -> set[int]:
-        """Which of its Transposes something else stands for in a converted model.
+        """The positions of its Transposes that a converted model replaces.
 
         Args:
             computes: whether the converted model computes a value.
         """
-        turns = [s for s in (*self.turns, *self.rest) if isinstance(s, Transpose)]
-        return {t.index for t in turns if t.output == self.sink or not computes(t.output)}
+        transposes = [s for s in (*self.turns, *self.rest) if isinstance(s, Transpose)]
+        return {t.index for t in transposes if t.output == self.sink or not computes(t.output)}
 
 
 class Original:
-    """The original as far as it says what stands around its sites.
+    """The sites and Transposes of the original, by the values they read and compute.
 
     Args:
         model: the original.
@@ -172,14 +175,14 @@ class Original:
     def stretches(
         self, info: OperatorInfo, computes: Callable[[str], bool]
     ) -> list[list[TransposeChain]]:
-        """Stretches through a site, for each nearest value behind it that `computes` knows.
+        """Chains through a site, a list for each nearest value behind it that `computes` accepts.
 
-        Those to the same value differ in where they begin, the nearest first.
+        The chains of a list begin at different values, the nearest first.
         """
         output = str(info.node.output[0])
         fronts = list(self._fronts(info))
         return [
-            [_stretch(source, (*front, info, *behind), sink) for source, front in fronts]
+            [_chain(source, (*front, info, *behind), sink) for source, front in fronts]
             for behind, sink in self._ends(info.place, output, (), computes)
         ]
 
@@ -187,9 +190,9 @@ class Original:
         self,
         place: traversal.Place,
         name: str,
-        steps: tuple[Transpose | OperatorInfo, ...],
+        steps: tuple[_Step, ...],
         computes: Callable[[str], bool],
-    ) -> Iterator[tuple[tuple[Transpose | OperatorInfo, ...], str]]:
+    ) -> Iterator[tuple[tuple[_Step, ...], str]]:
         if computes(name):
             yield steps, name
         elif len(steps) < _MOST_STEPS:
@@ -198,10 +201,8 @@ class Original:
                 if step is not None:
                     yield from self._ends(place, node.output[0], (*steps, step), computes)
 
-    def _fronts(
-        self, info: OperatorInfo
-    ) -> Iterator[tuple[str, tuple[Transpose | OperatorInfo, ...]]]:
-        name, steps = str(info.node.input[0]), tuple[Transpose | OperatorInfo, ...]()
+    def _fronts(self, info: OperatorInfo) -> Iterator[tuple[str, tuple[_Step, ...]]]:
+        name, steps = str(info.node.input[0]), tuple[_Step, ...]()
         while True:
             yield name, steps
             if (info.place, name) not in self._producers or len(steps) == _MOST_STEPS:
@@ -212,8 +213,8 @@ class Original:
                 return
             name, steps = node.input[0], (step, *steps)
 
-    def _step(self, index: int, node: onnx.NodeProto) -> Transpose | OperatorInfo | None:
-        """A node that only moves data in a way that is known before it runs."""
+    def _step(self, index: int, node: onnx.NodeProto) -> _Step | None:
+        """A node that only moves data, in a way that is known before it runs; else None."""
         info = self._infos.get(index)
         if info is not None:
             call = info.call
@@ -228,9 +229,9 @@ class Original:
         return Transpose(index, node.output[0], tuple(attribute.ints))
 
 
-def _stretch(source: str, steps: Sequence[Transpose | OperatorInfo], sink: str) -> TransposeChain:
+def _chain(source: str, steps: Sequence[_Step], sink: str) -> TransposeChain:
     first = next(i for i, step in enumerate(steps) if isinstance(step, OperatorInfo))
-    turns = tuple(s for s in steps[:first] if isinstance(s, Transpose))
+    transposes = tuple(s for s in steps[:first] if isinstance(s, Transpose))
     head = steps[first]
     assert isinstance(head, OperatorInfo)
-    return TransposeChain(source, turns, head, tuple(steps[first + 1 :]), sink)
+    return TransposeChain(source, transposes, head, tuple(steps[first + 1 :]), sink)

@@ -1,4 +1,4 @@
-"""What is known of the type and shape of every value of the original before it runs."""
+"""Infer types and shapes of the values of the original before it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KnownTypes:
     """Types by graph and value name.
 
     Args:
-        model: the original; unknown dims of its inputs have names.
+        model: the original, with names for unknown dims of its inputs.
         infos: its sites.
     """
 
@@ -37,7 +37,7 @@ class KnownTypes:
             self._add_data(info)
 
     def _add_data(self, info: OperatorInfo) -> None:
-        """What a site takes is known from the calls where it stands in a function."""
+        """Add the type of a site's data; in a function it is that of the calls."""
         data = info.facts.inputs[0] if info.facts.inputs else None
         if data is None or len(info.element_types) != 1:
             return
@@ -48,9 +48,9 @@ class KnownTypes:
             self._types.setdefault(info.place, {})[name] = known
 
     def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:
-        """The type of the value that the graph at `place` knows by a name, as far as it is known."""
+        """The type of a value that the graph at `place` can read, as far as it is known."""
         for scope in scopes(place):
-            found = self._types.get(scope, {}).get(name)
-            if found is not None:
-                return found
+            known = self._types.get(scope, {}).get(name)
+            if known is not None:
+                return known
         return None

@@ -1,9 +1,8 @@
-"""The graphs of a model by value name, and the part of one that leads to a value.
+"""Index the graphs of a model by value name, and extract the part that computes a value.
 
     stops -> [ nodes with their constants ] -> output
 
-Values of the graphs around one are followed too, so a part is the same whether it stands in the main
-graph or reaches into it from a branch.
+Values of outer graphs are followed, too: a part may reach from a branch into the main graph.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.verification import extract
 
-#: What gives a value: a node, an initializer, a sparse one.
+#: Produces a value: a node, an initializer, a sparse initializer.
 Producer = onnx.NodeProto | onnx.TensorProto | onnx.SparseTensorProto
 
 _MAIN = traversal.Place()
@@ -24,14 +23,14 @@ _MAIN = traversal.Place()
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes that lead to a value.
+    """Nodes that compute a value.
 
     Attributes:
         nodes: in the order of the model.
-        read: names that they read and that lie outside.
-        stored: the initializers they read.
-        sparse: the sparse ones.
-        imports: opsets where they stand.
+        read: names that they read from outside.
+        stored: initializers that they read.
+        sparse: sparse initializers that they read.
+        imports: of the model or function that holds them.
     """
 
     nodes: list[onnx.NodeProto]
@@ -51,7 +50,7 @@ class Graphs:
             place: {name: node for node in graph.node for name in node.output if name}
             for place, graph in self._graphs.items()
         }
-        # By id: the messages stay the same objects as long as something holds them.
+        # Ids are valid as long as the messages are kept.
         self._order = {
             id(node): (len(place.steps), position)
             for place, graph in self._graphs.items()
@@ -61,15 +60,15 @@ class Graphs:
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
 
     def has(self, place: traversal.Place) -> bool:
-        """Whether there is such a graph."""
+        """Whether the model has a graph at `place`."""
         return place in self._graphs
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
-        """Whether a node of the graph at `place` gives the value of that name."""
+        """Whether a node of the graph at `place` computes a value."""
         return name in self._producers.get(place, ())
 
     def holds(self, name: str) -> bool:
-        """Whether the main graph has a value of that name: computed, stored or fed."""
+        """Whether the main graph computes or stores a value, or has it as an input."""
         return self.computes(name) or name in self._stored[_MAIN] or name in self._fed[_MAIN]
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
@@ -84,13 +83,13 @@ class Graphs:
         return {t.name for t in self.model.graph.initializer if t.name in self._fed[_MAIN]}
 
     def find(self, name: str, place: traversal.Place) -> Producer | None:
-        """What gives the value that a graph reads; None for inputs and for what is not there."""
+        """The producer of a value that a graph reads; None for inputs and unknown names."""
         for scope in scopes(place):
             if scope not in self._graphs:
                 continue
-            found = self._producers[scope].get(name) or self._stored[scope].get(name)
-            if found is not None:
-                return found
+            producer = self._producers[scope].get(name) or self._stored[scope].get(name)
+            if producer is not None:
+                return producer
             if name in self._fed[scope]:
                 return None
         return None
@@ -98,47 +97,44 @@ class Graphs:
     def part(
         self, place: traversal.Place, output: str, stops: Callable[[str, Producer | None], bool]
     ) -> Part | str:
-        """What leads to a value of the graph at `place`, or why it cannot be cut out.
+        """Extract the part that computes a value, or say why that is impossible.
 
         Args:
-            place: a graph.
+            place: of the graph.
             output: name of a value that it computes.
-            stops: whether to go no further, by name and by what gives it; what nothing gives
-                is read from outside in any case.
+            stops: whether a part reads a value from outside, by its name and producer; values without a
+                producer are read from outside in any case.
         """
-        chosen: list[onnx.NodeProto] = []
-        taken: set[int] = set()
+        nodes: dict[int, onnx.NodeProto] = {}
         read: set[str] = set()
         stored: dict[str, onnx.TensorProto] = {}
         sparse: dict[str, onnx.SparseTensorProto] = {}
         seen, todo = {output}, [output]
         while todo:
             name = todo.pop()
-            found = self.find(name, place)
-            if name != output and (found is None or stops(name, found)):
+            producer = self.find(name, place)
+            if name != output and (producer is None or stops(name, producer)):
                 read.add(name)
-            elif isinstance(found, onnx.TensorProto):
-                stored[name] = found
-            elif isinstance(found, onnx.SparseTensorProto):
-                sparse[name] = found
-            elif found is not None:
-                if any(a.ref_attr_name for a in found.attribute):
+            elif isinstance(producer, onnx.TensorProto):
+                stored[name] = producer
+            elif isinstance(producer, onnx.SparseTensorProto):
+                sparse[name] = producer
+            elif producer is not None:
+                if any(a.ref_attr_name for a in producer.attribute):
                     return "it takes attributes of the function that holds it"
-                if id(found) not in taken:
-                    taken.add(id(found))
-                    chosen.append(found)
-                new = traversal.needs(found) - seen
+                nodes[id(producer)] = producer
+                new = traversal.needs(producer) - seen
                 seen |= new
                 todo.extend(new)
             else:
                 return f"nothing computes {name!r}"
-        chosen.sort(key=lambda node: self._order[id(node)])
+        ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
-        return Part(chosen, read, list(stored.values()), list(sparse.values()), imports)
+        return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
 
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
-    """The place and those around it, inner before outer."""
+    """The place of a graph and of its outer graphs, inner before outer."""
     count = len(place.steps)
     return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
 

@@ -1,0 +1,73 @@
+"""State that the steps of a program share: settings, and the record of the last run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx_spatial.verification.arrays import Array, element_type_of
+from onnx_spatial.verification.extract import Imports
+
+
+@dataclass(frozen=True)
+class SiteInput:
+    """Input of a site in a run: shape and element type of its data, and its parameters."""
+
+    shape: tuple[int, ...]
+    element_type: int
+    parameters: tuple[Array | None, ...]
+
+
+class RunContext:
+    """Settings of a program and the record of its last run.
+
+    Args:
+        imports: opsets and functions of the model.
+        folder: folder of its external data.
+        optimise: whether onnxruntime may optimise the nodes between sites.
+
+    Attributes:
+        imports, folder, optimise: as given.
+        deadline: time (`time.monotonic`) after which a run begins no further step.
+        explains: whether a failure holds the operands of the node that failed.
+        parts: number of steps, of all graphs.
+        pads: whether there are convolutions that onnxruntime refuses.
+        substitutes: why steps ran in onnx's reference evaluator instead of onnxruntime.
+        executed: sites, and convolutions that onnxruntime refuses, that took part in the last run.
+        site_inputs: inputs of the sites in it; of several runs of a site the largest.
+    """
+
+    def __init__(self, imports: Imports, folder: Path | None, *, optimise: bool) -> None:
+        self.imports = imports
+        self.folder = folder
+        self.optimise = optimise
+        self.deadline = math.inf
+        self.explains = False
+        self.parts = 0
+        self.pads = False
+        self.substitutes: list[str] = []
+        self.executed: set[int] = set()
+        self.site_inputs: dict[int, SiteInput] = {}
+        self._closing: list[Callable[[], None]] = []
+
+    def record(self, site: int, arrays: Sequence[Array | None]) -> None:
+        """Record that a site ran on some arrays."""
+        self.executed.add(site)
+        x = arrays[0]
+        assert x is not None
+        last = self.site_inputs.get(site)
+        if last is None or x.size > math.prod(last.shape):
+            self.site_inputs[site] = SiteInput(
+                tuple(x.shape), element_type_of(x), tuple(arrays[1:])
+            )
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        """Register a function for `close` to call."""
+        self._closing.append(action)
+
+    def close(self) -> None:
+        """Release the sessions; a later run creates them again."""
+        for action in self._closing:
+            action()

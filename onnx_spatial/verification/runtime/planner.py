@@ -1,0 +1,127 @@
+"""Plan the execution of a graph: group its nodes into steps.
+
+    nodes, S2B, nodes, B2S, nodes  ->  [segment] [kernel] [segment] [kernel] [segment]
+
+There are as few segments as possible: a standard node that does not depend on a spatial operator runs
+in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+import onnx
+
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.verification.runtime import same_padding
+from onnx_spatial.verification.runtime.context import RunContext
+from onnx_spatial.verification.runtime.control_flow import ControlFlowStep
+from onnx_spatial.verification.runtime.flat_model import FlatModel
+from onnx_spatial.verification.runtime.graph_plan import GraphPlan
+from onnx_spatial.verification.runtime.numpy_ops import Kernel
+from onnx_spatial.verification.runtime.scope import Stored, is_dense_constant
+from onnx_spatial.verification.runtime.segment import Segment
+from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.runtime.steps import NumpyStep, SpatialStep, Step
+
+
+class Planner:
+    """Plan the graphs of one model.
+
+    Args:
+        context: of the program; the planner counts the steps there.
+        model: the model.
+        kernels: numpy kernels by operator type of the default domain.
+    """
+
+    def __init__(
+        self, context: RunContext, model: FlatModel, kernels: Mapping[str, Kernel]
+    ) -> None:
+        self._context = context
+        self._model = model
+        self._kernels = kernels
+
+    def plan(self, graph: onnx.GraphProto) -> GraphPlan:
+        """Plan a graph and the graphs inside it.
+
+        Raises:
+            RunFailure: nodes depend on each other in a cycle.
+        """
+        stored: dict[str, Stored] = {t.name: t for t in graph.initializer}
+        stored.update((s.values.name, s) for s in graph.sparse_initializer)
+        nodes: list[onnx.NodeProto] = []
+        special: dict[int, Step] = {}
+        for node in graph.node:
+            if is_dense_constant(node):
+                stored[node.output[0]] = node
+            elif same_padding.is_refused(node) and self._kernel(node) is None:
+                padding, rest = same_padding.split(node)
+                site = self._model.convolution_of(node)
+                special[len(nodes)] = same_padding.PaddingStep(self._context, [padding], site)
+                self._context.pads = True
+                nodes += [padding, rest]
+            else:
+                if (step := self._special_step(node)) is not None:
+                    special[len(nodes)] = step
+                nodes.append(node)
+        steps = self._steps(nodes, special, {v.name for v in graph.output})
+        self._context.parts += len(steps)
+        return GraphPlan(self._context, graph, stored, steps)
+
+    def _steps(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        special: Mapping[int, Step],
+        outputs: Collection[str],
+    ) -> list[Step]:
+        """Order the special steps, and the other nodes as segments between them."""
+        producers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+        readers: dict[str, set[int]] = {}
+        order = TopologicalSorter[int](dict.fromkeys(range(len(nodes)), ()))
+        for index, node in enumerate(nodes):
+            for name in traversal.needs(node) & producers.keys():
+                order.add(index, producers[name])
+                readers.setdefault(name, set()).add(index)
+        try:
+            order.prepare()
+        except CycleError as error:
+            name = traversal.label(nodes[min(error.args[1])])
+            raise RunFailure(f"nodes wait for each other: {name}", "load") from None
+        steps: list[Step] = []
+        while order.is_active():
+            ready_special: list[int] = []
+            segment: list[int] = []
+            while ready := order.get_ready():
+                for index in ready:
+                    (ready_special if index in special else segment).append(index)
+                order.done(*(index for index in ready if index not in special))
+            if segment:
+                inside = set(segment)
+                produced = (name for i in segment for name in nodes[i].output if name)
+                read_later = [n for n in produced if n in outputs or readers.get(n, set()) - inside]
+                steps.append(Segment(self._context, [nodes[i] for i in segment], read_later))
+            steps += (special[index] for index in ready_special)
+            order.done(*ready_special)
+        return steps
+
+    def _special_step(self, node: onnx.NodeProto) -> Step | None:
+        """The step of a node that cannot be part of a segment; None for the others."""
+        site = self._model.site_of(node)
+        if site is not None:
+            return SpatialStep(self._context, [node], site, self._model.label(site))
+        kernel = self._kernel(node)
+        if kernel is not None:
+            return NumpyStep(kernel, [node])
+        if not any(
+            self._model.site_of(inner) is not None
+            or self._kernel(inner) is not None
+            or same_padding.is_refused(inner)
+            for inner in traversal.inner_nodes(node)
+        ):
+            return None
+        bodies = {name: self.plan(body) for name, body in traversal.subgraphs(node)}
+        return ControlFlowStep([node], bodies)
+
+    def _kernel(self, node: onnx.NodeProto) -> Kernel | None:
+        return self._kernels.get(node.op_type) if op_traits.is_standard(node) else None
