@@ -15,7 +15,7 @@ import onnx
 from onnx_spatial.conversion.pipeline import (
     WRITERS,
     Choose,
-    Plan,
+    EditResult,
     Site,
     freeze,
     make_plan,
@@ -371,7 +371,7 @@ def _plan(
     *,
     raise_ir_version: bool = False,
     checked: bool = False,
-) -> Plan:
+) -> EditResult:
     return make_plan(
         source.proto,
         mode=mode,
@@ -389,7 +389,7 @@ def _plan(
     )
 
 
-def inspection_of(source: reader.Source, plan: Plan) -> Inspection:
+def inspection_of(source: reader.Source, plan: EditResult) -> Inspection:
     """What a plan says of a model."""
     opset = next(
         (o.version for o in source.proto.opset_import if o.domain in ("", "ai.onnx")), None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.api import Inspection, inspection_of, read_source
-from onnx_spatial.conversion.pipeline import Plan, Site, make_plan, refusals
+from onnx_spatial.conversion.pipeline import EditResult, Site, make_plan, refusals
 from onnx_spatial.custom_ops import available, prepared
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
@@ -174,7 +174,7 @@ def bench(
     sizes = Sizes(
         source, domains=domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
     )
-    tuned: list[tuple[Tuner, Plan]] = []
+    tuned: list[tuple[Tuner, EditResult]] = []
     efforts = [Effort(count, seconds, runs) for count in threads]
     for effort in efforts:
         tuner = Tuner(sizes, max_rank=max_rank, effort=effort, progress=progress)
@@ -203,7 +203,7 @@ def bench(
 
 
 def _sites(
-    plan: Plan, threads: Sequence[int], tuned: Sequence[tuple[Tuner, Plan]]
+    plan: EditResult, threads: Sequence[int], tuned: Sequence[tuple[Tuner, EditResult]]
 ) -> list[SiteTime]:
     """The figures of each converted site, from one plan per number of threads."""
     found = []
@@ -227,7 +227,7 @@ def _sites(
 
 def _whole(
     source: reader.Source,
-    forms: Mapping[str, Plan],
+    forms: Mapping[str, EditResult],
     feeds: Mapping[str, Array] | None,
     obstacle: str | None,
     effort: Effort,
@@ -254,7 +254,7 @@ def _whole(
     ]
 
 
-def _has_functions(plan: Plan) -> bool:
+def _has_functions(plan: EditResult) -> bool:
     """Whether every operator called a local function of ours before it was converted."""
     operators = [site for site in plan.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)

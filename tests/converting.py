@@ -6,11 +6,11 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.conversion.pipeline import Plan, make_plan, refusals
+from onnx_spatial.conversion.pipeline import EditResult, make_plan, refusals
 from onnx_spatial.errors import ConversionError
 
 
-def plan(model: onnx.ModelProto, **options: Any) -> Plan:
+def plan(model: onnx.ModelProto, **options: Any) -> EditResult:
     """`make_plan`, which must leave its argument alone."""
     before = model.SerializeToString(deterministic=True)
     made = make_plan(model, **options)

@@ -7,7 +7,6 @@ because the region could not be had, are left to `splicing`, with the reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -16,8 +15,8 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import Site
-from onnx_spatial.fusion import Matcher, Rewritten, dilated_conv
+from onnx_spatial.conversion.report import EditResult
+from onnx_spatial.fusion import Matcher, dilated_conv
 from onnx_spatial.fusion.dilated_conv import GraphView, Regions, UnwritableError, Written
 from onnx_spatial.fusion.dilated_conv.cleanup import Cleanup
 from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
@@ -33,21 +32,6 @@ DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
 
 
-@dataclass
-class FusedRegions:
-    """What was done.
-
-    Attributes:
-        sites: operators that are gone, by their position in `traversal.nodes`.
-        rewritten: what stands for what.
-        declined: why others are not, by position.
-    """
-
-    sites: dict[int, Site] = field(default_factory=dict)
-    rewritten: list[Rewritten] = field(default_factory=list)
-    declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
-
-
 def fuse_dilated_convs(
     proto: onnx.ModelProto,
     infos: Sequence[OperatorInfo],
@@ -55,7 +39,7 @@ def fuse_dilated_convs(
     names: Names,
     lower: Callable[[Request, OperatorInfo], Lowered],
     folder: Path | None,
-) -> FusedRegions:
+) -> EditResult:
     """Write every region of a model without blocks; `around` is edited, `proto` stays as it is.
 
     Args:
@@ -66,7 +50,7 @@ def fuse_dilated_convs(
         lower: lowers an operator: for values in blocks that others read too.
         folder: where external data lies.
     """
-    done = FusedRegions()
+    done = EditResult()
     kinds = {getattr(f.call, "kind", None) for f in infos}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return done
@@ -109,7 +93,7 @@ def _written(
         return found, written
 
 
-def _note_declined(found: Regions, around: Matcher, done: FusedRegions) -> None:
+def _note_declined(found: Regions, around: Matcher, done: EditResult) -> None:
     for node, reasons in found.declined.items():
         subject = around.subject(node)
         assert subject is not None
@@ -172,7 +156,7 @@ class _Editing:
 
 
 def _carry_out(
-    found: Regions, written: Written, view: GraphView, editing: _Editing, done: FusedRegions
+    found: Regions, written: Written, view: GraphView, editing: _Editing, done: EditResult
 ) -> None:
     """Edit the graph and report what was done."""
     between = found.between()
@@ -188,9 +172,10 @@ def _carry_out(
         tidied = leftovers.tidy(last)
         if tidied is not None:
             editing.replace(tidied.drafts, tidied.gone)
+    given = set[str]()
     for end, nodes, changed in zip(found.exits, between, labels, strict=True):
         info = end.subject.info
-        done.sites[info.index] = report.converted(
+        done.site_at[info.index] = report.converted(
             info,
             "lower",
             DILATED if end.name in written.convolved else UNBLOCKED,
@@ -198,8 +183,9 @@ def _carry_out(
             between=changed,
             declined=done.declined.get(info.index, ()),
         )
-        gives = tuple(name for name in info.node.output[:1] if name not in editing.lost)
-        done.rewritten.append(Rewritten((info,), (), gives, info.output_shape, frozenset()))
+        gives = [name for name in info.node.output[:1] if name not in editing.lost]
+        done.note_outputs(info, gives, info.output_shape)
+        given.update(gives)
     convolved = frozenset[str]().union(
         *(found.origins[name] for name in written.convolved if name in found.origins)
     )
@@ -207,11 +193,9 @@ def _carry_out(
         info = entry.subject.info
         rule = DILATED if entry.name in convolved else UNBLOCKED
         declined = done.declined.get(info.index, ())
-        done.sites[info.index] = report.converted(info, "lower", rule, 0, declined=declined)
-        done.rewritten.append(Rewritten((info,), (), (), None, frozenset()))
-    given = {name for one in done.rewritten for name in one.gives}
-    done.rewritten[-1] = replace(
-        done.rewritten[-1],
-        moved=tuple(sorted(editing.given - editing.lost - given)),
-        lost=frozenset(editing.lost),
-    )
+        done.site_at[info.index] = report.converted(info, "lower", rule, 0, declined=declined)
+    place = found.exits[0].subject.info.place
+    # New nodes compute them, but their types are those that were declared.
+    for name in sorted(editing.given - editing.lost - given):
+        done.types.setdefault(place, {})[name] = onnx.TypeProto()
+    done.lost.setdefault(place, set()).update(editing.lost)

@@ -11,7 +11,7 @@ would refuse to run, and an edit puts right, is put right in all of them (`add_e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -29,10 +29,10 @@ from onnx_spatial.conversion.local_functions import (
     without_earlier_form,
 )
 from onnx_spatial.conversion.replace import Writer, replace_operators
-from onnx_spatial.conversion.report import Site, refusals
+from onnx_spatial.conversion.report import EditResult, Site, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.fusion import RULES, Rewritten, Rule
+from onnx_spatial.fusion import RULES, Rule
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
@@ -40,7 +40,7 @@ from onnx_spatial.operators.spellings import python_ops
 
 __all__ = [
     "Choose",
-    "Plan",
+    "EditResult",
     "Site",
     "Writer",
     "freeze",
@@ -60,26 +60,6 @@ WRITERS: dict[str, Callable[[], Writer]] = {}
 Choose = Callable[[Request, OperatorInfo], Lowered]
 
 
-@dataclass
-class Plan:
-    """A model with every operator converted that can be.
-
-    Attributes:
-        sites: all operators found, and convolutions that onnxruntime refuses, in the order of the
-            file.
-        model: the converted model; None if nothing was to do.
-        touched: what differs from the original, by kind.
-    """
-
-    sites: list[Site]
-    model: onnx.ModelProto | None = None
-    touched: dict[str, list[str]] = field(default_factory=dict)
-
-    def refused(self, *, strict: bool = False) -> list[Site]:
-        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
-        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
-
-
 def make_plan(
     proto: onnx.ModelProto,
     *,
@@ -95,7 +75,7 @@ def make_plan(
     checked: bool = False,
     folder: Path | None = None,
     progress: Progress | None = None,
-) -> Plan:
+) -> EditResult:
     """Convert the operators of `proto`, which stays as it is.
 
     Args:
@@ -120,7 +100,7 @@ def make_plan(
         before = without_earlier_form(proto, groups_too=mode != "custom-op")
         infos = analysis.find(before.model, before.domains.union(domains), folder)
         if mode == "function" and not inline:
-            plan = _with_functions(
+            result = _with_functions(
                 proto,
                 before,
                 infos,
@@ -129,7 +109,7 @@ def make_plan(
                 raise_ir_version=raise_ir_version,
                 checked=checked,
             )
-            return _legal(plan, proto, before, infos, folder)
+            return _with_explicit_pads(result, proto, before, folder)
 
         def lower(request: Request, info: OperatorInfo) -> Lowered:
             body = before.functions.get(info.index) if inline else None
@@ -141,10 +121,10 @@ def make_plan(
 
         action = "lower" if inline else mode
         rules = RULES if fuse and mode == "lower" and not inline else ()
-        plan = _spliced(
+        result = _replaced(
             proto, before, infos, write or lower, rules, action, folder, progress, checked
         )
-        return _legal(plan, proto, before, infos, folder)
+        return _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
@@ -153,7 +133,7 @@ def make_plan(
         ) from None
 
 
-def _spliced(
+def _replaced(
     given: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
@@ -163,14 +143,15 @@ def _spliced(
     folder: Path | None,
     progress: Progress | None,
     checked: bool,
-) -> Plan:
+) -> EditResult:
     done = report.PREPARED if action == "custom-op" else None
     ready = [f for f in infos if done and f.node.domain == python_ops.DOMAIN and f.error is None]
     todo = [f for f in infos if f not in ready]
+    prepared = {f.index: report.left(f, done=done) for f in ready}
     if not any(f.known_domain for f in todo):
-        return Plan([report.left(f, done=done if f in ready else None) for f in infos])
+        return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(given)
-    spliced = replace_operators(
+    result = replace_operators(
         before.model,
         todo,
         write,
@@ -181,16 +162,15 @@ def _spliced(
         progress=progress or (lambda _: None),
         checked=checked,
     )
-    by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
-    by_index |= {f.index: report.left(f, done=done) for f in ready}
-    functions = {i: _name(f) for i, f in before.functions.items()}
-    plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in infos])
-    if spliced.model is None:
-        return plan
-    changed = [f for f in todo if by_index[f.index].converted]
-    if action == "custom-op":
-        patch_proto.import_where_used(spliced.model, python_ops.DOMAIN)
-    return _finished(plan, given, spliced.model, changed, opset, spliced.rewritten)
+    result.site_at |= prepared
+    for index in result.site_at.keys() & before.functions.keys():
+        function = _name(before.functions[index])
+        result.site_at[index] = replace(result.site_at[index], function=function)
+    if result.model is not None:
+        if action == "custom-op":
+            patch_proto.import_where_used(result.model, python_ops.DOMAIN)
+        _finish(result, given, infos, opset)
+    return result
 
 
 def _with_functions(
@@ -202,17 +182,15 @@ def _with_functions(
     *,
     raise_ir_version: bool,
     checked: bool,
-) -> Plan:
+) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
     # Dead functions may hold operators that only their callers could complete: they are left.
     asked = max_rank is not None or strategy is not None or checked
     if all(f.dead and f.error for f in todo) and not asked:
-        return Plan([_called(f, before) for f in infos])
-    model = onnx.ModelProto()
-    model.CopyFrom(before.model)
+        return EditResult(site_at={f.index: _called(f, before) for f in infos})
     opset = _default_opset(given)
-    attached = add_functions(
-        model,
+    result = add_functions(
+        before.model,
         infos,
         opset=opset,
         strategy=strategy,
@@ -220,74 +198,55 @@ def _with_functions(
         raise_ir_version=raise_ir_version,
         checked=checked,
     )
-    plan = Plan([])
-    for info in infos:
-        found = attached.get(info.index)
-        plan.sites.append(
-            report.left(info)
-            if found is None
-            else report.converted(info, "function", found.strategy, found.nodes, found.function)
-        )
-    changed = [f for f in infos if f.index in attached]
-    if not changed:
-        return plan
-    finished = _finished(plan, given, model, changed, opset)
-    return Plan(plan.sites) if before.removed and model == given else finished
+    if result.model is not None:
+        _finish(result, given, infos, opset)
+        if before.removed and result.model == given:
+            return EditResult(site_at=result.site_at)
+    return result
 
 
 def _called(info: OperatorInfo, before: WithoutForm) -> Site:
-    """A site of a model that has its functions already."""
+    """The report of an operator that calls its function already."""
     function = before.functions.get(info.index)
     if function is None:
         return report.left(info)
-    found = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
-    return replace(found, strategy=None)
+    site = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
+    return replace(site, strategy=None)
 
 
-def _legal(
-    plan: Plan,
-    given: onnx.ModelProto,
-    before: WithoutForm,
-    infos: Sequence[OperatorInfo],
-    folder: Path | None,
-) -> Plan:
-    """The plan with the convolutions put right that onnxruntime refuses."""
+def _with_explicit_pads(
+    result: EditResult, given: onnx.ModelProto, before: WithoutForm, folder: Path | None
+) -> EditResult:
+    """Give the convolutions explicit pads that onnxruntime refuses, after all other edits."""
     opset = _default_opset(given)
-    made = add_explicit_pads(given if plan.model is None else plan.model, opset, folder)
-    if not made.sites:
-        return plan
+    model = given if result.model is None else result.model
+    padded = add_explicit_pads(model, opset, folder)
+    if not padded.site_at:
+        return result
     positions = {
         (place, tuple(node.output)): index
         for index, (place, _, node) in enumerate(traversal.nodes(before.model))
     }
-    last = len(positions)
-    found = [(f.index, s) for f, s in zip(infos, plan.sites, strict=True)]
-    found += [(positions.get(where, last), s) for where, s in made.sites.items()]
-    plan.sites = [s for _, s in sorted(found, key=lambda pair: pair[0])]
-    if made.model is not None:
-        patch_proto.adjust_imports(made.model, (), opset)
-        plan.model = made.model
-        touched = {kind: list[str]() for kind in KINDS} | plan.touched
-        touched["nodes_changed"] += made.replaced
-        touched["nodes_added"] += made.nodes
-        touched["initializers_added"] += made.initializers
-        plan.touched = touched
-    return plan
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
+        if index in padded.site_at:
+            position = positions.get((place, tuple(node.output)), len(positions) + index)
+            result.site_at[position] = padded.site_at[index]
+    if padded.model is not None:
+        patch_proto.adjust_imports(padded.model, (), opset)
+        result.model = padded.model
+        touched = {kind: list[str]() for kind in KINDS} | result.touched
+        result.touched = {kind: [*touched[kind], *padded.touched.get(kind, ())] for kind in touched}
+    return result
 
 
-def _finished(
-    plan: Plan,
-    given: onnx.ModelProto,
-    model: onnx.ModelProto,
-    changed: list[OperatorInfo],
-    opset: int,
-    rewritten: Sequence[Rewritten] = (),
-) -> Plan:
-    """The plan with its model, whose imports and declared types are brought up to date."""
-    patch_proto.adjust_imports(model, [(f.place, f.node.domain) for f in changed], opset)
-    plan.touched = diff_models(given, model, changed, rewritten)
-    plan.model = model
-    return plan
+def _finish(
+    result: EditResult, given: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
+) -> None:
+    """Bring imports and declared types up to date, and list the changes."""
+    assert result.model is not None
+    changed = [f for f in infos if result.site_at[f.index].converted]
+    patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
+    result.touched = diff_models(given, result)
 
 
 def _name(function: onnx.FunctionProto) -> str:

@@ -6,7 +6,7 @@ Where `fusion` rules are given, what stands around an operator may go with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -15,9 +15,9 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
-from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import MatchedOp, Matcher, Rewrite, Rewritten, Rule
+from onnx_spatial.fusion import MatchedOp, Matcher, Rewrite, Rule
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -26,21 +26,6 @@ from onnx_spatial.model.graph.strip_types import outline
 
 #: Writes an operator in nodes. Raises ConversionError where that cannot be done.
 Writer = Callable[[Request, OperatorInfo], Lowered]
-
-
-@dataclass
-class Replaced:
-    """What was done.
-
-    Attributes:
-        sites: one for each operator, in their order.
-        model: the edited model, None if nothing was done; its opset imports are still as they were.
-        rewritten: what stands for what.
-    """
-
-    sites: list[Site]
-    model: onnx.ModelProto | None = None
-    rewritten: list[Rewritten] = field(default_factory=list)
 
 
 def replace_operators(
@@ -54,7 +39,7 @@ def replace_operators(
     folder: Path | None,
     progress: Callable[[str], None],
     checked: bool = False,
-) -> Replaced:
+) -> EditResult:
     """Replace every operator that can be; `proto` stays as it is.
 
     Args:
@@ -78,47 +63,44 @@ def replace_operators(
     subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, checked))}
     around = Matcher(proto, nodes, subjects.values())
     names = Names(proto)
-    sites: dict[int, Site] = {}
-    rewritten: list[Rewritten] = []
-    declined_before: dict[int, tuple[str, ...]] = {}
+    result = EditResult()
     if rules:
-        unblocked = fuse_dilated_convs(proto, infos, around, names, write, folder)
-        sites, rewritten = unblocked.sites, unblocked.rewritten
-        declined_before = unblocked.declined
+        result = fuse_dilated_convs(proto, infos, around, names, write, folder)
+    edited = bool(result.site_at)
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         subject = subjects.get(info.index)
-        if info.index in sites or subject is None:
-            sites.setdefault(info.index, report.left(info))
+        if info.index in result.site_at or subject is None:
+            result.site_at.setdefault(info.index, report.left(info))
             continue
         try:
             rewrite, declined = _rewrite(subject, around, write, rules)
         except ConversionError as error:
             info.error = str(error)
-            sites[info.index] = report.left(info)
+            result.site_at[info.index] = report.left(info)
             continue
+        edited = True
+        absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and info.place.function is None
-        done, made = _carry_out(rewrite, names, initializers=initializers)
-        rewritten.append(done)
-        declined = (*declined_before.get(info.index, ()), *declined)
+        made = _carry_out(rewrite, result, names, initializers=initializers)
+        declined = (*result.declined.get(info.index, ()), *declined)
         for number, part in enumerate(rewrite.subjects):
-            sites[part.info.index] = report.converted(
+            result.site_at[part.info.index] = report.converted(
                 part.info,
                 action,
                 rewrite.rule or rewrite.lowered.strategy,
                 made if number == 0 else 0,
-                absorbed=done.absorbed if number == 0 else (),
+                absorbed=absorbed if number == 0 else (),
                 declined=declined if number == 0 else (),
                 considered=rewrite.lowered.considered if action == "lower" else (),
             )
-    found = [sites[f.index] for f in infos]
-    if not rewritten:
-        return Replaced(found)
-    try:
-        return Replaced(found, changes.apply(), rewritten)
-    except ir.serde.SerdeError as error:
-        raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+    if edited:
+        try:
+            result.model = changes.apply()
+        except ir.serde.SerdeError as error:
+            raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+    return result
 
 
 def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
@@ -149,19 +131,15 @@ def _rewrite(
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
-def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
-    """Edit the graph; what was done, and how many nodes stand there now."""
+def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
+    """Edit the graph, and note the values that are new or lost; the number of new nodes."""
     old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
     at = rewrite.at or rewrite.subjects[-1].node
+    first = rewrite.subjects[0].info
+    gives = [value.name for value in rewrite.gives if value.name]
     lost = {value.name for node in old for value in node.outputs if value.name}
-    gives = tuple(value.name for value in rewrite.gives if value.name)
-    done = Rewritten(
-        tuple(subject.info for subject in rewrite.subjects),
-        tuple(traversal.label(node) for node in rewrite.absorbed),
-        gives,
-        rewrite.shape,
-        frozenset(lost.difference(gives)),
-    )
+    result.note_outputs(first, gives, rewrite.shape)
+    result.lost.setdefault(first.place, set()).update(lost.difference(gives))
     emitted = rewrite.lowered.emitted
     made = replace_nodes.replace_node(
         at,
@@ -173,7 +151,7 @@ def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[R
         absorbed=[node for node in old if node is not at],
         gives=rewrite.gives,
     )
-    return done, len(made)
+    return len(made)
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

@@ -1,9 +1,11 @@
-"""What is reported of one operator: where it is, what it asks for, what is done with it."""
+"""Report what an edit did with a model (`EditResult`) and with each of its operators (`Site`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.lowering import Candidate
@@ -105,6 +107,46 @@ class Site:
         result = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
         result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
         return result
+
+
+@dataclass
+class EditResult:
+    """Result of an edit of a model, as onnx_ir's PassResult: the model, if it changed, and a report.
+
+    Attributes:
+        model: the edited model; None if nothing changed.
+        site_at: each operator and what was done with it, by its position in `traversal.nodes`.
+        touched: what differs from the model before the edit, by kind (`changes.KINDS`).
+        declined: why fusion rules left an operator as it is, by position.
+        types: types of the values that new nodes compute, by graph and name.
+        lost: names of the values that no node computes any more, by graph.
+    """
+
+    model: onnx.ModelProto | None = None
+    site_at: dict[int, Site] = field(default_factory=dict)
+    touched: dict[str, list[str]] = field(default_factory=dict)
+    declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    types: dict[traversal.Place, dict[str, onnx.TypeProto]] = field(default_factory=dict)
+    lost: dict[traversal.Place, set[str]] = field(default_factory=dict)
+
+    @property
+    def sites(self) -> list[Site]:
+        """The operators in the order of the file."""
+        return [self.site_at[index] for index in sorted(self.site_at)]
+
+    def refused(self, *, strict: bool = False) -> list[Site]:
+        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
+        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
+
+    def note_outputs(
+        self, info: OperatorInfo, names: Iterable[str], shape: tuple[Dim, ...] | None
+    ) -> None:
+        """Note the values that new nodes compute in the place of an operator, and their type."""
+        declared = onnx.TypeProto()
+        if len(info.element_types) == 1:
+            (element_type,) = info.element_types
+            declared = onnx.helper.make_tensor_type_proto(element_type, shape)
+        self.types.setdefault(info.place, {}).update(dict.fromkeys(names, declared))
 
 
 def left(info: OperatorInfo, *, done: str | None = None, function: str | None = None) -> Site:

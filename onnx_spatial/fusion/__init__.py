@@ -17,11 +17,11 @@ convolutions may sum up in another order.
 
 from onnx_spatial.fusion.inverse_pair import cancel
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Rewrite, Rewritten, Rule
+from onnx_spatial.fusion.rule import Lower, Rewrite, Rule
 from onnx_spatial.fusion.strided_conv import stride
 from onnx_spatial.fusion.transposes import absorb
 
 #: Every rule, in the order in which they are asked.
 RULES: tuple[Rule, ...] = (stride, cancel, absorb)
 
-__all__ = ["RULES", "Lower", "Matcher", "Rewrite", "Rewritten", "Rule", "MatchedOp"]
+__all__ = ["RULES", "Lower", "Matcher", "Rewrite", "Rule", "MatchedOp"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.operators import Dim
@@ -46,27 +45,6 @@ class Rewrite:
         """An operator on its own."""
         shape = subject.info.output_shape
         return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """A rewrite that was carried out, in names.
-
-    Attributes:
-        infos: the spatial operators.
-        absorbed: labels of the other nodes that are gone.
-        gives: names of the values that the new nodes give.
-        shape: of these values, as far as it is known.
-        moved: names of values that others compute now, and that are what they were.
-        lost: names of the values that nothing computes any more.
-    """
-
-    infos: tuple[OperatorInfo, ...]
-    absorbed: tuple[str, ...]
-    gives: tuple[str, ...]
-    shape: tuple[Dim, ...] | None
-    lost: frozenset[str]
-    moved: tuple[str, ...] = ()
 
 
 #: Looks at an operator and what stands around it: a rewrite, a reason why there is none, or None

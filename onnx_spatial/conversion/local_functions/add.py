@@ -15,9 +15,11 @@ from functools import partial
 import onnx
 
 from onnx_spatial import analysis
+from onnx_spatial.conversion import report
 from onnx_spatial.conversion.local_functions import body
 from onnx_spatial.conversion.local_functions.body import Body, Wanted
 from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
@@ -37,21 +39,6 @@ _ONNX_DOMAINS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training")
 _RENAMED = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
 
 
-@dataclass(frozen=True)
-class AddedFunction:
-    """What stands for one site.
-
-    Attributes:
-        function: as domain:name.
-        strategy: the lowering in its body.
-        nodes: how many the body has.
-    """
-
-    function: str
-    strategy: str
-    nodes: int
-
-
 def add_functions(
     model: onnx.ModelProto,
     infos: Sequence[analysis.OperatorInfo],
@@ -61,22 +48,19 @@ def add_functions(
     max_rank: int | None = None,
     raise_ir_version: bool = False,
     checked: bool = False,
-) -> dict[int, AddedFunction]:
-    """Add the functions and let the nodes of `infos` call them; `model` is changed in place.
+) -> EditResult:
+    """Add local functions to a copy of a model and let its spatial operators call them.
 
-    A finding that cannot be converted gets its `error` set and its node stays as it is.
+    An operator that cannot be converted gets its `error` set and stays as it is.
 
     Args:
-        model: a copy of the model that the findings are of.
+        model: the model; it stays as it is.
         infos: its spatial operators.
         opset: version of the default domain where it is not imported.
         strategy: lower with this strategy wherever it applies.
         max_rank: largest rank of any tensor in the bodies.
         raise_ir_version: give an older model the first IR version that has local functions.
         checked: whether runs have to find every rule broken (`Request.checked`).
-
-    Returns:
-        What stands for each site, by `Finding.index`.
     """
     sites = []
     build = partial(body.build, strategy=strategy, max_rank=max_rank, checked=checked)
@@ -91,10 +75,16 @@ def add_functions(
         except ConversionError as error:
             info.error = str(error)
     own = [_Site(f, w, b) for f, w, b in sites]
+    result = EditResult(site_at={info.index: report.left(info) for info in infos})
+    if not own:
+        return result
     _share(own, build)
-    if own and model.ir_version < MIN_IR_VERSION:
-        _raise_ir_version(model)
-    return _add(model, own)
+    result.model = onnx.ModelProto()
+    result.model.CopyFrom(model)
+    if model.ir_version < MIN_IR_VERSION:
+        _raise_ir_version(result.model)
+    _add(result.model, own, result)
+    return result
 
 
 def _raise_ir_version(model: onnx.ModelProto) -> None:
@@ -190,13 +180,12 @@ def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Bod
         return None
 
 
-def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, AddedFunction]:
+def _add(model: onnx.ModelProto, sites: Sequence[_Site], result: EditResult) -> None:
     wrapped = {site.info.index for site in sites}
     nodes = list(traversal.nodes(model))
     taken = {(f.domain, f.name) for f in model.functions}
     taken |= {(n.domain, n.op_type) for i, (_, _, n) in enumerate(nodes) if i not in wrapped}
     functions: dict[tuple[Spelled, bytes], onnx.FunctionProto] = {}
-    attached = {}
     holders = {
         traversal.Place((f.domain, f.name, f.overload)): f.opset_import for f in model.functions
     }
@@ -211,13 +200,16 @@ def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, AddedFunct
             if imports is not None:
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
-        attached[site.info.index] = AddedFunction(name, site.body.strategy, len(function.node))
+        info, nodes_after = site.info, len(function.node)
+        result.site_at[info.index] = report.converted(
+            info, "function", site.body.strategy, nodes_after, name
+        )
+        result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
     theirs = list(model.functions)
     del model.functions[:]
     model.functions.extend([*functions.values(), *theirs])
-    return attached
 
 
 def _tell_apart(

@@ -12,7 +12,6 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -20,7 +19,7 @@ import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.conversion.same_padding import find
 from onnx_spatial.conversion.same_padding.find import ConvKind
 from onnx_spatial.errors import OperatorError, SpatialError
@@ -39,26 +38,7 @@ STRATEGY = "explicit-pads"
 _PAD_OPSET = 11
 
 
-@dataclass
-class PadsAdded:
-    """What was done.
-
-    Attributes:
-        sites: the convolutions that are refused, by their graph and outputs: what is done about
-            each, or why not.
-        model: the edited model; None if nothing was done.
-        replaced, nodes, initializers: labels of the convolutions that were changed, and names of
-            what is new.
-    """
-
-    sites: dict[tuple[traversal.Place, tuple[str, ...]], Site] = field(default_factory=dict)
-    model: onnx.ModelProto | None = None
-    replaced: list[str] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)
-    initializers: list[str] = field(default_factory=list)
-
-
-def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> PadsAdded:
+def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
     """Give convolutions that onnxruntime refuses the pads that they ask for; `model` stays as it is.
 
     Args:
@@ -66,7 +46,7 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
     """
-    result = PadsAdded()
+    result = EditResult()
     refused = find.find(model, folder)
     if not refused:
         return result
@@ -80,18 +60,19 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = model.ir_version >= 4 and place.function is None
         version = analysis.opset_of(model, place) or opset
-        where, label = (place, tuple(node.output)), traversal.label(node)
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            result.sites[where] = _site(node, place, known, reason=str(error))
+            result.site_at[index] = _site(node, place, known, reason=str(error))
             continue
         inserted[index] = new
-        result.sites[where] = _site(node, place, known, nodes=1 + len(new.nodes))
-        result.replaced.append(label)
-        result.nodes += [n.name for n in new.nodes]
-        result.initializers += [t.name for t in new.initializers]
+        result.site_at[index] = _site(node, place, known, nodes=1 + len(new.nodes))
     if inserted:
+        result.touched = {
+            "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],
+            "nodes_added": [n.name for new in inserted.values() for n in new.nodes],
+            "initializers_added": [t.name for new in inserted.values() for t in new.initializers],
+        }
         insert_nodes.in_front(copy, inserted)
         result.model = copy
     return result
