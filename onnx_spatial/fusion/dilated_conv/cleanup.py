@@ -87,7 +87,7 @@ class Cleanup:
     def __init__(self, view: GraphView, around: Matcher, new: Collection[ir.Node]) -> None:
         self._view = view
         self._around = around
-        self._new = set(new)
+        self._new = dict.fromkeys(new)  # in order, so that equal models give equal bytes
 
     def tidy(self, last: ir.Node) -> CleanedChain | None:
         """A chain that ends with this Transpose, without its Transposes; None if there is none."""
@@ -95,7 +95,7 @@ class Cleanup:
         if chain is None:
             return None
         tidied = self._write(chain)
-        self._new.update(node for draft in tidied.drafts for node in draft.nodes)
+        self._new.update((node, None) for draft in tidied.drafts for node in draft.nodes)
         return tidied
 
     def candidates(self) -> Iterator[ir.Node]:
