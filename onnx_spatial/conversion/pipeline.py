@@ -28,11 +28,11 @@ from onnx_spatial.conversion.local_functions import (
     inlined,
     without_earlier_form,
 )
-from onnx_spatial.conversion.replace import Writer, replace_operators
-from onnx_spatial.conversion.report import EditResult, Site, refusals
+from onnx_spatial.conversion.replace import replace_operators
+from onnx_spatial.conversion.report import EditResult, Site, Writer, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.fusion import RULES, Rule
+from onnx_spatial.fusion import RULES, AnyRule
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
@@ -138,7 +138,7 @@ def _replaced(
     before: WithoutForm,
     infos: list[OperatorInfo],
     write: Writer,
-    rules: Sequence[Rule],
+    rules: Sequence[AnyRule],
     action: str,
     folder: Path | None,
     progress: Progress | None,

@@ -15,17 +15,14 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
-from onnx_spatial.conversion.report import EditResult
+from onnx_spatial.conversion.report import EditResult, Writer
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import MatchedOp, Matcher, Rewrite, Rule
-from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.fusion import AnyRule, MatchedOp, Matcher, Reason, Rewrite
+from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import outline
-
-#: Writes an operator in nodes. Raises ConversionError where that cannot be done.
-Writer = Callable[[Request, OperatorInfo], Lowered]
 
 
 def replace_operators(
@@ -33,7 +30,7 @@ def replace_operators(
     infos: Sequence[OperatorInfo],
     write: Writer,
     *,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[AnyRule] = (),
     action: str,
     opset: int,
     folder: Path | None,
@@ -61,11 +58,11 @@ def replace_operators(
     nodes = list(traversal.ir_nodes(model))
     changes = patch_proto.Patch(proto, model)
     subjects = {f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, checked))}
-    around = Matcher(proto, nodes, subjects.values())
+    matcher = Matcher(proto, nodes, subjects.values())
     names = Names(proto)
     result = EditResult()
     if rules:
-        result = fuse_dilated_convs(proto, infos, around, names, write, folder)
+        result = fuse_dilated_convs(proto, infos, matcher, names, write, folder)
     edited = bool(result.site_at)
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
@@ -74,7 +71,7 @@ def replace_operators(
             result.site_at.setdefault(info.index, report.left(info))
             continue
         try:
-            rewrite, declined = _rewrite(subject, around, write, rules)
+            rewrite, declined = _rewrite(subject, matcher, write, rules)
         except ConversionError as error:
             info.error = str(error)
             result.site_at[info.index] = report.left(info)
@@ -89,7 +86,7 @@ def replace_operators(
             result.site_at[part.info.index] = report.converted(
                 part.info,
                 action,
-                rewrite.rule or rewrite.lowered.strategy,
+                rewrite.lowered.strategy,
                 made if number == 0 else 0,
                 absorbed=absorbed if number == 0 else (),
                 declined=declined if number == 0 else (),
@@ -114,16 +111,16 @@ def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> Ma
 
 
 def _rewrite(
-    subject: MatchedOp, around: Matcher, write: Writer, rules: Sequence[Rule]
-) -> tuple[Rewrite, tuple[str, ...]]:
-    """What a rule makes of an operator, else the operator on its own; and why the others declined."""
-    # What it reads may have changed since the operators were listed.
+    subject: MatchedOp, matcher: Matcher, write: Writer, rules: Sequence[AnyRule]
+) -> tuple[Rewrite, tuple[Reason, ...]]:
+    """Apply the first rule that does not decline, else lower the operator on its own."""
+    # Its inputs may have changed since the operators were listed.
     inputs = tuple(subject.node.inputs)
-    request = replace(subject.request, inputs=inputs, near=around.near(subject.node))
+    request = replace(subject.request, inputs=inputs, near=matcher.near(subject.node))
     subject = replace(subject, request=request)
-    declined: list[str] = []
+    declined: list[Reason] = []
     for rule in rules:
-        answer = rule(subject, around, lambda request: write(request, subject.info))
+        answer = rule.apply(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:

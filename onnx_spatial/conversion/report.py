@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.lowering import Candidate
+from onnx_spatial.lowering import Candidate, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
@@ -21,6 +21,10 @@ PREPARED = "it is in the form that the registered operators run"
 
 #: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`legalise`).
 AUTO_PAD = "onnx auto_pad"
+
+
+#: Writes an operator as nodes. Raises ConversionError where that cannot be done.
+Writer = Callable[[Request, OperatorInfo], Lowered]
 
 
 @dataclass(frozen=True)

@@ -86,19 +86,19 @@ class Contraction:
         return int(self.tensor.dims[1 if self.rows_first else 0])
 
 
-def find(value: ir.Value, order: Order, around: Matcher) -> Contraction | str | None:
+def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | str | None:
     """What sums up the channels of a value; None if nothing of that kind stands behind it.
 
     Args:
         value: computed in the graph.
         order: of its axes.
-        around: the graph.
+        matcher: the graph.
     """
-    path = _path(value, order, around)
+    path = _path(value, order, matcher)
     if not isinstance(path, Path):
         return path
-    ((node, _),) = around.readers(path.value)
-    found = _contraction(node, path, around)
+    ((node, _),) = matcher.readers(path.value)
+    found = _contraction(node, path, matcher)
     return f"{named(node)} {found}" if isinstance(found, str) else found
 
 
@@ -107,46 +107,46 @@ def named(node: ir.Node) -> str:
     return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
 
 
-def _path(value: ir.Value, order: Order, around: Matcher) -> Path | str | None:
+def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | str | None:
     path = Path(value, (order,))
     producer = value.producer()
     assert producer is not None
     while True:
-        readers = around.readers(path.value)
-        found = [n for n, index in readers if index == 0 and _is_contraction(n, around)]
-        if len(readers) != 1 or around.is_named(path.value):
+        readers = matcher.readers(path.value)
+        found = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
+        if len(readers) != 1 or matcher.is_named(path.value):
             return f"{named(found[0])} others read what it reads too" if found else None
         ((node, index),) = readers
         if node.graph is not producer.graph or index != 0:
             return None
         if found:
             return path
-        further = _step(path, node, around)
+        further = _step(path, node, matcher)
         if not isinstance(further, Path):
             return further
         path = further
 
 
-def _is_contraction(node: ir.Node, around: Matcher) -> bool:
-    message = around.standard(node)
+def _is_contraction(node: ir.Node, matcher: Matcher) -> bool:
+    message = matcher.standard(node)
     return message is not None and message.op_type in _OP_TYPES
 
 
-def _step(path: Path, node: ir.Node, around: Matcher) -> Path | str | None:
+def _step(path: Path, node: ir.Node, matcher: Matcher) -> Path | str | None:
     """Beyond a Transpose, or a Reshape that keeps the channels apart."""
     if path.shape is not None:
         return None
     nodes = (*path.nodes, node)
-    perm = around.perm(node, len(path.order))
+    perm = matcher.perm(node, len(path.order))
     if perm is not None:
         order = tuple(path.order[axis] for axis in perm)
         return Path(node.outputs[0], (*path.orders, order), nodes)
-    message = around.standard(node)
+    message = matcher.standard(node)
     if message is None or message.op_type != "Reshape":
         return None
-    if not any(_is_contraction(n, around) for n, _ in around.readers(node.outputs[0])):
+    if not any(_is_contraction(n, matcher) for n, _ in matcher.readers(node.outputs[0])):
         return None
-    tensor = around.stored(node.inputs[1]) if len(node.inputs) > 1 else None
+    tensor = matcher.stored(node.inputs[1]) if len(node.inputs) > 1 else None
     if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
         return f"{named(node)} its shape is computed at run time"
     shape = tuple(int(d) for d in onnx.numpy_helper.to_array(tensor).reshape(-1))
@@ -159,11 +159,11 @@ def _step(path: Path, node: ir.Node, around: Matcher) -> Path | str | None:
     return Path(node.outputs[0], path.orders, nodes, shape)
 
 
-def _contraction(node: ir.Node, path: Path, around: Matcher) -> Contraction | str:
-    message = around.standard(node)
+def _contraction(node: ir.Node, path: Path, matcher: Matcher) -> Contraction | str:
+    message = matcher.standard(node)
     assert message is not None
     weight = node.inputs[1] if len(node.inputs) > 1 else None
-    tensor = around.stored(weight)
+    tensor = matcher.stored(weight)
     if weight is None or tensor is None:
         return "its weight is computed at run time"
     known = attributes(message)
@@ -184,7 +184,7 @@ def _contraction(node: ir.Node, path: Path, around: Matcher) -> Contraction | st
         return found
     if known.get("beta", 1.0) != 1.0:
         return "it scales its bias"
-    held = around.stored(bias)
+    held = matcher.stored(bias)
     plain = held is not None and tuple(held.dims) == (found.channels,)
     return replace(found, bias=bias) if plain else replace(found, added=bias)
 

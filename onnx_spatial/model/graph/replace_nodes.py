@@ -1,4 +1,4 @@
-"""Put nodes in the place of other nodes, in any graph or function of an onnx_ir model."""
+"""Replace nodes by other nodes, in any graph or function of an onnx_ir model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnx_spatial.model.graph.naming import Names
 
-#: Metadata key on every new node: operator type and name of the node that it stands for.
+#: Metadata key on every new node: operator type and name of the node that it replaces.
 ORIGIN = "onnx_spatial.origin"
 
 
@@ -34,33 +34,32 @@ def replace_node(
         names: names in use in the model.
         initializers: whether constants may be initializers; they are Constant nodes otherwise, as
             functions and files older than IR 4 demand.
-        absorbed: further nodes of the same graph that go with `node`.
-        gives: values of the nodes that go which are all equal to `output`; the default is the first
-            output of `node`. `output` takes the name of the first, and the others become copies:
-            readers are never edited.
+        absorbed: further nodes of the same graph to remove.
+        gives: outputs of the removed nodes that all equal `output`; by default the first output of
+            `node`. `output` takes the name of the first, and the others become copies: readers are
+            never edited.
 
     Returns:
-        The nodes that stand there now, Constant nodes included.
+        The new nodes, Constant nodes included.
     """
     draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
     draft.results = dict.fromkeys(gives or node.outputs[:1], output)
-    return replace_by_draft([draft], absorbed, names, initializers=initializers)[node]
+    return apply(GraphEdit([draft], list(absorbed)), names, initializers=initializers)[node]
 
 
 @dataclass
 class Draft:
-    """Nodes that take the place of one node, not yet in its graph.
+    """New nodes for the place of one node, not yet in its graph.
 
     Attributes:
         node: the node of the graph.
-        nodes: in topological order.
+        nodes: new nodes in topological order.
         constants: (value, hint for its name) that they read.
-        results: what outputs of `node` are from now on: values of drafts, or of the graph. Outputs
-            that are missing here are gone.
+        results: the value that replaces each output of `node`, of a draft or of the graph; missing
+            outputs are removed.
         redirected: the same for outputs that only new nodes read, which need not keep their names.
-        successor: which of the new nodes is `node` in another form, and takes over its name, its
-            documentation and its metadata; None if there is none.
-        documented: which of them takes over documentation and metadata where none is a successor.
+        successor: the new node that takes over name, documentation and metadata of `node`.
+        documented: the new node that takes over only documentation and metadata.
     """
 
     node: ir.Node
@@ -72,21 +71,32 @@ class Draft:
     documented: ir.Node | None = None
 
 
-def replace_by_draft(
-    drafts: Sequence[Draft], gone: Sequence[ir.Node], names: Names, *, initializers: bool
-) -> dict[ir.Node, list[ir.Node]]:
-    """Put drafts in the place of nodes of one graph, and take other nodes away.
+@dataclass
+class GraphEdit:
+    """An edit of one graph.
+
+    Attributes:
+        drafts: nodes in the place of others; each draft reads only values computed in front of its node.
+        gone: further nodes to remove; nobody else may need their outputs.
+    """
+
+    drafts: list[Draft] = field(default_factory=list)
+    gone: list[ir.Node] = field(default_factory=list)
+
+
+def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
+    """Put drafts in the place of nodes, and remove other nodes.
 
     Args:
-        drafts: each reads only what is computed in front of its node.
-        gone: nodes to take away as well; what they give must be of no use to others.
+        edit: the drafts, and the nodes to remove.
         names: names in use in the model.
         initializers: see `replace_node`.
 
     Returns:
-        The nodes that stand in the place of each draft's node now.
+        The new nodes in the place of each draft's node.
     """
-    # onnx_ir names what has no name when it enters a graph; these take the names of others.
+    drafts = edit.drafts
+    # onnx_ir names every unnamed value that enters a graph; these take the names of others.
     unnamed = {result for draft in drafts for result in draft.results.values()}
     made = {draft.node: _insert(draft, unnamed, names, initializers) for draft in drafts}
     free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
@@ -110,7 +120,7 @@ def replace_by_draft(
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
-    dead = [*(draft.node for draft in drafts), *gone]
+    dead = [*(draft.node for draft in drafts), *edit.gone]
     _forget_drafts(dead)
     for graph in {node.graph for node in dead}:
         assert graph is not None
@@ -119,7 +129,7 @@ def replace_by_draft(
 
 
 def remove(node: ir.Node) -> None:
-    """Take away a node whose outputs nobody reads."""
+    """Remove a node whose outputs nobody reads."""
     _forget_drafts((node,))
     graph = node.graph
     assert graph is not None
@@ -156,7 +166,7 @@ def _insert(
 
 
 def _base(node: ir.Node) -> str:
-    """What the names of new nodes begin with."""
+    """The prefix of the names of new nodes."""
     return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
 
 
@@ -165,7 +175,7 @@ def _origin(node: ir.Node) -> str:
 
 
 def _forget_drafts(gone: Sequence[ir.Node]) -> None:
-    """Take away readers that are in no graph: forms of a node that were compared and not taken."""
+    """Detach readers that are in no graph: drafts that were compared and not taken."""
     for value in (value for node in gone for value in node.outputs):
         for reader, index in tuple(value.uses()):
             if reader.graph is None:
