@@ -1,6 +1,6 @@
-"""Put nodes in the place of spatial operators: standard ones, a function's body, a Python operator.
+"""Replace spatial operators by standard nodes, the body of a function, or a Python operator.
 
-Where `fusion` rules are given, what stands around an operator may go with it.
+Rules of `fusion` may rewrite the nodes around an operator with it.
 """
 
 from __future__ import annotations
@@ -37,19 +37,22 @@ def replace_operators(
     progress: Callable[[str], None],
     checked: bool = False,
 ) -> EditResult:
-    """Replace every operator that can be; `proto` stays as it is.
+    """Replace every operator that can be converted; `proto` stays as it is.
 
     Args:
         proto: the model.
         infos: its spatial operators.
-        write: writes one in nodes.
-        rules: asked for something better than that, in this order; with any, regions are unblocked
-            first.
-        action: what that is called.
+        write: writes an operator as nodes.
+        rules: fusion rules to apply first, in this order; with any, dilated convolutions are fused
+            before.
+        action: the mode to report.
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
         progress: called with a line of text now and then.
-        checked: whether runs have to find every rule broken (`Request.checked`).
+        checked: see `Request.checked`.
+
+    Returns:
+        The edited model, whose opset imports and declared types are still the old ones.
 
     Raises:
         ModelFileError: the graph contradicts itself.
@@ -101,7 +104,7 @@ def replace_operators(
 
 
 def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
-    """An operator that can be rewritten; None if it breaks a rule or is not ours."""
+    """The operator in the graph; None if it breaks a rule or is no spatial operator."""
     if info.call is None:
         return None
     request = Request.of(
@@ -155,7 +158,7 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
         return ir.from_proto(outline(proto))
     except UnicodeDecodeError:
-        raise  # said in the words of `make_plan`
+        raise  # `make_plan` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
 
