@@ -1,7 +1,7 @@
-"""The body of a function: what mode "lower" would have put in the node's place, under its own names.
+"""Write the body of a local function: the nodes of mode "lower", under names of its own.
 
-Nothing in it is named after a site, so that equal bodies are equal messages. Parameters that the
-function's calls give as attributes of different values are read by reference:
+No name in it comes from the model, so that equal bodies are equal messages. Attributes that differ among
+the calls of the function are read by reference:
 
     block_shape = Constant <value_ints = @block_shape> ()
 """
@@ -18,11 +18,11 @@ import onnx_ir as ir
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.operators.spellings import BlockCall, Call, InputFacts, NodeFacts, Vector
 
-#: Attributes that a body can read by reference: they stand for integers of a block operator.
+#: Attributes that a body can read by reference: integers of a block operator.
 REFERABLE = frozenset(
     "block_size block_shape paddings crops pads_begin pads_end crops_begin crops_end".split()
 )
-#: Constant takes a list of integers, and so a reference to one, since this opset.
+#: Constant takes a list of integers, and a reference to one, since this opset.
 REFERENCE_OPSET = 12
 
 _OUTPUT = "y"
@@ -34,7 +34,7 @@ class Body:
 
     Attributes:
         function: the message.
-        strategy: which lowering was taken.
+        strategy: its lowering.
     """
 
     function: onnx.FunctionProto
@@ -48,12 +48,12 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a body is asked for.
+class BodyRequest:
+    """Request for a body.
 
     Attributes:
         call: the operator.
-        facts: of the nodes that will call the function.
+        facts: what is known of the nodes that will call the function.
         element_types: ONNX element types of the data; empty if unknown.
         opset: version of the default domain.
         references: attributes to read from the call, each one of `REFERABLE`.
@@ -67,7 +67,7 @@ class Wanted:
 
 
 def build(
-    wanted: Wanted,
+    body_request: BodyRequest,
     *,
     strategy: str | None = None,
     max_rank: int | None = None,
@@ -78,28 +78,28 @@ def build(
     Raises:
         ConversionError: the operator cannot be lowered.
     """
-    names = input_names(wanted.call, wanted.facts)
+    names = input_names(body_request.call, body_request.facts)
     formals = [ir.Value(name=name) for name in names]
-    known = zip(formals, wanted.facts.inputs, strict=True)
+    known = zip(formals, body_request.facts.inputs, strict=True)
     inputs = [formal if fact is not None else None for formal, fact in known]
-    emit = Emitter(wanted.opset)
-    call, facts = wanted.call, wanted.facts
-    for name in wanted.references:
+    emit = Emitter(body_request.opset)
+    call, facts = body_request.call, body_request.facts
+    for name in body_request.references:
         assert isinstance(call, BlockCall)
         call = _with_reference(call, name, len(inputs))
         value = _reference(emit, name, 2 if name == "block_size" else None)
         count = 2 if name == "block_size" else len(facts.integers(name))
         facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
         inputs.append(value)
-    request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
-    # What attributes hold was read for each call.
+    request = Request.of(call, facts, inputs, body_request.element_types, body_request.opset)
+    # Referenced attributes were checked when each call was read.
     proven = frozenset(range(len(formals), len(inputs)))
     request = replace(request, checked=checked, proven=proven)
     lowered = lower_preferring(request, strategy, max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])
     function.attribute.extend(facts.attributes)
-    function.opset_import.append(onnx.helper.make_opsetid("", wanted.opset))
+    function.opset_import.append(onnx.helper.make_opsetid("", body_request.opset))
     constants = [*emit.constants, *lowered.emitted.constants]
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_messages(constants, nodes, {*names, _OUTPUT}))
@@ -107,7 +107,7 @@ def build(
 
 
 def input_names(call: Call, facts: NodeFacts) -> list[str]:
-    """What the inputs of a node are called, in the words of its spelling."""
+    """Names for the inputs of a node, as its spelling calls them."""
     if call.dialect == "openvino":
         amounts = "crops" if isinstance(call, BlockCall) and _crops(call) else "pads"
         names = ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]
@@ -128,7 +128,7 @@ def _crops(call: BlockCall) -> bool:
 
 
 def _with_reference(call: BlockCall, name: str, index: int) -> BlockCall:
-    """`call` with the vectors that attribute `name` holds read from input number `index`."""
+    """Read the vectors of attribute `name` from input `index` instead."""
     count = call.blocked
     if name in ("paddings", "crops"):
         begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
@@ -141,7 +141,7 @@ def _with_reference(call: BlockCall, name: str, index: int) -> BlockCall:
 
 
 def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
-    """The integers of an attribute of the call, as a 1-D value."""
+    """Write the integers of an attribute of the call as a 1-D value."""
     if repeated is None:
         given = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
         return emit.op("Constant", value_ints=given)
@@ -152,7 +152,7 @@ def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
 def _messages(
     constants: Sequence[tuple[ir.Value, str]], nodes: Sequence[ir.Node], taken: set[str]
 ) -> Iterator[onnx.NodeProto]:
-    """Nodes and constants as messages; values are called after the operators that give them."""
+    """Serialize nodes and constants; values are named after their operators."""
     count: Counter[str] = Counter()
 
     def fresh(base: str) -> str:

@@ -1,4 +1,4 @@
-"""The body of a function of ours as nodes that can be put in the place of its call."""
+"""Inline a local function of this package: its body as nodes for the place of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Lowered
 
-#: What `inspect` shows in the place of a strategy.
+#: Reported in the place of a strategy.
 STRATEGY = "function body"
 
 
@@ -20,13 +20,13 @@ def inlined(
     inputs: Sequence[ir.Value | None],
     opset: int,
 ) -> Lowered:
-    """The nodes of a function for one of its calls.
+    """Copy the nodes of a function for one of its calls.
 
     Args:
-        function: of ours; its nodes hold no graphs.
+        function: a function of this package; its nodes hold no graphs.
         node: the call.
-        inputs: what the call is given.
-        opset: version of the default domain where the call stands.
+        inputs: the inputs of the call.
+        opset: version of the default domain at the call.
 
     Raises:
         ConversionError: the body is of another opset, or no valid graph.
@@ -58,7 +58,7 @@ def inlined(
 
 
 def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]) -> None:
-    """Make one node, or a constant that can become an initializer."""
+    """Add one node, or a constant that can become an initializer."""
     if _is_tensor(node):
         tensor = ir.from_proto(node.attribute[0].t)
         value = ir.Value(
@@ -75,7 +75,7 @@ def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]
 
 
 def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
-    """Put the attributes of the call where the body refers to them; what it omits is omitted."""
+    """Replace references by the attributes of the call; missing attributes are omitted."""
     attributes = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:

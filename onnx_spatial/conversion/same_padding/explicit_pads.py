@@ -1,17 +1,18 @@
-"""Convolutions that ONNX allows and onnxruntime refuses to run: auto_pad SAME with dilations.
+"""Give explicit pads to convolutions that onnxruntime refuses: auto_pad SAME with dilations.
 
     x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
     x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
 
-They stand in the same files as the spatial operators: both are what becomes of dilated layers. They
-get explicit pads (`auto_pad` has the arithmetic). With stride 1 these do not depend on the size of the
-input; what is not known before the model runs is computed then, in front of a Pad. Weights stay as
-they are.
+ONNX allows them. They stand in the same files as the spatial operators: exporters write dilated layers
+in either way. With stride 1 the pads do not depend on the size of the input (`find` has the
+arithmetic); pads that depend on run-time sizes are computed in front of a Pad. Weights stay as they
+are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -19,7 +20,7 @@ import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import EditResult, Site
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.conversion.same_padding import find
 from onnx_spatial.conversion.same_padding.find import ConvKind
 from onnx_spatial.errors import OperatorError, SpatialError
@@ -31,7 +32,7 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators.shapes import INT64_MAX
 from onnx_spatial.operators.spellings import NodeFacts
 
-#: What `inspect` shows in the place of a lowering.
+#: Reported in the place of a strategy.
 STRATEGY = "explicit-pads"
 
 #: Pad has taken its amounts as an input since this opset.
@@ -39,7 +40,7 @@ _PAD_OPSET = 11
 
 
 def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
-    """Give convolutions that onnxruntime refuses the pads that they ask for; `model` stays as it is.
+    """Give explicit pads to the convolutions that onnxruntime refuses; `model` stays as it is.
 
     Args:
         model: any model.
@@ -63,10 +64,15 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            result.site_at[index] = _site(node, place, known, reason=str(error))
+            result.site_at[index] = report.site(
+                node, place, known, report.AUTO_PAD, "leave", str(error), None, 1
+            )
             continue
         inserted[index] = new
-        result.site_at[index] = _site(node, place, known, nodes=1 + len(new.nodes))
+        site = report.site(
+            node, place, known, report.AUTO_PAD, "lower", None, STRATEGY, 1 + len(new.nodes)
+        )
+        result.site_at[index] = replace(site, output_shape=find.output_shape(node, known))
     if inserted:
         result.touched = {
             "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],
@@ -81,10 +87,10 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
 def _edit(
     node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
 ) -> insert_nodes.Inserted:
-    """Give a convolution its pads, in place; what must stand in front of it.
+    """Give a convolution its pads, in place, and write the Pad in front of it where one is needed.
 
     Raises:
-        OperatorError: that cannot be done.
+        OperatorError: its pads cannot be computed in this model.
     """
     same = find.read(node, known)
     emit = Emitter(opset)
@@ -132,7 +138,7 @@ def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
 
 
 def _zero(node: onnx.NodeProto, kind: ConvKind) -> ir.Value | None:
-    """What quantised data is padded with."""
+    """The zero point that pads quantised data; None for other data."""
     name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
     return ir.Value(name=name) if name else None
 
@@ -151,31 +157,3 @@ def _set_pads(node: onnx.NodeProto, pads: Sequence[int]) -> None:
     for attribute in node.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
-
-
-def _site(
-    node: onnx.NodeProto,
-    place: traversal.Place,
-    known: NodeFacts,
-    *,
-    nodes: int = 1,
-    reason: str | None = None,
-) -> Site:
-    """What is reported of a convolution; `reason` says why it is left as it is."""
-    data = known.inputs[0] if known.inputs else None
-    return Site(
-        node=traversal.label(node),
-        graph=str(place),
-        op_type=node.op_type,
-        domain=node.domain,
-        dialect=report.AUTO_PAD,
-        action="lower" if reason is None else "leave",
-        reason=reason,
-        strategy=STRATEGY if reason is None else None,
-        element_type=data.dtype if data is not None else None,
-        input_shape=data.shape if data is not None else None,
-        output_shape=find.output_shape(node, known) if reason is None else None,
-        output=next(iter(node.output), ""),
-        nodes_before=1,
-        nodes_after=nodes,
-    )
