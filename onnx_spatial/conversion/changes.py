@@ -78,7 +78,7 @@ def diff_models(given: onnx.ModelProto, result: EditResult) -> dict[str, list[st
 def _removed(
     given: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence[str]
 ) -> list[str]:
-    """Labels of the nodes that are gone, but for those that others replace."""
+    """List the labels of the removed nodes, without the replaced ones."""
     left = {traversal.label(node) for _, _, node in traversal.nodes(converted)}.union(replaced)
     labels = [traversal.label(node) for _, _, node in traversal.nodes(given)]
     return [label for label in labels if label not in left]

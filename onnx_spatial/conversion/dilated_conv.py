@@ -122,7 +122,7 @@ class _Editor:
             replace_nodes.remove(node)
 
     def new_nodes(self) -> list[ir.Node]:
-        """The nodes that replaced others and are still there."""
+        """List the nodes that replaced others and are still there."""
         new = (node for nodes in self._replacements.values() for node in nodes)
         return [node for node in new if node.graph is not None]
 

@@ -1,11 +1,11 @@
-"""From a model to the converted model, in whatever form is asked for, and what was done with each site.
+"""Convert a model to one of three forms, and report what was done with each operator.
 
-    lower       standard nodes in the place of the operator
-    function    the operator stays, a local function says what it means (`wrapping`)
-    custom-op   a Python operator with what it needs around it (a writer that the caller brings)
+    lower       standard nodes replace the operator
+    function    the operator stays, and a local function defines it (`local_functions`)
+    custom-op   a Python operator replaces it (the caller brings the writer)
 
-Whatever form a model has already is undone first: any form becomes any other. What else onnxruntime
-would refuse to run, and an edit puts right, is put right in all of them (`add_explicit_pads`).
+The form of an earlier conversion is undone first, so any form becomes any other. In every form
+convolutions that onnxruntime refuses get explicit pads (`same_padding`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
     "refusals",
 ]
 
-#: The opset that a model gets that imports none, with the first IR version that goes with it.
+#: (first IR version, default opset) of a model that imports no opset.
 _DEFAULT_OPSETS = ((8, 17), (7, 13), (6, 11))
 
 Progress = Callable[[str], None]
 
-#: How modes are written that a row above this one knows: import it and return its writer.
+#: Writers of modes that are implemented in a room above: each entry imports it and returns its writer.
 WRITERS: dict[str, Callable[[], Writer]] = {}
 
 #: Chooses a lowering. Raises ConversionError where there is none.
@@ -81,15 +81,15 @@ def make_plan(
     Args:
         proto: the model.
         mode: "lower", "function" or "custom-op".
-        inline: put the bodies of local functions of ours in the place of their calls.
+        inline: replace calls of local functions of this package by their bodies.
         write: writes an operator in mode "custom-op".
-        domains: operator domains of the user's own.
+        domains: further domains that hold spatial operators.
         max_rank: largest rank of any new tensor.
         strategy: force this lowering wherever it applies.
-        choose: chooses the lowerings of mode "lower" in the place of the estimated costs.
-        fuse: in mode "lower", also rewrite what stands around the operators (`fusion.RULES`).
+        choose: chooses lowerings in mode "lower", instead of their estimated costs.
+        fuse: in mode "lower", also apply fusion rules.
         raise_ir_version: in mode "function", raise the IR version of a model that is too old.
-        checked: let every run that breaks a rule fail (`Request.checked`).
+        checked: see `Request.checked`.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
@@ -184,7 +184,7 @@ def _with_functions(
     checked: bool,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
-    # Dead functions may hold operators that only their callers could complete: they are left.
+    # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     asked = max_rank is not None or strategy is not None or checked
     if all(f.dead and f.error for f in todo) and not asked:
         return EditResult(site_at={f.index: _called(f, before) for f in infos})
@@ -206,7 +206,7 @@ def _with_functions(
 
 
 def _called(info: OperatorInfo, before: WithoutForm) -> Site:
-    """The report of an operator that calls its function already."""
+    """Report an operator that calls its function already."""
     function = before.functions.get(info.index)
     if function is None:
         return report.left(info)
@@ -263,7 +263,7 @@ def _default_opset(proto: onnx.ModelProto) -> int:
 
 
 def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy with the named symbolic dims fixed.
+    """Return a copy with the named symbolic dims fixed.
 
     Raises:
         UsageError: the model has no dim of that name.

@@ -104,7 +104,7 @@ def replace_operators(
 
 
 def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
-    """The operator in the graph; None if it breaks a rule or is no spatial operator."""
+    """Return the operator in the graph; None if it breaks a rule or is no spatial operator."""
     if info.call is None:
         return None
     request = Request.of(
@@ -164,7 +164,7 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of the innermost message; the outer ones quote whole graphs."""
+    """Return the first line of the innermost message; the outer ones quote whole graphs."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).splitlines() or [type(error).__name__])[0]

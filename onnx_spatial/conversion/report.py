@@ -105,7 +105,7 @@ class Site:
         return self.action == "leave" and self.reason != PREPARED
 
     def to_dict(self) -> dict[str, object]:
-        """The attributes, tuples as lists, None for unknown dims, candidates as dicts."""
+        """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts."""
         result = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
         result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
         return result

@@ -106,7 +106,7 @@ def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reaso
 
 
 def named(node: ir.Node) -> str:
-    """The start of a reason."""
+    """Return the start of a reason."""
     return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
 
 

@@ -82,16 +82,16 @@ class Matcher:
         self._named: dict[int, set[str]] = {}
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
-        """The spatial operator of a node that is still in its graph; None for other nodes."""
+        """Return the spatial operator of a node that is still in its graph; None for other nodes."""
         return self._subjects.get(node) if node.graph is not None else None
 
     def node(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
-        """The node of a message; None if it has no named output."""
+        """Return the node of a message; None if it has no named output."""
         nodes = (self._by_output.get((id(graph), name)) for name in message.output)
         return next((node for node in nodes if node is not None), None)
 
     def message(self, node: ir.Node) -> onnx.NodeProto | None:
-        """The message of a node; None for a new node."""
+        """Return the message of a node; None for a new node."""
         return self._messages.get(node, (None, None))[1]
 
     def adopt(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
@@ -101,11 +101,11 @@ class Matcher:
         self._adopted.update((node, graph) for node in nodes)
 
     def op_type(self, node: ir.Node) -> str | None:
-        """Operator type; None for a node that is neither of the model nor adopted."""
+        """Return the operator type; None for a node that is neither of the model nor adopted."""
         return node.op_type if self._graph(node) is not None else None
 
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
-        """The attributes of a node as Python values."""
+        """Return the attributes of a node as Python values."""
         message = self.message(node)
         if message is not None:
             return attributes(message)
@@ -117,7 +117,7 @@ class Matcher:
         return self._messages[node][0] if node in self._messages else self._adopted.get(node)
 
     def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
-        """The node that computes a value of that name in the original graph."""
+        """Return the node that computes a value of that name in the original graph."""
         return self._by_output.get((id(graph), name))
 
     def is_local(self, message: onnx.NodeProto) -> bool:
@@ -125,14 +125,14 @@ class Matcher:
         return (message.domain, message.op_type) in self._local
 
     def standard(self, node: ir.Node) -> onnx.NodeProto | None:
-        """The message of a standard operator that is still in its graph; None for other nodes."""
+        """Return the message of a standard operator that is still in its graph; None for other nodes."""
         message = self.message(node) if node.graph is not None else None
         if message is None or message.domain not in ("", "ai.onnx"):
             return None
         return None if (message.domain, message.op_type) in self._local else message
 
     def stored(self, value: ir.Value | None) -> onnx.TensorProto | None:
-        """The tensor of an initializer or a Constant that no input can override; None otherwise."""
+        """Return the tensor of a Constant, or of an initializer that no input overrides, else None."""
         if value is None:
             return None
         producer = value.producer()
@@ -156,7 +156,7 @@ class Matcher:
         return tensor_of
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """Nodes that read a value, in the order of the file, with the index of the input."""
+        """Return the nodes that read a value, in the order of the file, with the index of the input."""
         # Drafts that were compared and not taken are in no graph.
         uses = [(node, index) for node, index in value.uses() if node.graph is not None]
         last = len(self._order)
@@ -212,7 +212,7 @@ class Matcher:
         return bool(kinds) and kinds <= _CONVOLUTIONS
 
     def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
-        """The permutation of a Transpose of `rank` axes, by default reversed; None for other nodes."""
+        """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
         if node is None or node.graph is None or self.op_type(node) != "Transpose":
             return None
         if node.domain not in ("", "ai.onnx") or (node.domain, node.op_type) in self._local:
@@ -235,7 +235,7 @@ def _plain(attribute: ir.Attr) -> AttributeValue:
 
 
 def _named(graph: traversal.GraphLike) -> set[str]:
-    """Names of outputs, of annotated values, and of values that the graphs of nodes read."""
+    """Return the names of outputs, of annotated values, and of values that the graphs of nodes read."""
     if isinstance(graph, onnx.FunctionProto):
         names = set(graph.output)
     else:

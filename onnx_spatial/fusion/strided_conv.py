@@ -100,7 +100,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
 
 
 def _order(operator: ExtractPatches) -> Order:
-    """Order of the axes of the image, and of the patches."""
+    """Return the order of the axes of the image, and of the patches."""
     axes = tuple(range(operator.rank))
     return axes if operator.layout == "channels_first" else (0, *axes[2:], 1)
 
@@ -189,12 +189,12 @@ def _steps(start: Order, end: Order) -> tuple[Order, ...]:
 
 
 def _perm(start: Order, end: Order) -> list[int]:
-    """The permutation from one order to another."""
+    """Return the permutation from one order to another."""
     return [start.index(axis) for axis in end]
 
 
 def _saved(match: _Match, lower: Lower) -> float:
-    """Microseconds that the convolution saves."""
+    """Estimate the microseconds that the convolution saves."""
     operator, reader, request = match.operator, match.reader, match.subject.request
     try:
         saved = lower(request).cost

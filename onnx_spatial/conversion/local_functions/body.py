@@ -107,7 +107,7 @@ def build(
 
 
 def input_names(call: Call, facts: NodeFacts) -> list[str]:
-    """Names for the inputs of a node, as its spelling calls them."""
+    """Return the names for the inputs of a node, as its spelling calls them."""
     if call.dialect == "openvino":
         amounts = "crops" if isinstance(call, BlockCall) and _crops(call) else "pads"
         names = ["data", "block_shape", f"{amounts}_begin", f"{amounts}_end"]

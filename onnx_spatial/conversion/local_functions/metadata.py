@@ -29,7 +29,7 @@ def mark(function: onnx.FunctionProto, spelled: Spelled) -> None:
 
 
 def spelled(function: onnx.FunctionProto) -> Spelled | None:
-    """The operator that the calls of a function were; None for a function of the user's own.
+    """Return the operator that the calls of a function were; None for a function of the user's own.
 
     A marked function of another form than `body` writes is the user's own, too.
     """

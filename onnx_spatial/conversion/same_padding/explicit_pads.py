@@ -133,12 +133,12 @@ def _edit(
 
 
 def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
-    """The size of spatial axis number `axis`."""
+    """Return the size of spatial axis number `axis`."""
     return emit.elements(emit.shape_of(value), [2 + axis])[0]
 
 
 def _zero(node: onnx.NodeProto, kind: ConvKind) -> ir.Value | None:
-    """The zero point that pads quantised data; None for other data."""
+    """Return the zero point that pads quantised data; None for other data."""
     name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
     return ir.Value(name=name) if name else None
 

@@ -79,7 +79,7 @@ class SamePadding:
 
 
 def kind_of(node: onnx.NodeProto) -> ConvKind | None:
-    """The inputs of an operator that has auto_pad; None for other operators."""
+    """Return the inputs of an operator that has auto_pad; None for other operators."""
     return _KINDS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
 
 
@@ -194,7 +194,7 @@ def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:
 
 
 def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
-    """Dims of an input, None where unknown.
+    """Return the dims of an input, None where unknown.
 
     Raises:
         OperatorError: it is missing, or of another rank.
@@ -209,7 +209,7 @@ def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
 
 
 def output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | None:
-    """The shape of the output, dims None where unknown; None if the rank is unknown."""
+    """Return the shape of the output, dims None where unknown; None if the rank is unknown."""
     kind, data = kind_of(node), known.inputs[0] if known.inputs else None
     assert kind is not None
     weight = known.inputs[kind.weight] if kind.weight < len(known.inputs) else None

@@ -44,11 +44,11 @@ class BlockedLayout:
         return self.with_types(other.element_types) == other
 
     def with_types(self, element_types: frozenset[int]) -> BlockedLayout:
-        """The same layout with other element types."""
+        """Return the same layout with other element types."""
         return replace(self, element_types=element_types)
 
     def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
-        """The layout with its axes at other places.
+        """Return the layout with its axes at other places.
 
         Args:
             places: new place of each axis; -1 for one that is dropped.
@@ -58,7 +58,7 @@ class BlockedLayout:
         return replace(self, axes=axes, batch=places[self.batch], rank=rank)
 
     def without(self, axes: Sequence[int]) -> BlockedLayout:
-        """The layout without some free axes."""
+        """Return the layout without some free axes."""
         gone = {axis % self.rank for axis in axes}
         kept = [axis for axis in range(self.rank) if axis not in gone]
         return self.moved([-1 if a in gone else kept.index(a) for a in range(self.rank)], len(kept))

@@ -86,7 +86,7 @@ class BlockedConv:
         return tuple(result)
 
     def _least(self, index: int, lengths: Sequence[int | None]) -> int:
-        """The least length of an axis of u: each block holds something."""
+        """Return the least length of an axis of u: each block holds something."""
         length = lengths[index]
         return self.layout.blocks[index] * (1 if length is None else length)
 
@@ -123,7 +123,7 @@ class BlockedConv:
         return [self.axes[place] for place in self.place]
 
     def with_pads(self, own: PadPairs) -> list[tuple[int, int]]:
-        """Pads of all spatial axes, those of the layout replaced by known numbers."""
+        """Return the pads of all spatial axes, those of the layout replaced by known numbers."""
         pads = [axis.pads for axis in self.axes]
         for place, pair in zip(self.place, own, strict=True):
             begin, end = pair[0].constant, pair[1].constant
@@ -232,7 +232,7 @@ def _same_pads(
 
 
 def _pad_value(node: NodeView) -> BorderValue:
-    """The number a convolution pads with: the zero point of quantised data."""
+    """Return the number a convolution pads with: the zero point of quantised data."""
     if node.op_type == "Conv" or not node.input(2):
         return 0
     point = node.known(2)

@@ -113,7 +113,7 @@ class _WalkBack:
     def _dead(
         self, readers: Sequence[ir.Node], inside: set[ir.Node], drop_shapes: bool
     ) -> set[ir.Node] | None:
-        """All nodes behind run-time shapes, if only regions use them; None if others do."""
+        """Return all nodes behind run-time shapes, if only regions use them; None if others do."""
         if not drop_shapes or any(self._matcher.op_type(node) not in SHAPES for node in readers):
             return None
         seen: set[ir.Node] = set()
@@ -175,7 +175,7 @@ class _WalkBack:
         return conv.sheltered(demand, crop, lengths)
 
     def _crops(self, end: RegionEnd) -> PadPairs:
-        """The crops of an exit, as pads of its entries plus a number where that is possible.
+        """Return the crops of an exit, as pads of its entries plus a number where that is possible.
 
         Crops that are computed from a value of the region are unknown inside it: nothing is cropped
         before the end then.

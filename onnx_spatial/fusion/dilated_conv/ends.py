@@ -17,7 +17,7 @@ from onnx_spatial.operators.spellings import BlockCall, Vector
 
 
 def blocks(subject: MatchedOp) -> tuple[int, ...] | None:
-    """The block of each axis of an operator; None if it is computed at run time."""
+    """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
 

@@ -32,20 +32,20 @@ class GraphView:
     opset: int
 
     def value(self, name: str) -> Array | None:
-        """The elements of a small tensor that is known before the model runs."""
+        """Return the elements of a small tensor that is known before the model runs."""
         return self.scope.value(name)
 
     def dims(self, name: str) -> tuple[Polynomial, ...] | None:
-        """The dims of a value; None if not even the rank is known."""
+        """Return the dims of a value; None if not even the rank is known."""
         return self.sizes.dims(name)
 
     def lengths(self, name: str, axes: Sequence[int]) -> list[int | None]:
-        """The lengths of some axes of a value, None where unknown."""
+        """Return the lengths of some axes of a value, None where unknown."""
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
 
     def element_types(self, name: str) -> frozenset[int]:
-        """ONNX element type of a value; empty if it is unknown."""
+        """Return the ONNX element type of a value; empty if it is unknown."""
         known = shape_inference.element_type(self.scope.type(name))
         return frozenset() if known is None else frozenset({known})
 
@@ -75,28 +75,28 @@ class NodeView:
         return str(self.message.op_type)
 
     def input(self, index: int) -> str:
-        """Name of an input; "" if it is missing."""
+        """Return the name of an input; "" if it is missing."""
         return self.message.input[index] if index < len(self.message.input) else ""
 
     def known(self, index: int) -> Array | None:
-        """The elements of an input; None if they are unknown."""
+        """Return the elements of an input; None if they are unknown."""
         name = self.input(index)
         return self.view.value(name) if name else None
 
     def integer(self, name: str, default: int) -> int | None:
-        """An INT attribute; None if it is of another type."""
+        """Return an INT attribute; None if it is of another type."""
         value = self.attributes.get(name, default)
         return value if isinstance(value, int) else None
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
-        """An INTS attribute; None if it is of another type."""
+        """Return an INTS attribute; None if it is of another type."""
         value = self.attributes.get(name, default)
         if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
             return tuple(int(v) for v in value)
         return None
 
     def axes(self, index: int) -> tuple[int, ...] | None:
-        """The axes of a Squeeze, Unsqueeze or reduction: an attribute, in newer opsets input `index`.
+        """Return the axes of a Squeeze, Unsqueeze or reduction: an attribute, later input `index`.
 
         None if they are unknown or missing.
         """

@@ -40,7 +40,7 @@ class RegionNode:
         return self.rewrite.layouts
 
     def names(self) -> list[str]:
-        """Names of the inputs in blocks."""
+        """Return the names of the inputs in blocks."""
         pairs = zip(self.view.message.input, self.layouts, strict=True)
         return [name for name, layout in pairs if layout is not None]
 

@@ -121,7 +121,7 @@ class _Writer:
                 self._into_blocks(step, name, draft)
 
     def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
-        """The shape of u, from that of the value in blocks, None where unknown."""
+        """Return the shape of u, from that of the value in blocks, None where unknown."""
         dims = self._view.dims(name)
         sizes: list[Dim] = [None] * layout.rank if dims is None else [d.constant for d in dims]
         factors = dict.fromkeys(range(layout.rank), 1) | dict(layout.order)
@@ -150,7 +150,7 @@ class _Writer:
     def _common_part(
         self, inputs: Sequence[ComputedPart], result: RuleResult, demand: PadPairs
     ) -> tuple[PadPairs, BorderValue]:
-        """The crop of all inputs of an operator, and the border of its output."""
+        """Choose the crop for all inputs of an operator, and compute the border of its output."""
         first = inputs[0].crop
         if all(same(part.crop, first) for part in inputs):
             border = result.border([part.border for part in inputs])
@@ -181,7 +181,7 @@ class _Writer:
         self._edit.convolved.add(output)
 
     def _lengths(self, computed: ComputedPart) -> list[int | None]:
-        """Lengths of the blocked axes of a value; those of new values are unknown."""
+        """Return the lengths of the blocked axes of a value; those of new values are unknown."""
         name, axes = computed.value.name, computed.layout.axes
         return [None] * len(axes) if name is None else self._view.lengths(name, axes)
 
@@ -291,7 +291,7 @@ def _shared_out(net: PadPairs, lengths: Sequence[int | None]) -> tuple[PadPairs,
 
 
 def _own_pads(net: PadPair, length: int | None) -> PadPair:
-    """The part of the pads of an axis that a convolution can take itself.
+    """Select the part of the pads of an axis that a convolution can take itself.
 
     None of it if more may be cropped at one end than is there before the other end is padded.
     """

@@ -166,7 +166,7 @@ def _insert(
 
 
 def _base(node: ir.Node) -> str:
-    """The prefix of the names of new nodes."""
+    """Return the prefix of the names of new nodes."""
     return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
 
 
@@ -183,7 +183,7 @@ def _forget_drafts(gone: Sequence[ir.Node]) -> None:
 
 
 def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
-    """A Constant node whose output takes over all uses of `value`."""
+    """Return a Constant node whose output takes over all uses of `value`."""
     node = ir.node(
         "Constant", [], {"value": ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)}
     )
