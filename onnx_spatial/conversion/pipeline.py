@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -32,7 +33,7 @@ from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, Site, Writer, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.fusion import RULES, AnyRule
+from onnx_spatial.fusion import RULES, Rule
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
@@ -138,7 +139,7 @@ def _replaced(
     before: WithoutForm,
     infos: list[OperatorInfo],
     write: Writer,
-    rules: Sequence[AnyRule],
+    rules: Sequence[Rule[Any]],
     action: str,
     folder: Path | None,
     progress: Progress | None,

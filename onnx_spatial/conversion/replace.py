@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -17,7 +18,7 @@ from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.report import EditResult, Writer
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import AnyRule, MatchedOp, Matcher, Reason, Rewrite
+from onnx_spatial.fusion import MatchedOp, Matcher, Reason, Rewrite, Rule
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -30,7 +31,7 @@ def replace_operators(
     infos: Sequence[OperatorInfo],
     write: Writer,
     *,
-    rules: Sequence[AnyRule] = (),
+    rules: Sequence[Rule[Any]] = (),
     action: str,
     opset: int,
     folder: Path | None,
@@ -114,7 +115,7 @@ def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> Ma
 
 
 def _rewrite(
-    subject: MatchedOp, matcher: Matcher, write: Writer, rules: Sequence[AnyRule]
+    subject: MatchedOp, matcher: Matcher, write: Writer, rules: Sequence[Rule[Any]]
 ) -> tuple[Rewrite, tuple[Reason, ...]]:
     """Apply the first rule that does not decline, else lower the operator on its own."""
     # Its inputs may have changed since the operators were listed.

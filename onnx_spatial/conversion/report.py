@@ -12,7 +12,6 @@ from onnx_spatial.lowering import Candidate, Lowered, Request
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import NodeFacts
 
 #: Most refused operators that one message names.
 _SHOWN = 10
@@ -215,38 +214,24 @@ def _site(
     nodes: int = 1,
     function: str | None = None,
 ) -> Site:
-    dialect = info.call.dialect if info.call is not None else None
-    made = site(info.node, info.place, info.facts, dialect, action, reason, strategy, nodes)
-    return replace(made, output_shape=info.output_shape, function=function)
-
-
-def site(
-    node: onnx.NodeProto,
-    place: traversal.Place,
-    facts: NodeFacts,
-    dialect: str | None,
-    action: str,
-    reason: str | None,
-    strategy: str | None,
-    nodes: int,
-) -> Site:
-    """Report a node; see `Site` for the arguments."""
-    data = facts.inputs[0] if facts.inputs else None
+    node = info.node
+    data = info.facts.inputs[0] if info.facts.inputs else None
     return Site(
         node=traversal.label(node),
-        graph=str(place),
+        graph=str(info.place),
         op_type=node.op_type,
         domain=node.domain,
-        dialect=dialect,
+        dialect=info.call.dialect if info.call is not None else None,
         action=action,
         reason=reason,
         strategy=strategy,
         element_type=data.dtype if data is not None else None,
         input_shape=data.shape if data is not None else None,
-        output_shape=None,
+        output_shape=info.output_shape,
         output=node.output[0] if node.output else "",
         nodes_before=1,
         nodes_after=nodes,
+        function=function,
     )
 
 

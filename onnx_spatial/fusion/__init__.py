@@ -22,11 +22,13 @@ Whatever a rule writes must be exact, bit for bit, at every size that the origin
 convolutions may sum up in another order.
 """
 
+from typing import Any
+
 from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import AnyRule, Lower, Reason, Rewrite, Rule
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
 
 #: Every rule, in the order in which they are applied to an operator.
-RULES: tuple[AnyRule, ...] = (strided_conv.RULE, inverse_pair.RULE, transposes.RULE)
+RULES: tuple[Rule[Any], ...] = (strided_conv.RULE, inverse_pair.RULE, transposes.RULE)
 
-__all__ = ["RULES", "AnyRule", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule"]
+__all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule"]

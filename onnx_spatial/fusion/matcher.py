@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -110,6 +110,16 @@ class Matcher:
         if message is not None:
             return attributes(message)
         return {name: _plain(attribute) for name, attribute in node.attributes.items()}
+
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        """Copy a node for other inputs; the copy is in no graph."""
+        message = self.message(node)
+        attributes = (
+            [ir.serde.deserialize_attribute(a) for a in message.attribute]
+            if message is not None
+            else list(node.attributes.values())
+        )
+        return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
 
     def _graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
         if node is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import onnx_ir as ir
 
@@ -82,7 +82,3 @@ class Rule(Generic[Match]):
         if self.name is None or isinstance(rewrite, Reason):
             return rewrite
         return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))
-
-
-#: A rule whatever it matches.
-AnyRule = Rule[Any]

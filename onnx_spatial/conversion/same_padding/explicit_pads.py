@@ -61,18 +61,16 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = model.ir_version >= 4 and place.function is None
         version = analysis.opset_of(model, place) or opset
+        info = analysis.OperatorInfo(index, place, node, version, True, known)
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            result.site_at[index] = report.site(
-                node, place, known, report.AUTO_PAD, "leave", str(error), None, 1
-            )
-            continue
-        inserted[index] = new
-        site = report.site(
-            node, place, known, report.AUTO_PAD, "lower", None, STRATEGY, 1 + len(new.nodes)
-        )
-        result.site_at[index] = replace(site, output_shape=find.output_shape(node, known))
+            site = report.left(info, done=str(error))
+        else:
+            inserted[index] = new
+            info.output_shape = find.output_shape(node, known)
+            site = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
+        result.site_at[index] = replace(site, dialect=report.AUTO_PAD)
     if inserted:
         result.touched = {
             "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],

@@ -186,7 +186,7 @@ class Cleanup:
             inputs[link.index] = value
             if link.constant is not None:
                 place, array = link.constant
-                inputs[place] = _constant(array, draft)
+                inputs[place] = draft.constant(array, "constant")
             value = self._copy(link.node, inputs, draft)
             drafts.append(draft)
         for node in chain.last:
@@ -226,18 +226,12 @@ class Cleanup:
         assert known is not None
         # A Constant node may stand behind the convolution.
         stored = known.ndim == 1 and given.producer() is None
-        bias = given if stored else _constant(array.reshape(-1), draft)
+        bias = given if stored else draft.constant(array.reshape(-1), "constant")
         self._copy(conv, [conv.inputs[0], kernel, bias], draft)
         return draft
 
     def _copy(self, node: ir.Node, inputs: Sequence[ir.Value | None], draft: Draft) -> ir.Value:
-        message = self._matcher.message(node)
-        attributes = (
-            [ir.serde.deserialize_attribute(a) for a in message.attribute]
-            if message is not None
-            else list(node.attributes.values())
-        )
-        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        copy = self._matcher.copy(node, inputs)
         draft.nodes.append(copy)
         draft.successor = copy
         return copy.outputs[0]
@@ -251,12 +245,3 @@ class Cleanup:
 
 def _leading_ones(shape: Sequence[int]) -> int:
     return next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
-
-
-def _constant(array: Array, draft: Draft) -> ir.Value:
-    tensor = ir.Tensor(array)
-    value = ir.Value(
-        type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
-    )
-    draft.constants.append((value, "constant"))
-    return value

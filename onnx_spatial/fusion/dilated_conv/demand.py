@@ -6,7 +6,7 @@ one, finds the values that nodes outside read, and computes the demand of each v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
@@ -82,30 +82,21 @@ class _WalkBack:
         regions.steps = list(reversed(steps.values()))
         regions.entries = {n: entry for n, entry in regions.entries.items() if n in live}
 
-    def _values(self) -> Iterator[str]:
-        yield from self._regions.entries
-        for step in self._regions.steps:
-            yield from (name for name in step.view.message.output if name)
-
-    def _value(self, name: str) -> ir.Value:
-        node = self._matcher.producer(self._graph, name)
-        assert node is not None
-        return next(value for value in node.outputs if value.name == name)
-
     def _look_outside(self, *, drop_shapes: bool) -> None:
         """Find the values in blocks that nodes outside of regions read."""
-        inside = self._inside | self._ends
-        for name in self._values():
-            value = self._value(name)
+        regions, inside = self._regions, self._inside | self._ends
+        nodes = [entry.subject.node for entry in regions.entries.values()]
+        nodes += [step.node for step in regions.steps]
+        for value in (value for node in nodes for value in node.outputs if value.name):
             everybody = self._matcher.readers(value)
             readers = [node for node, _ in everybody if node not in inside]
             # An exit may read its crops from a value in blocks.
             crops = any(self._is_parameter(node, index) for node, index in everybody)
             dead = self._dead(readers, inside, drop_shapes) if readers else set[ir.Node]()
             if self._matcher.is_named(value) or crops or dead is None:
-                self._regions.shared.add(name)
+                regions.shared.add(value.name or "")
             else:
-                self._regions.dead |= dead
+                regions.dead |= dead
 
     def _is_parameter(self, node: ir.Node, index: int) -> bool:
         return index > 0 and self._matcher.subject(node) is not None

@@ -27,7 +27,7 @@ def fuse(
     while True:
         regions = find(graph, view, matcher, drop_shapes=drop_shapes, without=without)
         try:
-            edit = write(regions, view, lower)
+            edit = write(regions, view, matcher, lower)
         except UnwritableError as error:
             for name in sorted(error.entries):
                 reasons.setdefault(regions.entries[name].subject.node, []).append(str(error))

@@ -30,6 +30,7 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
 from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
+from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim, SpaceToBatch
@@ -53,13 +54,13 @@ class RegionEdit(GraphEdit):
 Lower = Callable[[Request, OperatorInfo], Lowered]
 
 
-def write(regions: Regions, view: GraphView, lower: Lower) -> RegionEdit:
+def write(regions: Regions, view: GraphView, matcher: Matcher, lower: Lower) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
         UnwritableError: a value is needed that no operator can compute.
     """
-    return _Writer(regions, view, lower).run()
+    return _Writer(regions, view, matcher, lower).run()
 
 
 class UnwritableError(ConversionError):
@@ -75,9 +76,8 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: GraphView, lower: Lower) -> None:
-        self._regions = regions
-        self._view = view
+    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher, lower: Lower) -> None:
+        self._regions, self._view, self._matcher = regions, view, matcher
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
@@ -197,33 +197,17 @@ class _Writer:
         forms: Sequence[RewrittenNode],
         draft: Draft,
     ) -> ir.Node:
-        """Copy the node for other values."""
-        message = step.view.message
+        """Copy the node for other values, or write its forms."""
         inputs = [
             values.get(name, value)
-            for name, value in zip(message.input, step.node.inputs, strict=True)
+            for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
         ]
         if not forms:
-            attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
-            node = ir.Node(
-                step.node.domain,
-                step.node.op_type,
-                inputs,
-                attributes,
-                num_outputs=len(message.output),
-            )
+            node = self._matcher.copy(step.node, inputs)
             draft.nodes.append(node)
         value = inputs[0]
         for form in forms:
-            constants = [
-                ir.Value(
-                    type=ir.TensorType(ir.DataType.INT64),
-                    shape=ir.Shape(array.shape),
-                    const_value=ir.tensor(array),
-                )
-                for array in form.operands
-            ]
-            draft.constants += [(constant, "shape") for constant in constants]
+            constants = [draft.constant(array, "shape") for array in form.operands]
             node = ir.node(form.op_type, [value, *constants], form.attributes)
             value = node.outputs[0]
             draft.nodes.append(node)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.model.graph.naming import Names
@@ -69,6 +71,15 @@ class Draft:
     redirected: dict[ir.Value, ir.Value] = field(default_factory=dict)
     successor: ir.Node | None = None
     documented: ir.Node | None = None
+
+    def constant(self, array: npt.NDArray[np.generic], hint: str) -> ir.Value:
+        """Add a constant for the nodes to read."""
+        tensor = ir.Tensor(array)
+        value = ir.Value(
+            type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+        )
+        self.constants.append((value, hint))
+        return value
 
 
 @dataclass
