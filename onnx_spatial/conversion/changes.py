@@ -26,11 +26,11 @@ KINDS = (
 )
 
 
-def diff_models(given: onnx.ModelProto, result: EditResult) -> dict[str, list[str]]:
+def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list[str]]:
     """List what differs between a model and `result.model`, and renew its declared types, in place.
 
     Args:
-        given: the model before the edit.
+        original: the model before the edit.
         result: the edit; its model is finished but for its value_info.
 
     Returns:
@@ -40,24 +40,24 @@ def diff_models(given: onnx.ModelProto, result: EditResult) -> dict[str, list[st
     """
     converted = result.model
     assert converted is not None
-    values = {name for _, _, node in traversal.nodes(given) for name in node.output}
-    before = {t.name for _, g in traversal.graphs(given) for t in getattr(g, "initializer", ())}
-    named = {node.name for _, _, node in traversal.nodes(given)}
-    functions = [{f"{f.domain}:{f.name}": None for f in m.functions} for m in (given, converted)]
-    imports = [{o.domain: None for o in m.opset_import} for m in (given, converted)]
-    ours = [
+    values = {name for _, _, node in traversal.nodes(original) for name in node.output}
+    before = {t.name for _, g in traversal.graphs(original) for t in getattr(g, "initializer", ())}
+    named = {node.name for _, _, node in traversal.nodes(original)}
+    functions = [{f"{f.domain}:{f.name}": None for f in m.functions} for m in (original, converted)]
+    imports = [{o.domain: None for o in m.opset_import} for m in (original, converted)]
+    new = [
         n
         for _, _, n in traversal.nodes(converted)
         if any(p.key == replace_nodes.ORIGIN for p in n.metadata_props)
     ]
     replaced = [n for s in result.sites if s.converted for n in (s.node, *s.absorbed)]
-    raised = given.ir_version != converted.ir_version
+    raised = original.ir_version != converted.ir_version
     return {
-        **({"ir_version": [f"{given.ir_version} -> {converted.ir_version}"]} if raised else {}),
+        **({"ir_version": [f"{original.ir_version} -> {converted.ir_version}"]} if raised else {}),
         "nodes_replaced": replaced,
-        "nodes_changed": [n.name for n in ours if n.name in named],
-        "nodes_removed": _removed(given, converted, replaced),
-        "nodes_added": [n.name for n in ours if n.name not in named],
+        "nodes_changed": [n.name for n in new if n.name in named],
+        "nodes_removed": _removed(original, converted, replaced),
+        "nodes_added": [n.name for n in new if n.name not in named],
         "initializers_added": [
             t.name
             for _, g in traversal.graphs(converted)
@@ -76,9 +76,9 @@ def diff_models(given: onnx.ModelProto, result: EditResult) -> dict[str, list[st
 
 
 def _removed(
-    given: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence[str]
+    original: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence[str]
 ) -> list[str]:
     """List the labels of the removed nodes, without the replaced ones."""
     left = {traversal.label(node) for _, _, node in traversal.nodes(converted)}.union(replaced)
-    labels = [traversal.label(node) for _, _, node in traversal.nodes(given)]
+    labels = [traversal.label(node) for _, _, node in traversal.nodes(original)]
     return [label for label in labels if label not in left]

@@ -93,7 +93,7 @@ class _Editor:
     def apply(self, edit: GraphEdit) -> None:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
         kept = {value for draft in edit.drafts for value in draft.results}
-        nodes = [*(draft.node for draft in edit.drafts), *edit.gone]
+        nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
         lost = {value for node in nodes for value in node.outputs} - kept
         read = [value for node in nodes for value in node.inputs]
         for draft in edit.drafts:

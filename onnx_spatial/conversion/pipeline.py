@@ -135,7 +135,7 @@ def make_plan(
 
 
 def _replaced(
-    given: onnx.ModelProto,
+    original: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
     write: Writer,
@@ -151,7 +151,7 @@ def _replaced(
     prepared = {f.index: report.left(f, done=done) for f in ready}
     if not any(f.known_domain for f in todo):
         return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
-    opset = _default_opset(given)
+    opset = _default_opset(original)
     result = replace_operators(
         before.model,
         todo,
@@ -170,12 +170,12 @@ def _replaced(
     if result.model is not None:
         if action == "custom-op":
             patch_proto.import_where_used(result.model, python_ops.DOMAIN)
-        _finish(result, given, infos, opset)
+        _finish(result, original, infos, opset)
     return result
 
 
 def _with_functions(
-    given: onnx.ModelProto,
+    original: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
     max_rank: int | None,
@@ -186,10 +186,10 @@ def _with_functions(
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
-    asked = max_rank is not None or strategy is not None or checked
-    if all(f.dead and f.error for f in todo) and not asked:
+    has_options = max_rank is not None or strategy is not None or checked
+    if all(f.dead and f.error for f in todo) and not has_options:
         return EditResult(site_at={f.index: _called(f, before) for f in infos})
-    opset = _default_opset(given)
+    opset = _default_opset(original)
     result = add_functions(
         before.model,
         infos,
@@ -200,8 +200,8 @@ def _with_functions(
         checked=checked,
     )
     if result.model is not None:
-        _finish(result, given, infos, opset)
-        if before.removed and result.model == given:
+        _finish(result, original, infos, opset)
+        if before.removed and result.model == original:
             return EditResult(site_at=result.site_at)
     return result
 
@@ -216,11 +216,11 @@ def _called(info: OperatorInfo, before: WithoutForm) -> Site:
 
 
 def _with_explicit_pads(
-    result: EditResult, given: onnx.ModelProto, before: WithoutForm, folder: Path | None
+    result: EditResult, original: onnx.ModelProto, before: WithoutForm, folder: Path | None
 ) -> EditResult:
     """Give the convolutions explicit pads that onnxruntime refuses, after all other edits."""
-    opset = _default_opset(given)
-    model = given if result.model is None else result.model
+    opset = _default_opset(original)
+    model = original if result.model is None else result.model
     padded = add_explicit_pads(model, opset, folder)
     if not padded.site_at:
         return result
@@ -241,13 +241,13 @@ def _with_explicit_pads(
 
 
 def _finish(
-    result: EditResult, given: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
+    result: EditResult, original: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
 ) -> None:
     """Bring imports and declared types up to date, and list the changes."""
     assert result.model is not None
     changed = [f for f in infos if result.site_at[f.index].converted]
     patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
-    result.touched = diff_models(given, result)
+    result.touched = diff_models(original, result)
 
 
 def _name(function: onnx.FunctionProto) -> str:

@@ -137,10 +137,10 @@ def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initialize
     old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
     at = rewrite.at or rewrite.subjects[-1].node
     first = rewrite.subjects[0].info
-    gives = [value.name for value in rewrite.gives if value.name]
+    outputs = [value.name for value in rewrite.outputs if value.name]
     lost = {value.name for node in old for value in node.outputs if value.name}
-    result.note_outputs(first, gives, rewrite.shape)
-    result.lost.setdefault(first.place, set()).update(lost.difference(gives))
+    result.note_outputs(first, outputs, rewrite.shape)
+    result.lost.setdefault(first.place, set()).update(lost.difference(outputs))
     emitted = rewrite.lowered.emitted
     made = replace_nodes.replace_node(
         at,
@@ -150,7 +150,7 @@ def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initialize
         names,
         initializers=initializers,
         absorbed=[node for node in old if node is not at],
-        gives=rewrite.gives,
+        outputs=rewrite.outputs,
     )
     return len(made)
 

@@ -38,7 +38,7 @@ class Rewrite:
         subjects: the spatial operators that go; the new nodes stand in the place of the last, unless
             `at` is given.
         absorbed: other nodes that go with them.
-        gives: values of these nodes that equal the output of the new ones; all of them keep their
+        outputs: values of these nodes that equal the output of the new ones; all of them keep their
             names. Every value that is read elsewhere, or known by name elsewhere, must be listed.
         shape: of these values, as far as it is known.
         at: the one of `absorbed` whose place, name, documentation and metadata the new nodes take.
@@ -47,7 +47,7 @@ class Rewrite:
     lowered: Lowered
     subjects: tuple[MatchedOp, ...]
     absorbed: tuple[ir.Node, ...]
-    gives: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     at: ir.Node | None = None
 

@@ -100,7 +100,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
 
 
 def _order(operator: ExtractPatches) -> Order:
-    """Return the order of the axes of the image, and of the patches."""
+    """Return the order of the axes, of the image as of the patches."""
     axes = tuple(range(operator.rank))
     return axes if operator.layout == "channels_first" else (0, *axes[2:], 1)
 
@@ -161,10 +161,10 @@ def _front(subject: MatchedOp, operator: ExtractPatches, matcher: Matcher) -> _T
         return _Transposes(data, (), (order,), _steps(order, first))
     source = node.inputs[0]
     assert source is not None
-    given = tuple(order[perm.index(axis)] for axis in first)
+    start = tuple(order[perm.index(axis)] for axis in first)
     if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
-        return _Transposes(source, (), (given,), _steps(given, first))
-    return _Transposes(source, (node,), (given, order), _steps(given, first))
+        return _Transposes(source, (), (start,), _steps(start, first))
+    return _Transposes(source, (node,), (start, order), _steps(start, first))
 
 
 def _behind(reader: Contraction, matcher: Matcher) -> _Transposes:
@@ -217,8 +217,8 @@ def _saved(match: _Match, lower: Lower) -> float:
         (result, match.behind.after, -1),
     ):
         for start, end in itertools.pairwise(orders):
-            given = [dims[axis] for axis in start]
-            saved += sign * transpose_cost(given, _perm(start, end), request.itemsize)
+            shape = [dims[axis] for axis in start]
+            saved += sign * transpose_cost(shape, _perm(start, end), request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
 
 

@@ -39,14 +39,14 @@ class _Transposes:
         perm: of all of them.
         cost: microseconds that are saved without them.
         value: input of the Transpose in front; None behind.
-        gives: outputs of the Transposes behind, as in `Rewrite`.
+        outputs: outputs of the Transposes behind, as in `Rewrite`.
     """
 
     nodes: tuple[ir.Node, ...]
     perm: tuple[int, ...]
     cost: float
     value: ir.Value | None = None
-    gives: tuple[ir.Value, ...] = ()
+    outputs: tuple[ir.Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
         return "; ".join([*match.reasons, kept])
     info, node = match.subject.info, match.subject.node
     absorbed = front.nodes if front is not None else ()
-    gives: tuple[ir.Value, ...] = (node.outputs[0],)
+    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
     shape = info.output_shape
     if behind is not None:
-        absorbed, gives = absorbed + behind.nodes, behind.gives
+        absorbed, outputs = absorbed + behind.nodes, behind.outputs
         shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
-    return Rewrite(lowered, (match.subject,), absorbed, gives, shape)
+    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
 
 
 def _front(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
@@ -120,8 +120,8 @@ def _front(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Trans
         return f"the output of Transpose {traversal.label(node)!r} is a parameter as well"
     if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
         return _Transposes((), perm, 0.0, node.inputs[0])
-    given = [sizes[perm.index(axis)] for axis in range(len(perm))]
-    cost = transpose_cost(given, perm, subject.request.itemsize)
+    dims = [sizes[perm.index(axis)] for axis in range(len(perm))]
+    cost = transpose_cost(dims, perm, subject.request.itemsize)
     if perm == _TO_CHANNELS_LAST and matcher.follows_convolution(node):
         cost = 0.0
     return _Transposes((node,), perm, cost, node.inputs[0])
@@ -131,19 +131,19 @@ def _behind(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Tran
     output = subject.node.outputs[0]
     readers = matcher.readers(output)
     perms = [matcher.perm(node, len(sizes)) for node, _ in readers]
-    found = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
-    if not found:
+    transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
+    if not transposes:
         return None
-    node, perm = found[0]
+    node, perm = transposes[0]
     where = f"behind it stands Transpose {traversal.label(node)!r}, but"
     if matcher.is_named(output):
         return f"{where} its output is one of the graph, or read elsewhere by name"
     if None in perms:
         other = readers[perms.index(None)][0]
         return f"{where} {other.op_type} {traversal.label(other)!r} also reads its output"
-    if any(p != perm for _, p in found):
+    if any(p != perm for _, p in transposes):
         return f"{where} others permute its output differently"
-    if any(n.graph is not subject.node.graph for n, _ in found):
+    if any(n.graph is not subject.node.graph for n, _ in transposes):
         return f"{where} others stand in another graph"
     try:
         shape = subject.request.call.output_shape(sizes)
@@ -154,14 +154,14 @@ def _behind(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Tran
         0.0
         if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
         else transpose_cost(dims, perm, subject.request.itemsize)
-        for n, _ in found
+        for n, _ in transposes
     ]
-    nodes = tuple(n for n, _ in found)
+    nodes = tuple(n for n, _ in transposes)
     outputs = [n.outputs[0] for n in nodes]
     named = [v for v in outputs if matcher.is_named(v)]
     read = [v for v in outputs if v not in named and matcher.readers(v)]
     # The first keeps its name at no cost; every other one becomes a copy.
-    return _Transposes(nodes, perm, sum(costs), gives=(*named, *read) or (outputs[0],))
+    return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
 
 
 def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:

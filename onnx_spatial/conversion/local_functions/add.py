@@ -206,9 +206,9 @@ def _add(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: EditRes
         result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
-    theirs = list(model.functions)
+    own = list(model.functions)
     del model.functions[:]
-    model.functions.extend([*functions.values(), *theirs])
+    model.functions.extend([*functions.values(), *own])
 
 
 def _tell_apart(

@@ -143,8 +143,8 @@ def _with_reference(call: BlockCall, name: str, index: int) -> BlockCall:
 def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
     """Write the integers of an attribute of the call as a 1-D value."""
     if repeated is None:
-        given = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
-        return emit.op("Constant", value_ints=given)
+        reference = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
+        return emit.op("Constant", value_ints=reference)
     number = emit.op("Constant", value_int=ir.RefAttr("value_int", name, ir.AttributeType.INT))
     return emit.op("Expand", number, emit.ints([repeated], "count"))
 

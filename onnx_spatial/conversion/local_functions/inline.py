@@ -39,14 +39,14 @@ def inlined(
         )
     values: dict[str, ir.Value | None] = dict.fromkeys(function.input)
     values.update(zip(function.input, inputs, strict=False))
-    given = {a.name: a for a in node.attribute}
+    call_attributes = {a.name: a for a in node.attribute}
     emit = Emitter(opset)
     for message in function.node:
         if any(name and name not in values for name in message.input):
             raise ConversionError(f"{where} reads a value that nothing in it computes")
         copy = onnx.NodeProto()
         copy.CopyFrom(message)
-        _resolve(copy, given)
+        _resolve(copy, call_attributes)
         try:
             _add(copy, emit, values)
         except Exception as error:  # onnx_ir raises many types for messages that make no sense
@@ -74,15 +74,15 @@ def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]
     values.update(zip(node.output, new.outputs, strict=True))
 
 
-def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
+def _resolve(node: onnx.NodeProto, call_attributes: dict[str, onnx.AttributeProto]) -> None:
     """Replace references by the attributes of the call; missing attributes are omitted."""
     attributes = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
-            if attribute.ref_attr_name not in given:
+            if attribute.ref_attr_name not in call_attributes:
                 continue
             name = attribute.name
-            attribute.CopyFrom(given[attribute.ref_attr_name])
+            attribute.CopyFrom(call_attributes[attribute.ref_attr_name])
             attribute.name = name
         attributes.append(attribute)
     kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in attributes]

@@ -44,8 +44,8 @@ def without_earlier_form(model: onnx.ModelProto, *, groups_too: bool = True) -> 
 
 def remove_functions(model: onnx.ModelProto) -> WithoutForm:
     """Remove marked functions; `model` stays as it is."""
-    ours = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
-    if not ours:
+    marked = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
+    if not marked:
         return WithoutForm(model)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -56,14 +56,14 @@ def remove_functions(model: onnx.ModelProto) -> WithoutForm:
     changed = []
     for index, (place, _, node) in enumerate(traversal.nodes(copy)):
         key = (node.domain, node.op_type)
-        if node.overload or key not in ours:
+        if node.overload or key not in marked:
             continue
-        called[index], (domain, op_type) = ours[key]
+        called[index], (domain, op_type) = marked[key]
         changed.append((place, node.domain))
         node.domain, node.op_type = domain, op_type
     # The domain of the functions may be imported for nothing now.
     patch_proto.adjust_imports(
-        copy, changed + [(traversal.Place(), domain) for domain, _ in ours], None
+        copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
     )
-    removed = tuple(f"{domain}:{name}" for domain, name in ours)
-    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in ours.values()))
+    removed = tuple(f"{domain}:{name}" for domain, name in marked)
+    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in marked.values()))

@@ -220,13 +220,13 @@ class Cleanup:
         if array.shape != (dims[0].constant, *(1,) * (len(dims) - 2)):
             return None
         draft = Draft(conv)
-        given = link.node.inputs[place]
-        assert given is not None
-        known = self._view.value(given.name or "")
+        addend = link.node.inputs[place]
+        assert addend is not None
+        known = self._view.value(addend.name or "")
         assert known is not None
         # A Constant node may stand behind the convolution.
-        stored = known.ndim == 1 and given.producer() is None
-        bias = given if stored else draft.constant(array.reshape(-1), "constant")
+        stored = known.ndim == 1 and addend.producer() is None
+        bias = addend if stored else draft.constant(array.reshape(-1), "constant")
         self._copy(conv, [conv.inputs[0], kernel, bias], draft)
         return draft
 

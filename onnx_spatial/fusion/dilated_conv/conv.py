@@ -199,9 +199,9 @@ def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
 
 
 def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
-    given = node.integers("kernel_shape", ())
-    if given:
-        return given if len(given) == spatial else None
+    declared = node.integers("kernel_shape", ())
+    if declared:
+        return declared if len(declared) == spatial else None
     dims = node.view.dims(node.input(KERNELS[node.op_type]))
     if dims is None or len(dims) != spatial + 2:
         return None

@@ -150,7 +150,7 @@ class _Walk:
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""
-        borders = [self.result.borders.get(given) for given in step.names()]
+        borders = [self.result.borders.get(name) for name in step.names()]
         first = borders[0]
         if first is None or any(b is None or not same(b[0], first[0]) for b in borders):
             return
@@ -162,14 +162,14 @@ class _Walk:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
         index, before = next((i, s) for i, s in enumerate(step.layouts) if s is not None)
         sizes = self._view.sizes
-        given, found = sizes.dims(step.view.message.input[index]), sizes.dims(name)
-        if given is None:
+        source, known = sizes.dims(step.view.message.input[index]), sizes.dims(name)
+        if source is None:
             return
         dims = [Polynomial.atom((name, axis), nonnegative=True) for axis in range(layout.rank)]
-        if found is not None and len(found) == layout.rank:
-            dims = list(found)
+        if known is not None and len(known) == layout.rank:
+            dims = list(known)
         for old, new in zip(before.taken, layout.taken, strict=True):
-            dims[new] = given[old]
+            dims[new] = source[old]
         sizes.note(name, dims)
 
     def _pass_on(self, message: onnx.NodeProto) -> None:
@@ -229,12 +229,12 @@ class _Walk:
     def _note_blocks(self, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs) -> None:
         """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
         sizes = self._view.sizes
-        given = sizes.dims(message.input[0])
-        if given is None or len(given) <= len(blocks):
+        source = sizes.dims(message.input[0])
+        if source is None or len(source) <= len(blocks):
             return
-        dims = [given[0] * math.prod(blocks), *given[1:]]
+        dims = [source[0] * math.prod(blocks), *source[1:]]
         for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
-            padded = given[axis] + pair[0].expression + pair[1].expression
+            padded = source[axis] + pair[0].expression + pair[1].expression
             dims[axis] = quotient(padded, Polynomial.of(block))
         sizes.note(message.output[0], dims)
 

@@ -48,8 +48,8 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
         return f"{node.op_type} is per channel along a blocked axis"
     types = node.view.element_types(node.message.output[0])
     if not types:
-        given = node.view.element_types(node.input(2 if node.op_type == "QuantizeLinear" else 1))
-        types = given or frozenset({TensorProto.UINT8})
+        index = 2 if node.op_type == "QuantizeLinear" else 1
+        types = node.view.element_types(node.input(index)) or frozenset({TensorProto.UINT8})
     point: int | None = 0 if not node.input(2) else None
     if zero is not None and zero.size and bool((zero == zero.reshape(-1)[0]).all()):
         point = int(zero.reshape(-1)[0])
@@ -57,8 +57,8 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     sane = known is not None and bool((np.isfinite(known) & (known != 0)).all())
 
     def border(borders: Sequence[BorderValue]) -> BorderValue:
-        given, result = (0, point) if node.op_type == "QuantizeLinear" else (point, 0)
-        return result if sane and given is not None and borders[0] == given else None
+        before, behind = (0, point) if node.op_type == "QuantizeLinear" else (point, 0)
+        return behind if sane and before is not None and borders[0] == before else None
 
     return RuleResult((layout.with_types(types),), border)
 

@@ -98,8 +98,8 @@ class _Writer:
             self._try([end.name], partial(self._exit, end))
         edit.elements = self._pads.elements
         kept = regions.shared
-        edit.gone = [e.subject.node for e in regions.entries.values() if e.name not in kept]
-        edit.gone += regions.dead
+        edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
+        edit.removed += regions.dead
         return edit
 
     def _try(self, names: Sequence[str], write: Callable[[], None]) -> None:

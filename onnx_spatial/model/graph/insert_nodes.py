@@ -80,10 +80,10 @@ def in_front(model: onnx.ModelProto, inserted: Mapping[int, Inserted]) -> None:
         inserted: nodes to insert in front of a node, by its position in `traversal.nodes`.
     """
     every = list(traversal.nodes(model))  # ids are unique as long as the nodes are held
-    found = {id(every[index][2]): new for index, new in inserted.items()}
+    inserted_at = {id(every[index][2]): new for index, new in inserted.items()}
     # Inner graphs first: extending a list of nodes copies them.
     for _, graph in reversed(list(traversal.graphs(model))):
-        here = [(node, found.get(id(node))) for node in graph.node]
+        here = [(node, inserted_at.get(id(node))) for node in graph.node]
         if not any(new is not None and new.nodes for _, new in here):
             continue
         nodes = [m for node, new in here for m in (*(new.nodes if new else ()), node)]

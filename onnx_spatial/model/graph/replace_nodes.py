@@ -24,7 +24,7 @@ def replace_node(
     *,
     initializers: bool,
     absorbed: Sequence[ir.Node] = (),
-    gives: Sequence[ir.Value] = (),
+    outputs: Sequence[ir.Value] = (),
 ) -> list[ir.Node]:
     """Replace `node` by `new_nodes`, and what they compute by `output`.
 
@@ -37,7 +37,7 @@ def replace_node(
         initializers: whether constants may be initializers; they are Constant nodes otherwise, as
             functions and files older than IR 4 demand.
         absorbed: further nodes of the same graph to remove.
-        gives: outputs of the removed nodes that all equal `output`; by default the first output of
+        outputs: outputs of the removed nodes that all equal `output`; by default the first output of
             `node`. `output` takes the name of the first, and the others become copies: readers are
             never edited.
 
@@ -45,7 +45,7 @@ def replace_node(
         The new nodes, Constant nodes included.
     """
     draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
-    draft.results = dict.fromkeys(gives or node.outputs[:1], output)
+    draft.results = dict.fromkeys(outputs or node.outputs[:1], output)
     return apply(GraphEdit([draft], list(absorbed)), names, initializers=initializers)[node]
 
 
@@ -88,11 +88,11 @@ class GraphEdit:
 
     Attributes:
         drafts: nodes in the place of others; each draft reads only values computed in front of its node.
-        gone: further nodes to remove; nobody else may need their outputs.
+        removed: further nodes to remove; nobody else may need their outputs.
     """
 
     drafts: list[Draft] = field(default_factory=list)
-    gone: list[ir.Node] = field(default_factory=list)
+    removed: list[ir.Node] = field(default_factory=list)
 
 
 def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
@@ -131,7 +131,7 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
-    dead = [*(draft.node for draft in drafts), *edit.gone]
+    dead = [*(draft.node for draft in drafts), *edit.removed]
     _forget_drafts(dead)
     for graph in {node.graph for node in dead}:
         assert graph is not None
@@ -185,9 +185,9 @@ def _origin(node: ir.Node) -> str:
     return f"{node.op_type} {node.name or ''}".strip()
 
 
-def _forget_drafts(gone: Sequence[ir.Node]) -> None:
+def _forget_drafts(removed: Sequence[ir.Node]) -> None:
     """Detach readers that are in no graph: drafts that were compared and not taken."""
-    for value in (value for node in gone for value in node.outputs):
+    for value in (value for node in removed for value in node.outputs):
         for reader, index in tuple(value.uses()):
             if reader.graph is None:
                 reader.replace_input_with(index, None)
