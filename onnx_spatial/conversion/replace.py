@@ -133,26 +133,14 @@ def _rewrite(
 
 
 def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
-    """Edit the graph, and note the values that are new or lost; the number of new nodes."""
-    old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
-    at = rewrite.at or rewrite.subjects[-1].node
-    first = rewrite.subjects[0].info
+    """Edit the graph, note the values that are new or lost, and return the number of new nodes."""
+    edit, first = rewrite.edit, rewrite.subjects[0].info
+    (draft,) = edit.drafts
     outputs = [value.name for value in rewrite.outputs if value.name]
-    lost = {value.name for node in old for value in node.outputs if value.name}
+    old = {v.name for node in (draft.node, *edit.removed) for v in node.outputs if v.name}
     result.note_outputs(first, outputs, rewrite.shape)
-    result.lost.setdefault(first.place, set()).update(lost.difference(outputs))
-    emitted = rewrite.lowered.emitted
-    made = replace_nodes.replace_node(
-        at,
-        emitted.nodes,
-        rewrite.lowered.output,
-        emitted.constants,
-        names,
-        initializers=initializers,
-        absorbed=[node for node in old if node is not at],
-        outputs=rewrite.outputs,
-    )
-    return len(made)
+    result.lost.setdefault(first.place, set()).update(old.difference(outputs))
+    return len(replace_nodes.apply(edit, names, initializers=initializers)[draft.node])
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

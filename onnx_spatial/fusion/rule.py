@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim
 
 #: Lowers a request. Raises ConversionError where that cannot be done.
@@ -50,6 +51,16 @@ class Rewrite:
     outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
     at: ir.Node | None = None
+
+    @property
+    def edit(self) -> GraphEdit:
+        """The edit of the graph."""
+        old = [*(subject.node for subject in self.subjects), *self.absorbed]
+        place = self.at or self.subjects[-1].node
+        output, emitted = self.lowered.output, self.lowered.emitted
+        draft = Draft(place, emitted.nodes, emitted.constants, documented=output.producer())
+        draft.results = dict.fromkeys(self.outputs, output)
+        return GraphEdit([draft], [node for node in old if node is not place])
 
     @classmethod
     def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:

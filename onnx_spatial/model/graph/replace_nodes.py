@@ -15,40 +15,6 @@ from onnx_spatial.model.graph.naming import Names
 ORIGIN = "onnx_spatial.origin"
 
 
-def replace_node(
-    node: ir.Node,
-    new_nodes: Sequence[ir.Node],
-    output: ir.Value,
-    constants: Sequence[tuple[ir.Value, str]],
-    names: Names,
-    *,
-    initializers: bool,
-    absorbed: Sequence[ir.Node] = (),
-    outputs: Sequence[ir.Value] = (),
-) -> list[ir.Node]:
-    """Replace `node` by `new_nodes`, and what they compute by `output`.
-
-    Args:
-        node: its outputs but the first must have no uses.
-        new_nodes: in topological order, not yet in any graph.
-        output: one of their outputs.
-        constants: (value, hint for its name), not yet in any graph.
-        names: names in use in the model.
-        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
-            functions and files older than IR 4 demand.
-        absorbed: further nodes of the same graph to remove.
-        outputs: outputs of the removed nodes that all equal `output`; by default the first output of
-            `node`. `output` takes the name of the first, and the others become copies: readers are
-            never edited.
-
-    Returns:
-        The new nodes, Constant nodes included.
-    """
-    draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
-    draft.results = dict.fromkeys(outputs or node.outputs[:1], output)
-    return apply(GraphEdit([draft], list(absorbed)), names, initializers=initializers)[node]
-
-
 @dataclass
 class Draft:
     """New nodes for the place of one node, not yet in its graph.
@@ -57,8 +23,9 @@ class Draft:
         node: the node of the graph.
         nodes: new nodes in topological order.
         constants: (value, hint for its name) that they read.
-        results: the value that replaces each output of `node`, of a draft or of the graph; missing
-            outputs are removed.
+        results: the value that replaces each output of a removed node, of a draft or of the graph.
+            It takes the name of the output; one that has a name already is copied, and readers are
+            never edited. Missing outputs are removed.
         redirected: the same for outputs that only new nodes read, which need not keep their names.
         successor: the new node that takes over name, documentation and metadata of `node`.
         documented: the new node that takes over only documentation and metadata.
@@ -101,10 +68,11 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
     Args:
         edit: the drafts, and the nodes to remove.
         names: names in use in the model.
-        initializers: see `replace_node`.
+        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
+            functions and files older than IR 4 demand.
 
     Returns:
-        The new nodes in the place of each draft's node.
+        The new nodes in the place of each draft's node, Constant nodes included.
     """
     drafts = edit.drafts
     # onnx_ir names every unnamed value that enters a graph; these take the names of others.
