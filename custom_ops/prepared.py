@@ -26,7 +26,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.pipeline import make_plan, refusals
+from onnx_spatial.conversion.pipeline import convert_operators, refusals
 from onnx_spatial.custom_ops import carriers
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
@@ -65,7 +65,7 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
         ConversionError: an operator breaks its rules or cannot be run this way.
     """
     source = reader.read(model)
-    plan = make_plan(
+    plan = convert_operators(
         source.proto, domains=domains, folder=source.folder, mode="custom-op", write=write
     )
     if refused := plan.refused():

@@ -17,8 +17,8 @@ from onnx_spatial.conversion.pipeline import (
     Choose,
     EditResult,
     Site,
+    convert_operators,
     freeze,
-    make_plan,
     refusals,
 )
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
@@ -372,7 +372,7 @@ def _plan(
     raise_ir_version: bool = False,
     checked: bool = False,
 ) -> EditResult:
-    return make_plan(
+    return convert_operators(
         source.proto,
         mode=mode,
         inline=inline,

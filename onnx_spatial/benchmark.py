@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.api import Inspection, inspection_of, read_source
-from onnx_spatial.conversion.pipeline import EditResult, Site, make_plan, refusals
+from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusals
 from onnx_spatial.custom_ops import available, prepared
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
@@ -163,7 +163,7 @@ def bench(
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
     domains = tuple(domains)
     source = read_source(model, static)
-    plan = make_plan(source.proto, domains=domains, max_rank=max_rank, folder=source.folder)
+    plan = convert_operators(source.proto, domains=domains, max_rank=max_rank, folder=source.folder)
     result = Benchmark(inspection_of(source, plan), machine(), tuple(threads))
     if refused := plan.refused():
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -178,14 +178,14 @@ def bench(
     efforts = [Effort(count, seconds, runs) for count in threads]
     for effort in efforts:
         tuner = Tuner(sizes, max_rank=max_rank, effort=effort, progress=progress)
-        measured = make_plan(
+        measured = convert_operators(
             source.proto, domains=domains, choose=tuner.choose, folder=source.folder
         )
         tuned.append((tuner, measured))
     result.sites = _sites(plan, threads, tuned)
     feeds = sizes.feeds()
     result.inputs = feeds or {}
-    original = make_plan(
+    original = convert_operators(
         source.proto,
         mode="custom-op",
         write=prepared.write,

@@ -6,14 +6,14 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial.conversion.pipeline import EditResult, make_plan, refusals
+from onnx_spatial.conversion.pipeline import EditResult, convert_operators, refusals
 from onnx_spatial.errors import ConversionError
 
 
 def plan(model: onnx.ModelProto, **options: Any) -> EditResult:
-    """`make_plan`, which must leave its argument alone."""
+    """`convert_operators`, which must leave its argument alone."""
     before = model.SerializeToString(deterministic=True)
-    made = make_plan(model, **options)
+    made = convert_operators(model, **options)
     assert model.SerializeToString(deterministic=True) == before
     return made
 

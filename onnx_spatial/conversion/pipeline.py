@@ -45,7 +45,7 @@ __all__ = [
     "Site",
     "Writer",
     "freeze",
-    "make_plan",
+    "convert_operators",
     "refusals",
 ]
 
@@ -61,7 +61,7 @@ WRITERS: dict[str, Callable[[], Writer]] = {}
 Choose = Callable[[Request, OperatorInfo], Lowered]
 
 
-def make_plan(
+def convert_operators(
     proto: onnx.ModelProto,
     *,
     mode: str = "lower",

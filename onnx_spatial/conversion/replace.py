@@ -147,7 +147,7 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
         return ir.from_proto(outline(proto))
     except UnicodeDecodeError:
-        raise  # `make_plan` reports it
+        raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
 

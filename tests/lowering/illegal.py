@@ -22,7 +22,7 @@ import running
 import sampling
 from sampling import OPSETS, Form, Sample
 
-from onnx_spatial.conversion.pipeline import make_plan
+from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.custom_ops import prepared, registration
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
@@ -129,7 +129,7 @@ def case(number: int) -> Case:
 def outcome(made: Case, **options: bool) -> str:
     """What becomes of it: "refused", "error", "empty" or "numbers"."""
     write = prepared.write if made.mode == "custom-op" else None
-    plan = make_plan(
+    plan = convert_operators(
         made.model(), mode=made.mode, strategy=made.form.strategy, write=write, **options
     )
     if plan.refused():
