@@ -115,12 +115,12 @@ class _Walk:
         Nodes with inputs that the walk has not reached are left out.
         """
         layouts = {step.view.message.output[0]: step.output_layouts[0]}
+        skipped = SHAPES | rules_axes.SHAPED
         todo, seen, refusals = [step.node], set[ir.Node](), 0
         while todo and len(seen) < _AHEAD:
             readers = [use for value in todo.pop().outputs for use in self._matcher.readers(value)]
             for reader, _ in readers:
                 message = self._matcher.message(reader)
-                skipped = SHAPES | rules_axes.SHAPED
                 if reader in seen or message is None or message.op_type in skipped:
                     continue
                 inputs = tuple(layouts.get(n) or self.result.layouts.get(n) for n in message.input)
