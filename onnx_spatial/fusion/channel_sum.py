@@ -17,8 +17,7 @@ from onnx import TensorProto
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.model import traversal
+from onnx_spatial.fusion.rule import Reason, blame
 
 #: The axis of [N, C, spatial..] for each axis of a value.
 Order = tuple[int, ...]
@@ -102,12 +101,7 @@ def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reaso
         return path
     ((node, _),) = matcher.readers(path.value)
     result = _contraction(node, path, matcher)
-    return f"{named(node)} {result}" if isinstance(result, str) else result
-
-
-def named(node: ir.Node) -> str:
-    """Return the start of a reason."""
-    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
+    return f"{blame(node)} {result}" if isinstance(result, str) else result
 
 
 def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | None:
@@ -118,7 +112,7 @@ def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | No
         readers = matcher.readers(path.value)
         sums = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
         if len(readers) != 1 or matcher.is_named(path.value):
-            return f"{named(sums[0])} others read what it reads too" if sums else None
+            return f"{blame(sums[0])} others read what it reads too" if sums else None
         ((node, index),) = readers
         if node.graph is not producer.graph or index != 0:
             return None
@@ -151,14 +145,14 @@ def _extended(path: Path, node: ir.Node, matcher: Matcher) -> Path | Reason | No
         return None
     tensor = matcher.stored(node.inputs[1]) if len(node.inputs) > 1 else None
     if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-        return f"{named(node)} its shape is computed at run time"
+        return f"{blame(node)} its shape is computed at run time"
     shape = tuple(int(d) for d in onnx.numpy_helper.to_array(tensor).reshape(-1))
     copied = [axis for axis, dim in enumerate(shape) if dim == 0]
     channels_last = path.order[-1] == 1 and shape and shape[-1] > 0
     if not channels_last or any(axis >= len(path.order) - 1 for axis in copied):
-        return f"{named(node)} it does not keep the channels apart"
+        return f"{blame(node)} it does not keep the channels apart"
     if copied and attributes(message).get("allowzero", 0) != 0:
-        return f"{named(node)} it makes a tensor without elements"
+        return f"{blame(node)} it makes a tensor without elements"
     return Path(node.outputs[0], path.orders, nodes, shape)
 
 

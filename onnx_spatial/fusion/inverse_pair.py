@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import are_open
-from onnx_spatial.model import traversal
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Vector
 
@@ -40,7 +39,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     if not opposite:
         return None
     other = opposite[0]
-    where = f"behind it stands {other.node.op_type} {traversal.label(other.node)!r}, but"
+    where = blame(other.node)
     if len(readers) > 1 or matcher.is_named(output) or other.node.graph is not subject.node.graph:
         return f"{where} others read its output too"
     assert isinstance(other.request.call, BlockCall)

@@ -43,6 +43,12 @@ class MatchedOp:
     node: ir.Node
     request: Request
 
+    @property
+    def sizes(self) -> list[int]:
+        """The shape of the data, of known rank; unknown dims are guessed."""
+        shape = self.request.shape or ()
+        return [d if isinstance(d, int) else self.request.typical(a) for a, d in enumerate(shape)]
+
 
 class Matcher:
     """View of the graphs of a model.

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim
 
@@ -28,6 +29,11 @@ Lower = Callable[[Request], Lowered]
 Reason = str
 
 Match = TypeVar("Match")
+
+
+def blame(node: ir.Node) -> Reason:
+    """Return the start of a reason that blames a node behind the operator."""
+    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
 
 
 @dataclass(frozen=True)

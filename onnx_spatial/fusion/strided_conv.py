@@ -28,9 +28,9 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.channel_sum import Contraction, Order, find, named
+from onnx_spatial.fusion.channel_sum import Contraction, Order, find
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Emitter, Lowered, transpose_cost
 from onnx_spatial.operators import Dim, ExtractPatches
 from onnx_spatial.operators.spellings import PatchCall
@@ -94,9 +94,9 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     pads = _pads(operator, shape, empty=not reader.is_convolution)
     reason = pads if isinstance(pads, str) else _mismatch(subject, reader, operator)
     if reason or isinstance(pads, str):
-        return f"{named(reader.node)} {reason}"
-    front, behind = _front(subject, operator, matcher), _behind(reader, matcher)
-    return _Match(subject, operator, reader, pads, front, behind)
+        return f"{blame(reader.node)} {reason}"
+    sides = _front(subject, operator, matcher), _behind(reader, matcher)
+    return _Match(subject, operator, reader, pads, *sides)
 
 
 def _order(operator: ExtractPatches) -> Order:
@@ -200,8 +200,7 @@ def _saved(match: _Match, lower: Lower) -> float:
         saved = lower(request).cost
     except ConversionError:  # nothing else can be written
         return math.inf
-    assert request.shape is not None
-    sizes = [d if isinstance(d, int) else request.typical(a) for a, d in enumerate(request.shape)]
+    sizes = match.subject.sizes
     windows = [
         max(1, operator.output_size(number, max(sizes[axis], operator.extent(number))))
         for number, axis in enumerate(operator.spatial_axes)
@@ -224,11 +223,14 @@ def _saved(match: _Match, lower: Lower) -> float:
 
 def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     subject, operator, reader = match.subject, match.operator, match.reader
-    front, behind = match.front, match.behind
     if _saved(match, lower) <= 0:
-        return f"{named(reader.node)} such a convolution takes no less time than to take the patches out"
+        slower = "such a convolution takes no less time than to take the patches out"
+        return f"{blame(reader.node)} {slower}"
     emit = Emitter(subject.request.opset)
-    inputs = [_transposed(front.value, front.after, emit), _kernel(reader, operator, emit)]
+    inputs = [
+        _transposed(match.front.value, match.front.after, emit),
+        _kernel(reader, operator, emit),
+    ]
     value = emit.op(
         "Conv",
         *(inputs if reader.bias is None else [*inputs, reader.bias]),
@@ -238,7 +240,7 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
         pads=match.pads,
     )
     emit.nodes[-1].name = reader.node.name or None
-    value = _transposed(value, behind.after, emit)
+    value = _transposed(value, match.behind.after, emit)
     if reader.path.shape is not None:
         shape = (*reader.path.shape[:-1], reader.channels)
         value = emit.op("Reshape", value, emit.ints(shape, "shape"))
@@ -247,8 +249,8 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     return Rewrite(
         Lowered(STRIDED, emit, value),
         (subject,),
-        (*front.nodes, *reader.path.nodes, reader.node, *behind.nodes),
-        (behind.value,),
+        (*match.front.nodes, *reader.path.nodes, reader.node, *match.behind.nodes),
+        (match.behind.value,),
         _output_shape(match),
         reader.node,
     )

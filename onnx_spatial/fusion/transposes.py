@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Lowered, Request, transpose_cost
 from onnx_spatial.model import traversal
-from onnx_spatial.operators import Dim
 
 #: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
 #: write either layout (ReorderInput and ReorderOutput with channels_last).
@@ -68,8 +66,7 @@ class _Match:
 def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if subject.request.shape is None:
         return None
-    sizes = _sizes(subject.request, subject.request.shape)
-    sides = _front(subject, matcher, sizes), _behind(subject, matcher, sizes)
+    sides = _front(subject, matcher), _behind(subject, matcher)
     reasons = tuple(side for side in sides if isinstance(side, str))
     front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
     if front is None and behind is None:
@@ -110,7 +107,8 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
 
 
-def _front(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
+def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes = subject.sizes
     data = subject.node.inputs[0]
     node = data.producer() if data is not None else None
     perm = matcher.perm(node, len(sizes))
@@ -127,15 +125,15 @@ def _front(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Trans
     return _Transposes((node,), perm, cost, node.inputs[0])
 
 
-def _behind(subject: MatchedOp, matcher: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
-    output = subject.node.outputs[0]
+def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes, output = subject.sizes, subject.node.outputs[0]
     readers = matcher.readers(output)
     perms = [matcher.perm(node, len(sizes)) for node, _ in readers]
     transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
     if not transposes:
         return None
     node, perm = transposes[0]
-    where = f"behind it stands Transpose {traversal.label(node)!r}, but"
+    where = blame(node)
     if matcher.is_named(output):
         return f"{where} its output is one of the graph, or read elsewhere by name"
     if None in perms:
@@ -175,13 +173,6 @@ def _with(request: Request, front: _Transposes | None, behind: _Transposes | Non
         near = (near[0], False)
         request = replace(request, after=behind.perm)
     return replace(request, near=near)
-
-
-def _sizes(request: Request, shape: Sequence[Dim]) -> list[int]:
-    """Guess the unknown dims of the operator's data."""
-    return [
-        dim if isinstance(dim, int) else request.typical(axis) for axis, dim in enumerate(shape)
-    ]
 
 
 #: Transposes around an operator become part of it; the lowering has the name that is reported.

@@ -7,8 +7,9 @@ reads block shapes, pads and crops from its inputs and attributes.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -230,22 +231,15 @@ def _named(call: _FunctionCall, taken: set[tuple[str, str]]) -> onnx.FunctionPro
     function.CopyFrom(call.body.function)
     domain, op_type = call.spelled
     function.domain = DOMAIN if _is_of_onnx(domain) else domain
-    names = _names(_RENAMED.get(op_type, op_type))
+    base = _RENAMED.get(op_type, op_type)
+    # Overloads would say it better, but onnx's reference evaluator and onnxruntime 1.23 take the
+    # wrong one without a word.
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
     function.name = next(n for n in names if (function.domain, n) not in taken)
     taken.add((function.domain, function.name))
     function.doc_string = f"{op_type} of {domain or 'ai.onnx'} in standard operators"
     mark(function, call.spelled)
     return function
-
-
-def _names(base: str) -> Iterator[str]:
-    # Overloads would say it better, but onnx's reference evaluator and onnxruntime 1.23 take the
-    # wrong one without a word.
-    yield base
-    number = 2
-    while True:
-        yield f"{base}_{number}"
-        number += 1
 
 
 def _is_of_onnx(domain: str) -> bool:

@@ -78,7 +78,7 @@ class _WalkBack:
         for name, step in reversed(regions.step_of.items()):
             if name in live:
                 steps[step.node] = step
-                live.update(step.names())
+                live.update(step.names)
         regions.steps = list(reversed(steps.values()))
         regions.entries = {n: entry for n, entry in regions.entries.items() if n in live}
 
@@ -147,22 +147,22 @@ class _WalkBack:
                 axes = len(self._regions.layouts[name].axes)
                 demands.setdefault(name, []).append(whole(axes))
         for step in reversed(self._regions.steps):
-            outputs = [n for n in step.view.message.output if n in demands]
+            outputs = [n for n in step.outputs if n in demands]
             demand = needed = common([crop for name in outputs for crop in demands[name]])
             conv = step.rewrite
             if isinstance(conv, BlockedConv):
-                (name,) = step.names()
+                (name,) = step.names
                 demand = self._sheltered(step, conv, demand)
                 needed = conv.input_crop(demand, self._view.lengths(name, conv.layout.axes))
             self._regions.demand.update(dict.fromkeys(outputs, demand))
-            for name in step.names():
+            for name in step.names:
                 demands.setdefault(name, []).append(needed)
 
     def _sheltered(self, step: RegionNode, conv: BlockedConv, demand: PadPairs) -> PadPairs:
-        (name,) = step.names()
+        (name,) = step.names
         border = self._regions.borders.get(name)
         crop = border[0] if border is not None and border[1] == conv.pad_value else None
-        lengths = self._view.lengths(step.view.message.output[0], conv.layout.axes)
+        lengths = self._view.lengths(step.outputs[0], conv.layout.axes)
         return conv.sheltered(demand, crop, lengths)
 
     def _crops(self, end: RegionEnd) -> PadPairs:

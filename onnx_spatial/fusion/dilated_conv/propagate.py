@@ -103,7 +103,7 @@ class _Walk:
 
     def _settled(self, step: RegionNode, result: RuleResult) -> RegionNode:
         """Choose among the alternatives of a step the one that the fewest nodes behind it decline."""
-        name = step.view.message.output[0]
+        name = step.outputs[0]
         # The nodes behind ask for the sizes, which are the same for all alternatives.
         self._note_sizes(step, name, result.layouts[0])
         ways = [replace(step, rewrite=way) for way in (result, *result.others)]
@@ -114,7 +114,7 @@ class _Walk:
 
         Nodes with inputs that the walk has not reached are left out.
         """
-        layouts = {step.view.message.output[0]: step.output_layouts[0]}
+        layouts = {step.outputs[0]: step.output_layouts[0]}
         skipped = SHAPES | rules_axes.SHAPED
         todo, seen, refusals = [step.node], set[ir.Node](), 0
         while todo and len(seen) < _AHEAD:
@@ -150,7 +150,7 @@ class _Walk:
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""
-        borders = [self.result.borders.get(name) for name in step.names()]
+        borders = [self.result.borders.get(name) for name in step.names]
         first = borders[0]
         if first is None or any(b is None or not same(b[0], first[0]) for b in borders):
             return

@@ -39,8 +39,14 @@ class RegionNode:
             return (self.rewrite.layout,)
         return self.rewrite.layouts
 
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return list(self.view.message.output)
+
+    @property
     def names(self) -> list[str]:
-        """Return the names of the inputs in blocks."""
+        """Names of the inputs in blocks."""
         pairs = zip(self.view.message.input, self.layouts, strict=True)
         return [name for name, layout in pairs if layout is not None]
 
@@ -105,8 +111,8 @@ class Regions:
             first.setdefault(end.name, number)
         nodes: list[list[ir.Node]] = [[] for _ in self.exits]
         for step in reversed(self.steps):
-            number = min(first[n] for n in step.view.message.output if n in first)
+            number = min(first[n] for n in step.outputs if n in first)
             nodes[number].append(step.node)
-            for name in step.names():
+            for name in step.names:
                 first[name] = min(number, first.get(name, number))
         return [each[::-1] for each in nodes]

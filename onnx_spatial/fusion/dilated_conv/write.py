@@ -92,7 +92,7 @@ class _Writer:
             assert x is not None
             self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
         for step in regions.steps:
-            self._try(step.names(), partial(self._step, step))
+            self._try(step.names, partial(self._step, step))
         self._pads.at_exits = True
         for end in regions.exits:
             self._try([end.name], partial(self._exit, end))
@@ -116,7 +116,7 @@ class _Writer:
         else:
             self._pointwise(step, step.rewrite, draft)
         self._edit.drafts.append(draft)
-        for name in step.view.message.output:
+        for name in step.outputs:
             if name in self._regions.shared and name in self._computed:
                 self._into_blocks(step, name, draft)
 
@@ -136,12 +136,12 @@ class _Writer:
     # Steps
 
     def _pointwise(self, step: RegionNode, result: RuleResult, draft: Draft) -> None:
-        inputs = {name: self._computed[name] for name in step.names()}
+        inputs = {name: self._computed[name] for name in step.names}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
         node = self._copy(step, values, result.forms, draft)
         for output, layout in zip(node.outputs, result.layouts, strict=False):
-            name = step.view.message.output[output.index() or 0]
+            name = step.outputs[output.index() or 0]
             if name:
                 self._computed[name] = ComputedPart(output, crop, border, layout)
                 if self._edit.convolved.intersection(inputs):
@@ -164,7 +164,7 @@ class _Writer:
         return demand, None
 
     def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
-        (name,) = step.names()
+        (name,) = step.names
         part, demand = self._computed[name], self._demand(step)
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
@@ -176,7 +176,7 @@ class _Writer:
         value = self._pads.padded(part, before, conv.pad_value, draft)
         node = self._copy(step, {name: value}, (), draft)
         _set_axes(node, conv, conv.with_pads(own))
-        output = step.view.message.output[0]
+        output = step.outputs[0]
         self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
         self._edit.convolved.add(output)
 
@@ -186,9 +186,7 @@ class _Writer:
         return [None] * len(axes) if name is None else self._view.lengths(name, axes)
 
     def _demand(self, step: RegionNode) -> PadPairs:
-        return next(
-            self._regions.demand[n] for n in step.view.message.output if n in self._regions.demand
-        )
+        return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
 
     def _copy(
         self,
