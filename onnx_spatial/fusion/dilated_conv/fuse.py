@@ -7,13 +7,13 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv.demand import find
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.region import Regions
-from onnx_spatial.fusion.dilated_conv.write import Lower, RegionEdit, UnwritableError, write
+from onnx_spatial.fusion.dilated_conv.write import LowerFor, RegionEdit, UnwritableError, write
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model import traversal
 
 
 def fuse(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: Lower
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: LowerFor
 ) -> tuple[Regions, RegionEdit]:
     """Find the regions of a graph and draft them without blocks.
 

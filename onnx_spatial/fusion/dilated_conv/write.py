@@ -51,10 +51,10 @@ class RegionEdit(GraphEdit):
 
 
 #: Lowers a SpaceToBatch for an operator of the model.
-Lower = Callable[[Request, OperatorInfo], Lowered]
+LowerFor = Callable[[Request, OperatorInfo], Lowered]
 
 
-def write(regions: Regions, view: GraphView, matcher: Matcher, lower: Lower) -> RegionEdit:
+def write(regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
@@ -76,7 +76,9 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher, lower: Lower) -> None:
+    def __init__(
+        self, regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor
+    ) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
