@@ -27,7 +27,7 @@ from onnx import TensorProto
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import make_plan, refusals
+from onnx_spatial.conversion.pipeline import convert_operators, refusals
 from onnx_spatial.custom_ops import carriers
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
@@ -66,7 +66,7 @@ def prepare(model: reader.Model, *, domains: Iterable[str] = ()) -> onnx.ModelPr
     """
     source = reader.read(model)
     options = ConvertOptions("custom-op", domains=tuple(domains))
-    plan = make_plan(source.proto, options, folder=source.folder)
+    plan = convert_operators(source.proto, options, folder=source.folder)
     if refused := plan.refused():
         raise ConversionError(f"{source.name}: {refusals(refused)}")
     return (source if plan.model is None else source.holding(plan.model)).whole()

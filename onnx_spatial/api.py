@@ -13,7 +13,13 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import Plan, Site, freeze, make_plan, refusals
+from onnx_spatial.conversion.pipeline import (
+    EditResult,
+    Site,
+    convert_operators,
+    freeze,
+    refusals,
+)
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
@@ -125,7 +131,7 @@ def inspect(
     """
     options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static)
-    plan = make_plan(source.proto, options, folder=source.folder, progress=progress)
+    plan = convert_operators(source.proto, options, folder=source.folder, progress=progress)
     return inspection_of(source, plan)
 
 
@@ -231,7 +237,9 @@ def convert(
         ).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
-    plan = make_plan(source.proto, options, choose=choose, folder=source.folder, progress=progress)
+    plan = convert_operators(
+        source.proto, options, choose=choose, folder=source.folder, progress=progress
+    )
     inspection = inspection_of(source, plan)
     if refused := plan.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -341,7 +349,7 @@ def read_source(
     return source.holding(freeze(source.proto, static)) if static else source
 
 
-def inspection_of(source: reader.Source, plan: Plan) -> Inspection:
+def inspection_of(source: reader.Source, plan: EditResult) -> Inspection:
     """What a plan says of a model."""
     opset = op_traits.opset_of(source.proto.opset_import)
     return Inspection(source.name, source.proto.ir_version, opset, plan.sites)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.api import Inspection, inspection_of, read_source
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import Plan, Site, make_plan, refusals
+from onnx_spatial.conversion.pipeline import EditResult, Site, convert_operators, refusals
 from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
@@ -160,7 +160,7 @@ def bench(
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
     options = ConvertOptions(max_rank=max_rank, domains=tuple(domains))
     source = read_source(model, static)
-    plan = make_plan(source.proto, options, folder=source.folder)
+    plan = convert_operators(source.proto, options, folder=source.folder)
     result = Benchmark(inspection_of(source, plan), machine(), tuple(threads))
     if refused := plan.refused():
         error = ConversionError(f"{source.name}: {refusals(refused)}")
@@ -171,16 +171,20 @@ def bench(
     sizes = Sizes(
         source, domains=options.domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
     )
-    tuned: list[tuple[Tuner, Plan]] = []
+    tuned: list[tuple[Tuner, EditResult]] = []
     efforts = [Effort(count, seconds, runs) for count in threads]
     for effort in efforts:
         tuner = Tuner(sizes, max_rank=max_rank, effort=effort, progress=progress)
-        measured = make_plan(source.proto, options, choose=tuner.choose, folder=source.folder)
+        measured = convert_operators(
+            source.proto, options, choose=tuner.choose, folder=source.folder
+        )
         tuned.append((tuner, measured))
     result.sites = _site_times(plan, threads, tuned)
     feeds = sizes.feeds()
     result.inputs = feeds or {}
-    original = make_plan(source.proto, replace(options, mode="custom-op"), folder=source.folder)
+    original = convert_operators(
+        source.proto, replace(options, mode="custom-op"), folder=source.folder
+    )
     for effort, (_, measured) in zip(efforts, tuned, strict=True):
         forms = {"original": original, "converted": plan}
         if [s.strategy for s in measured.sites] != [s.strategy for s in plan.sites]:
@@ -192,7 +196,7 @@ def bench(
 
 
 def _site_times(
-    plan: Plan, threads: Sequence[int], tuned: Sequence[tuple[Tuner, Plan]]
+    plan: EditResult, threads: Sequence[int], tuned: Sequence[tuple[Tuner, EditResult]]
 ) -> list[SiteTime]:
     """Collect the times of each converted operator from one plan per number of threads."""
     result = []
@@ -216,7 +220,7 @@ def _site_times(
 
 def _model_times(
     source: reader.Source,
-    forms: Mapping[str, Plan],
+    forms: Mapping[str, EditResult],
     feeds: Mapping[str, Array] | None,
     obstacle: str | None,
     effort: Effort,
@@ -243,7 +247,7 @@ def _model_times(
     ]
 
 
-def _has_functions(plan: Plan) -> bool:
+def _has_functions(plan: EditResult) -> bool:
     """Return whether every operator called a local function written by an earlier conversion."""
     operators = [site for site in plan.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)

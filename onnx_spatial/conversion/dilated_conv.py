@@ -1,13 +1,12 @@
-"""Carry out `fusion.dilated_conv` on a model: dilated convolutions in the place of blocks.
+"""Carry out `fusion.dilated_conv` on a model: edit its graphs and report the operators that go.
 
-Sites that go with a region are reported here; those that stay, because others read what they give or
-because the region could not be had, are left to `splicing`, with the reasons.
+Operators that stay, because other nodes read their output too or because the region cannot be written,
+are left to `replace`, with the reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnx
@@ -16,202 +15,160 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import Site
-from onnx_spatial.fusion import Matcher, Rewritten, dilated_conv
-from onnx_spatial.fusion.dilated_conv import GraphView, Regions, UnwritableError, Written
-from onnx_spatial.fusion.dilated_conv.cleanup import Cleanup
-from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
+from onnx_spatial.conversion.report import EditResult, Writer
+from onnx_spatial.fusion import Matcher
+from onnx_spatial.fusion.dilated_conv import Cleanup, GraphView, RegionEdit, Regions, fuse
+from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.replace_nodes import GraphEdit
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
-#: What `inspect` shows in the place of a strategy, with a convolution in the region and without.
+#: Reported in the place of a strategy, for a region with a convolution and for one without.
 DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
-
-
-@dataclass
-class FusedRegions:
-    """What was done.
-
-    Attributes:
-        sites: operators that are gone, by their position in `traversal.nodes`.
-        rewritten: what stands for what.
-        declined: why others are not, by position.
-    """
-
-    sites: dict[int, Site] = field(default_factory=dict)
-    rewritten: list[Rewritten] = field(default_factory=list)
-    declined: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def fuse_dilated_convs(
     proto: onnx.ModelProto,
     infos: Sequence[OperatorInfo],
-    around: Matcher,
+    matcher: Matcher,
     names: Names,
-    lower: Callable[[Request, OperatorInfo], Lowered],
+    lower: Writer,
     folder: Path | None,
-) -> FusedRegions:
-    """Write every region of a model without blocks; `around` is edited, `proto` stays as it is.
+) -> EditResult:
+    """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
     Args:
         proto: the model.
         infos: its spatial operators.
-        around: the graphs of its onnx_ir form.
+        matcher: the graphs of its onnx_ir form.
         names: names in use in the model.
-        lower: lowers an operator: for values in blocks that others read too.
+        lower: lowers an operator, for values in blocks that nodes outside of regions read too.
         folder: where external data lies.
+
+    Returns:
+        The operators that are gone, and why others are not; without a model.
     """
-    done = FusedRegions()
+    result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
-        return done
-    known = constant_folding.scopes(analysis.inferred(proto, infos, folder))
-    for (place, graph), (scope, _) in zip(traversal.graphs(proto), known, strict=True):
+        return result
+    scopes = constant_folding.scopes(analysis.inferred(proto, infos, folder))
+    for (place, graph), (scope, _) in zip(traversal.graphs(proto), scopes, strict=True):
         view = GraphView(scope, SymbolicValues(scope), scope.opset)
         if view.opset < MIN_OPSET:
             continue
-        found, written = _written(graph, view, around, lower)
-        _note_declined(found, around, done)
-        if written.drafts:
+        regions, edit = fuse(graph, view, matcher, lower)
+        for node, reasons in regions.declined.items():
+            subject = matcher.subject(node)
+            assert subject is not None
+            result.declined[subject.info.index] = tuple(reasons)
+        if edit.drafts:
             initializers = proto.ir_version >= 4 and place.function is None
-            editing = _Editing(around, names, initializers=initializers)
-            _carry_out(found, written, view, editing, done)
-    return done
+            editor = _Editor(matcher, names, initializers=initializers)
+            _carry_out(regions, edit, view, editor, result)
+    return result
 
 
-def _written(
-    graph: traversal.GraphLike,
-    view: GraphView,
-    around: Matcher,
-    lower: Callable[[Request, OperatorInfo], Lowered],
-) -> tuple[Regions, Written]:
-    """The regions of a graph that can be written, and how."""
-    doom, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
-    while True:
-        found = dilated_conv.find(graph, view, around, doom=doom, without=without)
-        try:
-            written = dilated_conv.write(found, view, lambda r, subject: lower(r, subject.info))
-        except UnwritableError as error:
-            for name in sorted(error.entries):
-                reasons.setdefault(found.entries[name].subject.node, []).append(str(error))
-            without |= error.entries
-            continue
-        if doom and written.elements & {v.name for node in found.doomed for v in node.outputs}:
-            doom = False  # a shape that seemed to be of no use is
-            continue
-        for node, each in reasons.items():
-            found.declined[node] = [*each, *found.declined.get(node, ())]
-        return found, written
+class _Editor:
+    """Editor of one graph that keeps track of what replaced its nodes.
 
+    Attributes:
+        lost: names of the values that no node computes any more.
+        kept: names of the values that new nodes compute.
+    """
 
-def _note_declined(found: Regions, around: Matcher, done: FusedRegions) -> None:
-    for node, reasons in found.declined.items():
-        subject = around.subject(node)
-        assert subject is not None
-        done.declined[subject.info.index] = tuple(reasons)
-
-
-class _Editing:
-    """Edits of one graph, and what has become of its nodes."""
-
-    def __init__(self, around: Matcher, names: Names, *, initializers: bool) -> None:
-        self.around = around
+    def __init__(self, matcher: Matcher, names: Names, *, initializers: bool) -> None:
+        self.matcher = matcher
         self._names = names
         self._initializers = initializers
-        self._standing: dict[ir.Node, list[ir.Node]] = {}
+        self._replacements: dict[ir.Node, list[ir.Node]] = {}
         self.lost: set[str] = set()
-        self.given: set[str] = set()
+        self.kept: set[str] = set()
 
-    def replace(self, drafts: Sequence[replace_nodes.Draft], gone: Sequence[ir.Node]) -> None:
-        """Put drafts in the place of nodes, take others away, and what only those had needed."""
-        kept = {value for draft in drafts for value in draft.results}
-        nodes = [*(draft.node for draft in drafts), *gone]
-        values = {value for node in nodes for value in node.outputs} - kept
+    def apply(self, edit: GraphEdit) -> None:
+        """Carry out an edit, and remove the nodes that only served the removed ones."""
+        kept = {value for draft in edit.drafts for value in draft.results}
+        nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
+        lost = {value for node in nodes for value in node.outputs} - kept
         read = [value for node in nodes for value in node.inputs]
-        for draft in drafts:
-            self.around.adopt(draft.nodes, draft.node)
-        self.lost.update(value.name for value in values if value.name)
-        self.given.update(value.name for value in kept if value.name)
-        made = replace_nodes.replace_by_draft(
-            drafts, gone, self._names, initializers=self._initializers
+        for draft in edit.drafts:
+            self.matcher.adopt(draft.nodes, draft.node)
+        self.lost.update(value.name for value in lost if value.name)
+        self.kept.update(value.name for value in kept if value.name)
+        self._replacements |= replace_nodes.apply(
+            edit, self._names, initializers=self._initializers
         )
-        self._standing |= made
-        self._drop_dead(read)
+        self._remove_dead(read)
 
-    def _drop_dead(self, values: Iterable[ir.Value | None]) -> None:
-        """Take away the nodes that nobody needs any more, from these values back."""
-        around = self.around
+    def _remove_dead(self, values: Iterable[ir.Value | None]) -> None:
+        """Remove the nodes that are unused now, from the producers of these values back."""
+        matcher = self.matcher
         todo = [value.producer() for value in values if value is not None]
         while todo:
             node = todo.pop()
-            if node is None or node.graph is None or around.op_type(node) is None:
+            if node is None or node.graph is None or matcher.op_type(node) is None:
                 continue
-            if around.subject(node) is not None or any(
-                around.is_named(value) or around.readers(value) for value in node.outputs
+            if matcher.subject(node) is not None or any(
+                matcher.is_named(value) or matcher.readers(value) for value in node.outputs
             ):
                 continue
             self.lost.update(value.name for value in node.outputs if value.name)
             todo += [value.producer() for value in node.inputs if value is not None]
             replace_nodes.remove(node)
 
-    def new(self) -> list[ir.Node]:
-        """The nodes that stand in the place of others."""
-        return [
-            node for nodes in self._standing.values() for node in nodes if node.graph is not None
-        ]
+    def new_nodes(self) -> list[ir.Node]:
+        """List the nodes that replaced others and are still there."""
+        new = (node for nodes in self._replacements.values() for node in nodes)
+        return [node for node in new if node.graph is not None]
 
-    def standing(self, node: ir.Node) -> int:
-        """How many nodes stand in the place of a node of the original."""
-        made = self._standing.get(node, ())
-        return sum(1 if n.graph is not None else self.standing(n) for n in made)
+    def count(self, node: ir.Node) -> int:
+        """Count the nodes that replaced a node of the original."""
+        new = self._replacements.get(node, ())
+        return sum(1 if n.graph is not None else self.count(n) for n in new)
 
 
 def _carry_out(
-    found: Regions, written: Written, view: GraphView, editing: _Editing, done: FusedRegions
+    regions: Regions, edit: RegionEdit, view: GraphView, editor: _Editor, result: EditResult
 ) -> None:
-    """Edit the graph and report what was done."""
-    between = found.between()
+    """Edit one graph and report its operators."""
+    between = regions.between()
     labels = [tuple(traversal.label(node) for node in nodes) for nodes in between]
-    entries = [entry for entry in found.entries.values() if entry.name not in found.outside]
-    graph = found.exits[0].subject.node.graph
-    editing.replace(written.drafts, [*(e.subject.node for e in entries), *found.doomed])
-    if written.elements and graph is not None:
-        # What a crop is computed by may stand behind the convolution that takes it in now.
+    entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
+    graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
+    editor.apply(edit)
+    if edit.elements and graph is not None:
+        # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
-    leftovers = Cleanup(view, editing.around, editing.new())
-    for last in leftovers.candidates():
-        tidied = leftovers.tidy(last)
-        if tidied is not None:
-            editing.replace(tidied.drafts, tidied.gone)
-    for end, nodes, changed in zip(found.exits, between, labels, strict=True):
+    cleanup = Cleanup(view, editor.matcher, editor.new_nodes())
+    for last in cleanup.candidates():
+        if chain := cleanup.apply(last):
+            editor.apply(chain)
+    outputs = set[str]()
+    for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
-        done.sites[info.index] = report.converted(
+        result.site_at[info.index] = report.converted(
             info,
             "lower",
-            DILATED if end.name in written.convolved else UNBLOCKED,
-            sum(map(editing.standing, (end.subject.node, *nodes))),
-            between=changed,
-            declined=done.declined.get(info.index, ()),
+            DILATED if end.name in edit.convolved else UNBLOCKED,
+            sum(map(editor.count, (end.subject.node, *nodes))),
+            between=names,
+            declined=result.declined.get(info.index, ()),
         )
-        gives = tuple(name for name in info.node.output[:1] if name not in editing.lost)
-        done.rewritten.append(Rewritten((info,), (), gives, info.output_shape, frozenset()))
-    convolved = frozenset[str]().union(
-        *(found.origins[name] for name in written.convolved if name in found.origins)
-    )
+        output = [name for name in info.node.output[:1] if name not in editor.lost]
+        result.note_outputs(info, output, info.output_shape)
+        outputs.update(output)
+    convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
     for entry in entries:
         info = entry.subject.info
-        rule = DILATED if entry.name in convolved else UNBLOCKED
-        declined = done.declined.get(info.index, ())
-        done.sites[info.index] = report.converted(info, "lower", rule, 0, declined=declined)
-        done.rewritten.append(Rewritten((info,), (), (), None, frozenset()))
-    given = {name for one in done.rewritten for name in one.gives}
-    done.rewritten[-1] = replace(
-        done.rewritten[-1],
-        moved=tuple(sorted(editing.given - editing.lost - given)),
-        lost=frozenset(editing.lost),
-    )
+        name = DILATED if entry.name in convolved else UNBLOCKED
+        declined = result.declined.get(info.index, ())
+        result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
+    # New nodes compute these values, whose types are what they were.
+    for name in sorted(editor.kept - editor.lost - outputs):
+        result.types.setdefault(place, {})[name] = onnx.TypeProto()
+    result.lost.setdefault(place, set()).update(editor.lost)

@@ -1,17 +1,17 @@
-"""From a model to the converted model, in whatever form is asked for, and what was done with each site.
+"""Convert a model to one of three forms, and report what was done with each operator.
 
-    lower       standard nodes in the place of the operator
-    function    the operator stays, a local function says what it means (`wrapping`)
-    custom-op   a Python operator with what it needs around it (a writer that the caller brings)
+    lower       standard nodes replace the operator
+    function    the operator stays, and a local function defines it (`local_functions`)
+    custom-op   a Python operator replaces it (the caller brings the writer)
 
-Whatever form a model has already is undone first: any form becomes any other. What else onnxruntime
-would refuse to run, and an edit puts right, is put right in all of them (`add_explicit_pads`).
+The form of an earlier conversion is undone first, so any form becomes any other. In every form
+convolutions that onnxruntime refuses get explicit pads (`same_padding`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -30,22 +30,21 @@ from onnx_spatial.conversion.local_functions import (
     without_earlier_form,
 )
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.replace import Writer, replace_operators
-from onnx_spatial.conversion.report import Site, refusals
+from onnx_spatial.conversion.replace import replace_operators
+from onnx_spatial.conversion.report import EditResult, Site, Writer, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
-from onnx_spatial.fusion import Rewritten
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.operators.spellings import python_ops
 
 __all__ = [
-    "Plan",
+    "EditResult",
     "Site",
     "Writer",
     "freeze",
-    "make_plan",
+    "convert_operators",
     "refusals",
 ]
 
@@ -55,34 +54,14 @@ Progress = Callable[[str], None]
 WRITERS = {"custom-op": "onnx_spatial.custom_ops.prepared:write"}
 
 
-@dataclass
-class Plan:
-    """A model with every operator converted that can be.
-
-    Attributes:
-        sites: all operators found, and convolutions that onnxruntime refuses, in the order of the
-            file.
-        model: the converted model; None if nothing was to do.
-        touched: what differs from the original, by kind.
-    """
-
-    sites: list[Site]
-    model: onnx.ModelProto | None = None
-    touched: dict[str, list[str]] = field(default_factory=dict)
-
-    def refused(self, *, strict: bool = False) -> list[Site]:
-        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
-        return [s for s in self.sites if s.action == "refuse" or (strict and s.left_over)]
-
-
-def make_plan(
+def convert_operators(
     proto: onnx.ModelProto,
     options: ConvertOptions | None = None,
     *,
     choose: Writer | None = None,
     folder: Path | None = None,
     progress: Progress | None = None,
-) -> Plan:
+) -> EditResult:
     """Convert the operators of `proto`, which stays as it is.
 
     Args:
@@ -101,11 +80,11 @@ def make_plan(
         before = without_earlier_form(proto, groups_too=options.mode != "custom-op")
         infos = analysis.find(before.model, before.domains.union(options.domains), folder)
         if options.action == "function":
-            plan = _with_functions(proto, before, infos, options)
+            result = _with_functions(proto, before, infos, options)
         else:
             write = _writer(options, before, choose)
-            plan = _spliced(proto, before, infos, write, options, folder, progress)
-        return _legal(plan, proto, before, infos, folder)
+            result = _replaced(proto, before, infos, write, options, folder, progress)
+        return _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
@@ -115,10 +94,10 @@ def make_plan(
 
 
 def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None) -> Writer:
-    """How an operator is written in nodes."""
+    """Return what writes an operator as nodes, in the mode of the options."""
     if options.action in WRITERS:
-        found: Writer = resolve_name(WRITERS[options.action])
-        return found
+        writer: Writer = resolve_name(WRITERS[options.action])
+        return writer
 
     def lower(request: Request, info: OperatorInfo) -> Lowered:
         body = before.functions.get(info.index) if options.inline else None
@@ -131,23 +110,24 @@ def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None)
     return lower
 
 
-def _spliced(
-    given: onnx.ModelProto,
+def _replaced(
+    original: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
     write: Writer,
     options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
-) -> Plan:
+) -> EditResult:
     custom = options.action == "custom-op"
     done = report.PREPARED if custom else None
     ready = [f for f in infos if custom and f.node.domain == python_ops.DOMAIN and f.error is None]
     todo = [f for f in infos if f not in ready]
+    prepared = {f.index: report.left(f, done=done) for f in ready}
     if not any(f.known_domain for f in todo):
-        return Plan([report.left(f, done=done if f in ready else None) for f in infos])
-    opset = _default_opset(given)
-    spliced = replace_operators(
+        return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
+    opset = _default_opset(original)
+    result = replace_operators(
         before.model,
         todo,
         write,
@@ -156,101 +136,79 @@ def _spliced(
         folder=folder,
         progress=progress or (lambda _: None),
     )
-    by_index = {f.index: s for f, s in zip(todo, spliced.sites, strict=True)}
-    by_index |= {f.index: report.left(f, done=done) for f in ready}
-    functions = {i: _name(f) for i, f in before.functions.items()}
-    plan = Plan([replace(by_index[f.index], function=functions.get(f.index)) for f in infos])
-    if spliced.model is None:
-        return plan
-    changed = [f for f in todo if by_index[f.index].converted]
-    if custom:
-        patch_proto.import_where_used(spliced.model, python_ops.DOMAIN)
-    return _finished(plan, given, spliced.model, changed, opset, spliced.rewritten)
+    result.site_at |= prepared
+    for index in result.site_at.keys() & before.functions.keys():
+        function = _name(before.functions[index])
+        result.site_at[index] = replace(result.site_at[index], function=function)
+    if result.model is not None:
+        if custom:
+            patch_proto.import_where_used(result.model, python_ops.DOMAIN)
+        _finish(result, original, infos, opset)
+    return result
 
 
 def _with_functions(
-    given: onnx.ModelProto,
+    original: onnx.ModelProto,
     before: WithoutForm,
     infos: list[OperatorInfo],
     options: ConvertOptions,
-) -> Plan:
+) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
-    # Dead functions may hold operators that only their callers could complete: they are left.
+    # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     asked = options.max_rank is not None or options.strategy is not None or options.checked
     if all(f.dead and f.error for f in todo) and not asked:
-        return Plan([_called(f, before) for f in infos])
-    model = onnx.ModelProto()
-    model.CopyFrom(before.model)
-    opset = _default_opset(given)
-    attached = add_functions(model, infos, options, opset=opset)
-    plan = Plan([])
-    for info in infos:
-        found = attached.get(info.index)
-        plan.sites.append(
-            report.left(info)
-            if found is None
-            else report.converted(info, "function", found.strategy, found.nodes, found.function)
-        )
-    changed = [f for f in infos if f.index in attached]
-    if not changed:
-        return plan
-    finished = _finished(plan, given, model, changed, opset)
-    return Plan(plan.sites) if before.removed and model == given else finished
+        return EditResult(site_at={f.index: _called(f, before) for f in infos})
+    opset = _default_opset(original)
+    result = add_functions(before.model, infos, options, opset=opset)
+    if result.model is not None:
+        _finish(result, original, infos, opset)
+        if before.removed and result.model == original:
+            return EditResult(site_at=result.site_at)
+    return result
 
 
 def _called(info: OperatorInfo, before: WithoutForm) -> Site:
-    """A site of a model that has its functions already."""
+    """Report an operator that calls its function already."""
     function = before.functions.get(info.index)
     if function is None:
         return report.left(info)
-    found = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
-    return replace(found, strategy=None)
+    site = report.converted(info, "function", STRATEGY, len(function.node), _name(function))
+    return replace(site, strategy=None)
 
 
-def _legal(
-    plan: Plan,
-    given: onnx.ModelProto,
-    before: WithoutForm,
-    infos: Sequence[OperatorInfo],
-    folder: Path | None,
-) -> Plan:
-    """The plan with the convolutions put right that onnxruntime refuses."""
-    opset = _default_opset(given)
-    made = add_explicit_pads(given if plan.model is None else plan.model, opset, folder)
-    if not made.sites:
-        return plan
+def _with_explicit_pads(
+    result: EditResult, original: onnx.ModelProto, before: WithoutForm, folder: Path | None
+) -> EditResult:
+    """Give the convolutions explicit pads that onnxruntime refuses, after all other edits."""
+    opset = _default_opset(original)
+    model = original if result.model is None else result.model
+    padded = add_explicit_pads(model, opset, folder)
+    if not padded.site_at:
+        return result
     positions = {
         (place, tuple(node.output)): index
         for index, (place, _, node) in enumerate(traversal.nodes(before.model))
     }
-    last = len(positions)
-    found = [(f.index, s) for f, s in zip(infos, plan.sites, strict=True)]
-    found += [(positions.get(where, last), s) for where, s in made.sites.items()]
-    plan.sites = [s for _, s in sorted(found, key=lambda pair: pair[0])]
-    if made.model is not None:
-        patch_proto.adjust_imports(made.model, (), opset)
-        plan.model = made.model
-        touched = {kind: list[str]() for kind in KINDS} | plan.touched
-        touched["nodes_changed"] += made.replaced
-        touched["nodes_added"] += made.nodes
-        touched["initializers_added"] += made.initializers
-        plan.touched = touched
-    return plan
+    for index, (place, _, node) in enumerate(traversal.nodes(model)):
+        if index in padded.site_at:
+            position = positions.get((place, tuple(node.output)), len(positions) + index)
+            result.site_at[position] = padded.site_at[index]
+    if padded.model is not None:
+        patch_proto.adjust_imports(padded.model, (), opset)
+        result.model = padded.model
+        touched = {kind: list[str]() for kind in KINDS} | result.touched
+        result.touched = {kind: [*touched[kind], *padded.touched.get(kind, ())] for kind in touched}
+    return result
 
 
-def _finished(
-    plan: Plan,
-    given: onnx.ModelProto,
-    model: onnx.ModelProto,
-    changed: list[OperatorInfo],
-    opset: int,
-    rewritten: Sequence[Rewritten] = (),
-) -> Plan:
-    """The plan with its model, whose imports and declared types are brought up to date."""
-    patch_proto.adjust_imports(model, [(f.place, f.node.domain) for f in changed], opset)
-    plan.touched = diff_models(given, model, changed, rewritten)
-    plan.model = model
-    return plan
+def _finish(
+    result: EditResult, original: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
+) -> None:
+    """Bring imports and declared types up to date, and list the changes."""
+    assert result.model is not None
+    changed = [f for f in infos if result.site_at[f.index].converted]
+    patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
+    result.touched = diff_models(original, result)
 
 
 def _name(function: onnx.FunctionProto) -> str:
@@ -263,7 +221,7 @@ def _default_opset(proto: onnx.ModelProto) -> int:
 
 
 def freeze(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy with the named symbolic dims fixed.
+    """Return a copy with the named symbolic dims fixed.
 
     Raises:
         UsageError: the model has no dim of that name.

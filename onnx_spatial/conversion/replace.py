@@ -1,13 +1,14 @@
-"""Put nodes in the place of spatial operators: standard ones, a function's body, a Python operator.
+"""Replace spatial operators by standard nodes, the body of a function, or a Python operator.
 
-Where `fusion` rules are given, what stands around an operator may go with it.
+Rules of `fusion` may rewrite the nodes around an operator with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -16,32 +17,14 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.report import EditResult, Writer
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Rewrite, Rewritten, Rule
-from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule
+from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import outline
-
-#: Writes an operator in nodes. Raises ConversionError where that cannot be done.
-Writer = Callable[[Request, OperatorInfo], Lowered]
-
-
-@dataclass
-class Replaced:
-    """What was done.
-
-    Attributes:
-        sites: one for each operator, in their order.
-        model: the edited model, None if nothing was done; its opset imports are still as they were.
-        rewritten: what stands for what.
-    """
-
-    sites: list[Site]
-    model: onnx.ModelProto | None = None
-    rewritten: list[Rewritten] = field(default_factory=list)
 
 
 def replace_operators(
@@ -53,18 +36,21 @@ def replace_operators(
     opset: int,
     folder: Path | None,
     progress: Callable[[str], None],
-) -> Replaced:
-    """Replace every operator that can be; `proto` stays as it is.
+) -> EditResult:
+    """Replace every operator that can be converted; `proto` stays as it is.
 
     Args:
         proto: the model.
         infos: its spatial operators.
-        write: writes one in nodes.
-        options: of the conversion; where they fuse, regions are unblocked first, and the rules of
-            `fusion` are asked for something better than `write`.
+        write: writes an operator as nodes.
+        options: of the conversion; if they fuse, dilated convolutions are fused first, and then the
+            rules of `fusion` are tried before `write`.
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
         progress: called with a line of text now and then.
+
+    Returns:
+        The edited model, whose opset imports and declared types are still the old ones.
 
     Raises:
         ModelFileError: the graph contradicts itself.
@@ -76,53 +62,50 @@ def replace_operators(
     subjects = {
         f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options.checked))
     }
-    around = Matcher(proto, nodes, subjects.values())
+    matcher = Matcher(proto, nodes, subjects.values())
     names = Names(proto)
-    sites: dict[int, Site] = {}
-    rewritten: list[Rewritten] = []
-    declined_before: dict[int, tuple[str, ...]] = {}
+    result = EditResult()
     if rules:
-        unblocked = fuse_dilated_convs(proto, infos, around, names, write, folder)
-        sites, rewritten = unblocked.sites, unblocked.rewritten
-        declined_before = unblocked.declined
+        result = fuse_dilated_convs(proto, infos, matcher, names, write, folder)
+    edited = bool(result.site_at)
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         subject = subjects.get(info.index)
-        if info.index in sites or subject is None:
-            sites.setdefault(info.index, report.left(info))
+        if info.index in result.site_at or subject is None:
+            result.site_at.setdefault(info.index, report.left(info))
             continue
         try:
-            rewrite, declined = _rewrite(subject, around, write, rules)
+            rewrite, declined = _rewrite(subject, matcher, write, rules)
         except ConversionError as error:
             info.error = str(error)
-            sites[info.index] = report.left(info)
+            result.site_at[info.index] = report.left(info)
             continue
+        edited = True
+        absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and info.place.function is None
-        done, made = _carry_out(rewrite, names, initializers=initializers)
-        rewritten.append(done)
-        declined = (*declined_before.get(info.index, ()), *declined)
+        made = _carry_out(rewrite, result, names, initializers=initializers)
+        declined = (*result.declined.get(info.index, ()), *declined)
         for number, part in enumerate(rewrite.subjects):
-            sites[part.info.index] = report.converted(
+            result.site_at[part.info.index] = report.converted(
                 part.info,
                 options.action,
-                rewrite.rule or rewrite.lowered.strategy,
+                rewrite.lowered.strategy,
                 made if number == 0 else 0,
-                absorbed=done.absorbed if number == 0 else (),
+                absorbed=absorbed if number == 0 else (),
                 declined=declined if number == 0 else (),
                 considered=rewrite.lowered.considered if options.action == "lower" else (),
             )
-    found = [sites[f.index] for f in infos]
-    if not rewritten:
-        return Replaced(found)
-    try:
-        return Replaced(found, changes.apply(), rewritten)
-    except ir.serde.SerdeError as error:
-        raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+    if edited:
+        try:
+            result.model = changes.apply()
+        except ir.serde.SerdeError as error:
+            raise ModelFileError(f"the graph cannot be written: {_cause(error)}") from None
+    return result
 
 
 def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> MatchedOp | None:
-    """An operator that can be rewritten; None if it breaks a rule or is not ours."""
+    """Return the operator in the graph; None if it breaks a rule or is no spatial operator."""
     if info.call is None:
         return None
     request = Request.of(
@@ -132,16 +115,16 @@ def _subject(info: OperatorInfo, node: ir.Node, opset: int, checked: bool) -> Ma
 
 
 def _rewrite(
-    subject: MatchedOp, around: Matcher, write: Writer, rules: Sequence[Rule]
-) -> tuple[Rewrite, tuple[str, ...]]:
-    """What a rule makes of an operator, else the operator on its own; and why the others declined."""
-    # What it reads may have changed since the operators were listed.
+    subject: MatchedOp, matcher: Matcher, write: Writer, rules: Sequence[Rule[Any]]
+) -> tuple[Rewrite, tuple[Reason, ...]]:
+    """Apply the first rule that does not decline, else lower the operator on its own."""
+    # Its inputs may have changed since the operators were listed.
     inputs = tuple(subject.node.inputs)
-    request = replace(subject.request, inputs=inputs, near=around.near(subject.node))
+    request = replace(subject.request, inputs=inputs, near=matcher.near(subject.node))
     subject = replace(subject, request=request)
-    declined: list[str] = []
+    declined: list[Reason] = []
     for rule in rules:
-        answer = rule(subject, around, lambda request: write(request, subject.info))
+        answer = rule.apply(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
             return answer, tuple(declined)
         if answer is not None:
@@ -149,44 +132,28 @@ def _rewrite(
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
-def _carry_out(rewrite: Rewrite, names: Names, *, initializers: bool) -> tuple[Rewritten, int]:
-    """Edit the graph; what was done, and how many nodes stand there now."""
-    old = (*(subject.node for subject in rewrite.subjects), *rewrite.absorbed)
-    at = rewrite.at or rewrite.subjects[-1].node
-    lost = {value.name for node in old for value in node.outputs if value.name}
-    gives = tuple(value.name for value in rewrite.gives if value.name)
-    done = Rewritten(
-        tuple(subject.info for subject in rewrite.subjects),
-        tuple(traversal.label(node) for node in rewrite.absorbed),
-        gives,
-        rewrite.shape,
-        frozenset(lost.difference(gives)),
-    )
-    emitted = rewrite.lowered.emitted
-    made = replace_nodes.replace_node(
-        at,
-        emitted.nodes,
-        rewrite.lowered.output,
-        emitted.constants,
-        names,
-        initializers=initializers,
-        absorbed=[node for node in old if node is not at],
-        gives=rewrite.gives,
-    )
-    return done, len(made)
+def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
+    """Edit the graph, note the values that are new or lost, and return the number of new nodes."""
+    edit, first = rewrite.edit, rewrite.subjects[0].info
+    (draft,) = edit.drafts
+    outputs = [value.name for value in rewrite.outputs if value.name]
+    old = {v.name for node in (draft.node, *edit.removed) for v in node.outputs if v.name}
+    result.note_outputs(first, outputs, rewrite.shape)
+    result.lost.setdefault(first.place, set()).update(old.difference(outputs))
+    return len(replace_nodes.apply(edit, names, initializers=initializers)[draft.node])
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
         return ir.from_proto(outline(proto))
     except UnicodeDecodeError:
-        raise  # said in the words of `make_plan`
+        raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(f"the graph cannot be read: {_cause(error)}") from None
 
 
 def _cause(error: BaseException) -> str:
-    """The first line of the innermost message; the outer ones quote whole graphs."""
+    """Return the first line of the innermost message; the outer ones quote whole graphs."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).splitlines() or [type(error).__name__])[0]

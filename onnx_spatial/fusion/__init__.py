@@ -1,27 +1,34 @@
-"""Several nodes to fewer: what stands between spatial operators, and around each.
+"""Fuse spatial operators with the nodes next to them.
 
-    SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `regions`, `leftovers`
-    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `cancel`
-    ExtractPatches -> Conv 1x1, MatMul, Gemm    one strided convolution       `patches`
-    Transpose -> operator -> Transpose          one movement                  `layout`
+    SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
+    BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `inverse_pair`
+    ExtractPatches -> Conv 1x1, MatMul, Gemm    one strided Conv              `strided_conv`
+    Transpose -> operator -> Transpose          one permutation               `transposes`
 
-Regions come first, a graph at a time; `unblocking` carries them out. What is left is a matter of rules.
-A rule is a function like `rewrite.Rule` in a module of its own and a line in `RULES`. It is given an
-operator and its `Matcher` and answers with a `Rewrite`, with a reason why there is none, or
-with None where nothing of its kind stands there. The first that answers with a `Rewrite` is taken; an
-operator that none speaks for is lowered on its own. Rules only read: `splicing` edits.
+Every rule has the same three parts: a pattern in the graph, a check that may decline with a reason, and
+a rewrite that drafts nodes. Rules only read; `conversion` edits the graph.
+
+                           pattern                                 check    rewrite
+    RULES                  a spatial operator and its neighbours   Reason   Rewrite
+    dilated_conv.rules     a node between SpaceToBatch and         Reason   RuleResult, BlockedConv
+                           BatchToSpace, by operator type
+    dilated_conv.cleanup   Transposes behind a dilated Conv        None     GraphEdit
+
+Regions between SpaceToBatch and BatchToSpace come first, a graph at a time. Then the rules in `RULES`
+are applied to each operator that is left, in the order of the file: the first rewrite is taken, reasons
+are reported in `Site.declined`, and an operator without a rewrite is lowered on its own.
 
 Whatever a rule writes must be exact, bit for bit, at every size that the original runs with; only
 convolutions may sum up in another order.
 """
 
-from onnx_spatial.fusion.inverse_pair import cancel
+from typing import Any
+
+from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Rewrite, Rewritten, Rule
-from onnx_spatial.fusion.strided_conv import stride
-from onnx_spatial.fusion.transposes import absorb
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
 
-#: Every rule, in the order in which they are asked.
-RULES: tuple[Rule, ...] = (stride, cancel, absorb)
+#: Every rule, in the order in which they are applied to an operator.
+RULES: tuple[Rule[Any], ...] = (strided_conv.RULE, inverse_pair.RULE, transposes.RULE)
 
-__all__ = ["RULES", "Lower", "Matcher", "Rewrite", "Rewritten", "Rule", "MatchedOp"]
+__all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule"]

@@ -1,10 +1,9 @@
-"""What sums up the channels of a value: a Conv with a 1x1 kernel, a MatMul, a Gemm.
+"""Find the Conv with a 1x1 kernel, MatMul or Gemm that sums up the channels of a value.
 
     value -> [Transpose] -> Conv 1x1
     value -> [Transpose] -> [Reshape] -> MatMul | Gemm
 
-`find` looks for it behind a value that nobody else reads, and answers with the reason where one is there
-that is not as simple as that.
+No other node may read the values between.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from onnx import TensorProto
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.model import traversal
+from onnx_spatial.fusion.rule import Reason, blame
 
-#: For each axis of a value, which axis of [N, C, spatial..] it is.
+#: The axis of [N, C, spatial..] for each axis of a value.
 Order = tuple[int, ...]
 
 _OP_TYPES = frozenset({"Conv", "Gemm", "MatMul"})
@@ -28,13 +27,13 @@ _OP_TYPES = frozenset({"Conv", "Gemm", "MatMul"})
 
 @dataclass(frozen=True)
 class Path:
-    """What lies between a value and what reads it.
+    """The nodes between a value and the node that sums up its channels.
 
     Attributes:
-        value: what is read in the end.
-        orders: of the value that it begins with, and of what each Transpose on the way gives.
+        value: the value at the end.
+        orders: order of the axes at the start, and behind each Transpose.
         nodes: the Transposes, and a Reshape behind them.
-        shape: what the Reshape makes of it, the channels last; None if there is none.
+        shape: shape behind the Reshape, the channels last; None without one.
     """
 
     value: ir.Value
@@ -44,7 +43,7 @@ class Path:
 
     @property
     def order(self) -> Order:
-        """Of what is read, before it is reshaped."""
+        """Order of the axes behind the last Transpose."""
         return self.orders[-1]
 
 
@@ -53,13 +52,13 @@ class Contraction:
     """A node that sums up the channels of a value.
 
     Attributes:
-        node: it.
-        path: what lies in front of it.
+        node: the node.
+        path: the nodes in front of it.
         weight: its second input.
-        tensor: the message of that.
-        rows_first: whether the first axis of the weight is that of the channels that are summed up.
-        bias: one number for each channel of the result; None if there is none.
-        added: what is added to the result otherwise; None if nothing is.
+        tensor: the elements of the weight.
+        rows_first: whether the first axis of the weight is that of the input channels.
+        bias: one number for each output channel; None if there is none.
+        added: C of a Gemm that is no such bias; None if there is none.
     """
 
     node: ir.Node
@@ -77,93 +76,91 @@ class Contraction:
 
     @property
     def rows(self) -> int:
-        """How many channels are summed up."""
+        """The number of input channels."""
         return int(self.tensor.dims[0 if self.rows_first else 1])
 
     @property
     def channels(self) -> int:
-        """How many channels the result has."""
+        """The number of output channels."""
         return int(self.tensor.dims[1 if self.rows_first else 0])
 
 
-def find(value: ir.Value, order: Order, around: Matcher) -> Contraction | str | None:
-    """What sums up the channels of a value; None if nothing of that kind stands behind it.
+def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reason | None:
+    """Find the node that sums up the channels of a value.
 
     Args:
-        value: computed in the graph.
-        order: of its axes.
-        around: the graph.
+        value: output of a node.
+        order: order of its axes.
+        matcher: the graph.
+
+    Returns:
+        The node, why it is more than a sum of channels, or None if there is no such node.
     """
-    path = _path(value, order, around)
+    path = _path(value, order, matcher)
     if not isinstance(path, Path):
         return path
-    ((node, _),) = around.readers(path.value)
-    found = _contraction(node, path, around)
-    return f"{named(node)} {found}" if isinstance(found, str) else found
+    ((node, _),) = matcher.readers(path.value)
+    result = _contraction(node, path, matcher)
+    return f"{blame(node)} {result}" if isinstance(result, str) else result
 
 
-def named(node: ir.Node) -> str:
-    """How a reason begins."""
-    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
-
-
-def _path(value: ir.Value, order: Order, around: Matcher) -> Path | str | None:
+def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | None:
     path = Path(value, (order,))
     producer = value.producer()
     assert producer is not None
     while True:
-        readers = around.readers(path.value)
-        found = [n for n, index in readers if index == 0 and _is_contraction(n, around)]
-        if len(readers) != 1 or around.is_named(path.value):
-            return f"{named(found[0])} others read what it reads too" if found else None
+        readers = matcher.readers(path.value)
+        sums = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
+        if len(readers) != 1 or matcher.is_named(path.value):
+            return f"{blame(sums[0])} others read what it reads too" if sums else None
         ((node, index),) = readers
         if node.graph is not producer.graph or index != 0:
             return None
-        if found:
+        if sums:
             return path
-        further = _step(path, node, around)
-        if not isinstance(further, Path):
-            return further
-        path = further
+        longer = _extended(path, node, matcher)
+        if not isinstance(longer, Path):
+            return longer
+        path = longer
 
 
-def _is_contraction(node: ir.Node, around: Matcher) -> bool:
-    message = around.standard(node)
+def _is_contraction(node: ir.Node, matcher: Matcher) -> bool:
+    message = matcher.standard(node)
     return message is not None and message.op_type in _OP_TYPES
 
 
-def _step(path: Path, node: ir.Node, around: Matcher) -> Path | str | None:
-    """Beyond a Transpose, or a Reshape that keeps the channels apart."""
+def _extended(path: Path, node: ir.Node, matcher: Matcher) -> Path | Reason | None:
+    """Extend a path by a Transpose, or by a Reshape that keeps the channels apart."""
     if path.shape is not None:
         return None
     nodes = (*path.nodes, node)
-    perm = around.perm(node, len(path.order))
+    perm = matcher.perm(node, len(path.order))
     if perm is not None:
         order = tuple(path.order[axis] for axis in perm)
         return Path(node.outputs[0], (*path.orders, order), nodes)
-    message = around.standard(node)
+    message = matcher.standard(node)
     if message is None or message.op_type != "Reshape":
         return None
-    if not any(_is_contraction(n, around) for n, _ in around.readers(node.outputs[0])):
+    if not any(_is_contraction(n, matcher) for n, _ in matcher.readers(node.outputs[0])):
         return None
-    tensor = around.stored(node.inputs[1]) if len(node.inputs) > 1 else None
+    tensor = matcher.stored(node.inputs[1]) if len(node.inputs) > 1 else None
     if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-        return f"{named(node)} its shape is computed at run time"
+        return f"{blame(node)} its shape is computed at run time"
     shape = tuple(int(d) for d in onnx.numpy_helper.to_array(tensor).reshape(-1))
     copied = [axis for axis, dim in enumerate(shape) if dim == 0]
     channels_last = path.order[-1] == 1 and shape and shape[-1] > 0
     if not channels_last or any(axis >= len(path.order) - 1 for axis in copied):
-        return f"{named(node)} it does not keep the channels apart"
+        return f"{blame(node)} it does not keep the channels apart"
     if copied and attributes(message).get("allowzero", 0) != 0:
-        return f"{named(node)} it makes a tensor without elements"
+        return f"{blame(node)} it makes a tensor without elements"
     return Path(node.outputs[0], path.orders, nodes, shape)
 
 
-def _contraction(node: ir.Node, path: Path, around: Matcher) -> Contraction | str:
-    message = around.standard(node)
+def _contraction(node: ir.Node, path: Path, matcher: Matcher) -> Contraction | Reason:
+    message = matcher.standard(node)
     assert message is not None
     weight = node.inputs[1] if len(node.inputs) > 1 else None
-    tensor = around.stored(weight)
+    tensor = matcher.stored(weight)
     if weight is None or tensor is None:
         return "its weight is computed at run time"
     known = attributes(message)
@@ -179,18 +176,18 @@ def _contraction(node: ir.Node, path: Path, around: Matcher) -> Contraction | st
         return Contraction(node, path, weight, tensor, True)
     if known.get("transA", 0) != 0 or known.get("alpha", 1.0) != 1.0:
         return "it transposes or scales its first input"
-    found = Contraction(node, path, weight, tensor, known.get("transB", 0) == 0)
+    plain = Contraction(node, path, weight, tensor, known.get("transB", 0) == 0)
     if bias is None:
-        return found
+        return plain
     if known.get("beta", 1.0) != 1.0:
         return "it scales its bias"
-    held = around.stored(bias)
-    plain = held is not None and tuple(held.dims) == (found.channels,)
-    return replace(found, bias=bias) if plain else replace(found, added=bias)
+    stored = matcher.stored(bias)
+    per_channel = stored is not None and tuple(stored.dims) == (plain.channels,)
+    return replace(plain, bias=bias) if per_channel else replace(plain, added=bias)
 
 
-def _not_plain(known: Mapping[str, object], dims: Sequence[int], path: Path) -> str | None:
-    """Why a convolution is more than the product of channels with a matrix."""
+def _not_plain(known: Mapping[str, object], dims: Sequence[int], path: Path) -> Reason | None:
+    """Say why a convolution is more than the product of the channels with a matrix."""
     if path.shape is not None or path.order != tuple(range(len(path.order))):
         return "it sums up along another axis than the channels"
     if len(dims) != len(path.order):

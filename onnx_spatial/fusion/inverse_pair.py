@@ -1,43 +1,46 @@
-"""BatchToSpace directly in front of SpaceToBatch with the same blocks.
+"""Fuse BatchToSpace with a SpaceToBatch of the same blocks directly behind it.
 
     BatchToSpace crops c -> SpaceToBatch pads p     whole cells: pads by (p - c) / block
 
-Nothing is left but a Pad, a Slice or an Identity; it is written as one of the two operators with blocks
-of 1. What the crop takes off does not come back, so on one side of an axis only one of the two may do
-anything, and only to whole cells. The other way round the two are a region that holds nothing
-(`dilated_conv`).
+A Pad, a Slice or an Identity is left, written as one of the two operators with blocks of 1. Cropped
+elements do not come back, so on one side of an axis only one of the two may do anything, and only to
+whole cells. SpaceToBatch -> BatchToSpace is a region without nodes (`dilated_conv`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Rewrite
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import are_open
-from onnx_spatial.model import traversal
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Vector
 
-#: What `inspect` shows in the place of a strategy.
-CANCELLED = "cancelled"
+
+@dataclass(frozen=True)
+class _Pair:
+    """A BatchToSpace, the SpaceToBatch behind it, and the operator that is left of the two."""
+
+    first: MatchedOp
+    second: MatchedOp
+    remainder: BlockCall
 
 
-def cancel(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
-    """Write the two as what is left of them."""
+def _match(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     call = subject.request.call
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
         return None
     output = subject.node.outputs[0]
-    readers = around.readers(output)
-    others = [s for n, i in readers if i == 0 and (s := around.subject(n)) is not None]
+    readers = matcher.readers(output)
+    others = [s for n, i in readers if i == 0 and (s := matcher.subject(n)) is not None]
     opposite = [s for s in others if s.request.call.kind is SpaceToBatch]
     if not opposite:
         return None
     other = opposite[0]
-    where = f"behind it stands {other.node.op_type} {traversal.label(other.node)!r}, but"
-    if len(readers) > 1 or around.is_named(output) or other.node.graph is not subject.node.graph:
+    where = blame(other.node)
+    if len(readers) > 1 or matcher.is_named(output) or other.node.graph is not subject.node.graph:
         return f"{where} others read its output too"
     assert isinstance(other.request.call, BlockCall)
     if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
@@ -45,14 +48,18 @@ def cancel(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str |
     left = remainder(call, other.request.call)
     if isinstance(left, str):
         return f"{where} {left}"
-    lowered = lower(replace(subject.request, call=left, inputs=subject.request.inputs[:1]))
-    gives = (other.node.outputs[0],)
-    shape = other.info.output_shape
-    return Rewrite(lowered, (subject, other), (), gives, shape, CANCELLED)
+    return _Pair(subject, other, left)
 
 
-def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:
-    """What is left of the two: an operator with blocks of 1, or why there is no such thing."""
+def _rewrite(pair: _Pair, lower: Lower) -> Rewrite:
+    first, second = pair.first, pair.second
+    lowered = lower(replace(first.request, call=pair.remainder, inputs=first.request.inputs[:1]))
+    outputs = (second.node.outputs[0],)
+    return Rewrite(lowered, (first, second), (), outputs, second.info.output_shape)
+
+
+def remainder(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
+    """Combine the two into one operator with blocks of 1, or say why that is impossible."""
     crops, pads = first.operator, second.operator
     if crops is None or pads is None:
         return "their parameters are computed at run time"
@@ -81,3 +88,7 @@ def remainder(first: BlockCall, second: BlockCall) -> BlockCall | str:
 
 def _known(values: Sequence[int]) -> Vector:
     return Vector(len(values), tuple(values))
+
+
+#: BatchToSpace and SpaceToBatch cancel each other.
+RULE = Rule("cancelled", _match, _rewrite)

@@ -1,13 +1,13 @@
-"""What stands around a spatial operator: who computes what it reads, who reads what it computes.
+"""Look at the nodes around a spatial operator: producers, readers, Transposes, stored tensors.
 
 The graph is onnx_ir's, as earlier rewrites left it. It has no types and attributes (`strip_types`), so
-attributes are read from the message that a node came from. Nodes that a rewrite wrote have no
-message, and no rule looks at them.
+attributes are read from the message of a node. New nodes have no message; the rules of `RULES` leave
+them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -19,12 +19,12 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import AttributeValue
 
-#: Operators that a Transpose is looked for beyond, and how many of them in a row.
+#: Operators behind or in front of which `near` still finds a Transpose, and how many in a row.
 _RESHAPES = op_traits.having(Trait.RESHAPES)
 _FAR = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
-#: What onnxruntime fuses into a convolution, or runs on blocked channels as well.
+#: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
 _ELEMENTWISE = frozenset(
     {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
 )
@@ -32,24 +32,30 @@ _ELEMENTWISE = frozenset(
 
 @dataclass(frozen=True)
 class MatchedOp:
-    """A spatial operator that is being rewritten.
+    """A spatial operator in the graph.
 
     Attributes:
-        info: what is known of it.
-        node: it, in the graph.
-        request: what its lowering is asked for.
+        info: its analysis.
+        node: its node.
+        request: the request for its lowering.
     """
 
     info: OperatorInfo
     node: ir.Node
     request: Request
 
+    @property
+    def sizes(self) -> list[int]:
+        """The shape of the data, of known rank; unknown dims are guessed."""
+        shape = self.request.shape or ()
+        return [d if isinstance(d, int) else self.request.typical(a) for a, d in enumerate(shape)]
+
 
 class Matcher:
-    """The graphs of a model.
+    """View of the graphs of a model.
 
     Args:
-        proto: the model as it was read.
+        proto: the model before any edit.
         nodes: every node of its onnx_ir form, in the order of `traversal.nodes`.
         subjects: the spatial operators that may be rewritten.
     """
@@ -83,44 +89,52 @@ class Matcher:
         self._named: dict[int, set[str]] = {}
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
-        """A node as a spatial operator that is still there."""
+        """Return the spatial operator of a node that is still in its graph; None for other nodes."""
         return self._subjects.get(node) if node.graph is not None else None
 
     def node(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
-        """The node of a message; None if it gives nothing that has a name."""
-        found = (self._by_output.get((id(graph), name)) for name in message.output)
-        return next((node for node in found if node is not None), None)
+        """Return the node of a message; None if it has no named output."""
+        nodes = (self._by_output.get((id(graph), name)) for name in message.output)
+        return next((node for node in nodes if node is not None), None)
 
     def message(self, node: ir.Node) -> onnx.NodeProto | None:
-        """The message of a node; None for one that a rewrite wrote."""
-        found = self._messages.get(node)
-        return None if found is None else found[1]
+        """Return the message of a node; None for a new node."""
+        return self._messages.get(node, (None, None))[1]
 
     def adopt(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
-        """Take in nodes that a rewrite wrote in the place of one that is known."""
+        """Add new nodes in the place of a node of the graph."""
         graph = self._graph(of)
         assert graph is not None
         self._adopted.update((node, graph) for node in nodes)
 
     def op_type(self, node: ir.Node) -> str | None:
-        """Operator type; None for a node that is not known here."""
+        """Return the operator type; None for a node that is neither of the model nor adopted."""
         return node.op_type if self._graph(node) is not None else None
 
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
-        """The attributes of a node as Python values."""
+        """Return the attributes of a node as Python values."""
         message = self.message(node)
         if message is not None:
             return attributes(message)
         return {name: _plain(attribute) for name, attribute in node.attributes.items()}
 
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        """Copy a node for other inputs; the copy is in no graph."""
+        message = self.message(node)
+        attributes = (
+            [ir.serde.deserialize_attribute(a) for a in message.attribute]
+            if message is not None
+            else list(node.attributes.values())
+        )
+        return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+
     def _graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
         if node is None:
             return None
-        found = self._messages.get(node)
-        return self._adopted.get(node) if found is None else found[0]
+        return self._messages[node][0] if node in self._messages else self._adopted.get(node)
 
     def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
-        """The node of a graph that gives a value of that name in the original."""
+        """Return the node that computes a value of that name in the original graph."""
         return self._by_output.get((id(graph), name))
 
     def is_local(self, message: onnx.NodeProto) -> bool:
@@ -128,14 +142,14 @@ class Matcher:
         return (message.domain, message.op_type) in self._local
 
     def standard(self, node: ir.Node) -> onnx.NodeProto | None:
-        """The message of a node of the default domain that is there; None if it is no such thing."""
+        """Return the message of a standard operator that is still in its graph; None for other nodes."""
         message = self.message(node) if node.graph is not None else None
         if message is None or not op_traits.is_standard(message):
             return None
         return None if (message.domain, message.op_type) in self._local else message
 
     def stored(self, value: ir.Value | None) -> onnx.TensorProto | None:
-        """The tensor that a value is, if nobody can feed another: an initializer, or a Constant."""
+        """Return the tensor of a Constant, or of an initializer that no input overrides, else None."""
         if value is None:
             return None
         producer = value.producer()
@@ -149,27 +163,25 @@ class Matcher:
         return self._stored.get(value)
 
     def _initializers(self) -> dict[ir.Value, onnx.TensorProto]:
-        """The initializers; the outline that onnx_ir sees has an input for each."""
-        found = {}
+        """Map values to initializers: the graph of onnx_ir has an input for each of them."""
+        tensor_of = {}
         for graph, message in self._graphs:
             if isinstance(message, onnx.GraphProto) and graph is not None:
                 fed = self._overridable if message is self._main else set()
                 tensors = {t.name: t for t in message.initializer if t.name not in fed}
-                found.update(
-                    {v: tensors[v.name] for v in graph.inputs if v.name and v.name in tensors}
-                )
-        return found
+                tensor_of.update({v: tensors[v.name] for v in graph.inputs if v.name in tensors})
+        return tensor_of
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """Nodes that read a value, in the order of the file, with the number of the input."""
-        # Forms of an operator that were written, but not taken, are in no graph.
-        found = [(node, index) for node, index in value.uses() if node.graph is not None]
+        """Return the nodes that read a value, in the order of the file, with the index of the input."""
+        # Drafts that were compared and not taken are in no graph.
+        uses = [(node, index) for node, index in value.uses() if node.graph is not None]
         last = len(self._order)
-        return sorted(found, key=lambda use: (self._order.get(use[0], last), use[1]))
+        return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
 
     def is_named(self, value: ir.Value) -> bool:
-        """Whether more than nodes of its own graph know a value by name: it is an output of the
-        graph, is read in a graph inside it or by training, or has a quantization annotation.
+        """Whether a value is used by name: as an output of its graph, in a graph inside it, in training,
+        or in a quantization annotation.
         """
         graph = self._graph(value.producer())
         if graph is None or value.name is None:
@@ -179,10 +191,7 @@ class Matcher:
         return value.name in self._named[id(graph)] or value.name in self._training
 
     def near(self, node: ir.Node) -> tuple[bool, bool]:
-        """Whether Transposes stand in front of a node's data and behind its output.
-
-        Also beyond nodes that only write the shape in another way.
-        """
+        """Whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
         front = False
         value = node.inputs[0]
         for _ in range(_FAR):
@@ -202,7 +211,7 @@ class Matcher:
         return front, behind
 
     def follows_convolution(self, node: ir.Node) -> bool:
-        """Whether the data of a Transpose comes from a Conv, maybe through operators on elements."""
+        """Whether the data of a Transpose comes from a convolution, elementwise operators ignored."""
         value = node.inputs[0]
         for _ in range(_FAR):
             producer = value.producer() if value is not None else None
@@ -215,15 +224,12 @@ class Matcher:
         return False
 
     def leads_to_convolution(self, node: ir.Node) -> bool:
-        """Whether everything that reads the output of a Transpose is a Conv."""
+        """Whether only convolutions read the output of a Transpose."""
         kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
         return bool(kinds) and kinds <= _CONVOLUTIONS
 
     def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
-        """The permutation of a Transpose of `rank` axes; None if the node is no such thing.
-
-        Without the attribute the axes are reversed.
-        """
+        """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
         if node is None or node.graph is None or self.op_type(node) != "Transpose":
             return None
         if not op_traits.is_standard(node) or (node.domain, node.op_type) in self._local:
@@ -233,9 +239,9 @@ class Matcher:
         message = self.message(node)
         if message is not None and len(message.attribute) > 1:
             return None
-        given = self.attributes(node)
-        perm = given.get("perm", tuple(reversed(range(rank))))
-        if given.keys() - {"perm"} or not isinstance(perm, tuple):
+        known = self.attributes(node)
+        perm = known.get("perm", tuple(reversed(range(rank))))
+        if known.keys() - {"perm"} or not isinstance(perm, tuple):
             return None
         return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
 
@@ -246,7 +252,7 @@ def _plain(attribute: ir.Attr) -> AttributeValue:
 
 
 def _named(graph: traversal.GraphLike) -> set[str]:
-    """Names in a graph that are outputs, annotated, or read inside the graphs of its nodes."""
+    """Return the names of outputs, of annotated values, and of values that the graphs of nodes read."""
     if isinstance(graph, onnx.FunctionProto):
         names = set(graph.output)
     else:

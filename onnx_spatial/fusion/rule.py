@@ -1,75 +1,101 @@
-"""What a rule is, what it answers, and what is left to say of it once it is carried out."""
+"""The shape of a fusion rule: pattern, check, rewrite.
+
+    match(operator, matcher)  -> None         the pattern is not there
+                              -> a Reason     the pattern is there, but the check declines
+                              -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
+
+A rule is a module with a `RULE`, which `fusion.RULES` lists. The rules of `dilated_conv` and its cleanup
+have the same parts; only their patterns and drafts differ (`fusion`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim
 
-#: Writes a request in nodes. Raises ConversionError where that cannot be done.
+#: Lowers a request. Raises ConversionError where that cannot be done.
 Lower = Callable[[Request], Lowered]
+
+#: Why a check declines, in one line: it is reported as data (`Site.declined`).
+Reason = str
+
+Match = TypeVar("Match")
+
+
+def blame(node: ir.Node) -> Reason:
+    """Return the start of a reason that blames a node behind the operator."""
+    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Nodes that stand for others from now on.
+    """Drafted nodes that replace spatial operators and their neighbours.
 
     Attributes:
         lowered: the new nodes, not yet in any graph.
-        subjects: the spatial operators that they stand for; the new nodes go where the last is, unless
+        subjects: the spatial operators that go; the new nodes stand in the place of the last, unless
             `at` is given.
         absorbed: other nodes that go with them.
-        gives: values of the nodes that go which the output of the new ones is equal to; all of them
-            keep their names. None that is read elsewhere, or named elsewhere, may be left out.
+        outputs: values of these nodes that equal the output of the new ones; all of them keep their
+            names. Every value that is read elsewhere, or known by name elsewhere, must be listed.
         shape: of these values, as far as it is known.
-        rule: what `inspect` shows in the place of a strategy; None for the strategy itself.
-        at: the one of `absorbed` where the new nodes go, after which they are named, and whose
-            documentation and metadata the last of them keeps.
+        at: the one of `absorbed` whose place, name, documentation and metadata the new nodes take.
     """
 
     lowered: Lowered
     subjects: tuple[MatchedOp, ...]
     absorbed: tuple[ir.Node, ...]
-    gives: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
     shape: tuple[Dim, ...] | None
-    rule: str | None = None
     at: ir.Node | None = None
+
+    @property
+    def edit(self) -> GraphEdit:
+        """The edit of the graph."""
+        old = [*(subject.node for subject in self.subjects), *self.absorbed]
+        place = self.at or self.subjects[-1].node
+        output, emitted = self.lowered.output, self.lowered.emitted
+        draft = Draft(place, emitted.nodes, emitted.constants, documented=output.producer())
+        draft.results = dict.fromkeys(self.outputs, output)
+        return GraphEdit([draft], [node for node in old if node is not place])
 
     @classmethod
     def of(cls, lowered: Lowered, subject: MatchedOp) -> Rewrite:
-        """An operator on its own."""
+        """Lower an operator on its own."""
         shape = subject.info.output_shape
         return cls(lowered, (subject,), (), (subject.node.outputs[0],), shape)
 
 
 @dataclass(frozen=True)
-class Rewritten:
-    """A rewrite that was carried out, in names.
+class Rule(Generic[Match]):
+    """A fusion rule.
 
     Attributes:
-        infos: the spatial operators.
-        absorbed: labels of the other nodes that are gone.
-        gives: names of the values that the new nodes give.
-        shape: of these values, as far as it is known.
-        moved: names of values that others compute now, and that are what they were.
-        lost: names of the values that nothing computes any more.
+        name: reported in the place of the lowering's strategy; None to report the strategy.
+        match: find the pattern around an operator and check it.
+        rewrite: draft the nodes; may still decline where they would not be faster. Raises
+            ConversionError where the operator cannot be written at all.
     """
 
-    infos: tuple[OperatorInfo, ...]
-    absorbed: tuple[str, ...]
-    gives: tuple[str, ...]
-    shape: tuple[Dim, ...] | None
-    lost: frozenset[str]
-    moved: tuple[str, ...] = ()
+    name: str | None
+    match: Callable[[MatchedOp, Matcher], Match | Reason | None]
+    rewrite: Callable[[Match, Lower], Rewrite | Reason]
 
-
-#: Looks at an operator and what stands around it: a rewrite, a reason why there is none, or None
-#: where nothing of the rule's kind stands there. Raises ConversionError where the operator cannot
-#: be written at all.
-Rule = Callable[[MatchedOp, Matcher, Lower], Rewrite | str | None]
+    def apply(self, subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite | Reason | None:
+        """Match and rewrite an operator: a rewrite, why there is none, or None without a match."""
+        match = self.match(subject, matcher)
+        if match is None or isinstance(match, Reason):
+            return match
+        rewrite = self.rewrite(match, lower)
+        if self.name is None or isinstance(rewrite, Reason):
+            return rewrite
+        return replace(rewrite, lowered=replace(rewrite.lowered, strategy=self.name))

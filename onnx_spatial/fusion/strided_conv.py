@@ -1,4 +1,4 @@
-"""Patches of which one convolution with a 1x1 kernel, or one matrix, makes sums: a strided convolution.
+"""Fuse ExtractPatches with the 1x1 Conv, MatMul or Gemm behind it into one strided Conv.
 
     x -> ExtractImagePatches k, s, r -> Transpose -> Conv 1x1 -> y
     x -> Transpose -> Conv k, strides s, dilations r -> y
@@ -6,15 +6,15 @@
     x -> ExtractImagePatches k, s, r -> Reshape -> MatMul -> y
     x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> Reshape -> y
 
-Patches hold the channels of each place in the window one behind the other. So channel number
-(place in the window) * C + c is multiplied with what the kernel has at that place for channel c: the
-kernel is the weight, reshaped and transposed, which runtimes compute once, when they load; the weight
-stays where it is. Zeros around the image are zeros in either form. The same products are summed up in
-another order, so results agree within rounding.
+A patch holds the C channels of each place in the window, one place after the other: its channel number
+place * C + c is multiplied with the kernel's weight at that place for channel c. So the kernel is the
+weight, reshaped and transposed; runtimes compute that once, when they load, and the weight stays where
+it is. Zeros around the image are zeros in either form. The same products are summed up in another
+order, so results agree within rounding.
 
-It is a matter of cost. Patches that overlap are many, and a convolution does without them. Those that
-lie side by side are a cheap movement; a matrix of many rows is then faster by itself, because
-onnxruntime packs the second input of MatMul when it loads, and the kernel of Conv in every run.
+Costs decide. Overlapping patches are many, and a convolution does without them. Patches side by side are
+a cheap permutation; a matrix of many rows is then faster by itself, because onnxruntime packs the second
+input of MatMul when it loads, and the kernel of Conv in every run.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.channel_sum import Contraction, Order, find, named
+from onnx_spatial.fusion.channel_sum import Contraction, Order, find
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Rewrite
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Emitter, Lowered, transpose_cost
 from onnx_spatial.operators import Dim, ExtractPatches
 
-#: What `inspect` shows in the place of a strategy.
+#: Name of the rule.
 STRIDED = "strided convolution"
 
 #: What onnxruntime's Conv takes.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 
-#: What an element of the kernel costs in each run, in microseconds. Fitted to 430 nets with patches in
-#: onnxruntime 1.31: what is chosen takes 1 % longer than the better of both forms in the mean.
+#: Cost of an element of the kernel in each run, in microseconds. Fitted to 430 nets with patches in
+#: onnxruntime 1.31: the chosen form takes 1 % longer than the better one in the mean.
 _UNPACKED = 3e-5
 
 
 @dataclass(frozen=True)
 class _Transposes:
-    """Transposes that stand in the way, and the one that is left of them.
+    """Transposes on one side of the new Conv, and the one that replaces them.
 
     Attributes:
-        value: what comes out of those that go, or goes into them.
+        value: input of the first in front, output of the last behind.
         nodes: those that go.
         before: the orders of the axes that they lead through, from the first to the last.
-        after: the same with what is written: two orders, or one if nothing is.
+        after: the same for the one that is written: two orders; one order if none is written.
     """
 
     value: ir.Value
@@ -62,39 +62,55 @@ class _Transposes:
     after: tuple[Order, ...]
 
 
-def stride(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
-    """Write patches, and what makes sums of them, as one convolution."""
+@dataclass(frozen=True)
+class _Match:
+    """Patches, the node that sums up their channels, and the Transposes around the two.
+
+    Attributes:
+        subject: the operator in the graph.
+        operator: its meaning.
+        reader: the Conv, MatMul or Gemm behind it.
+        pads: of the new Conv.
+        front, behind: Transposes that become part of it.
+    """
+
+    subject: MatchedOp
+    operator: ExtractPatches
+    reader: Contraction
+    pads: Sequence[int]
+    front: _Transposes
+    behind: _Transposes
+
+
+def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     operator, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(operator, ExtractPatches) or shape is None:
         return None
-    reader = find(subject.node.outputs[0], _order(operator), around)
+    reader = find(subject.node.outputs[0], _order(operator), matcher)
     if not isinstance(reader, Contraction):
         return reader
     pads = _pads(operator, shape, empty=not reader.is_convolution)
-    if isinstance(pads, str):
-        return f"{named(reader.node)} {pads}"
-    if reason := _mismatch(subject, reader, operator):
-        return f"{named(reader.node)} {reason}"
-    front, behind = _front(subject, operator, around), _behind(reader, around)
-    if _saved(subject, operator, reader, front, behind, lower) <= 0:
-        return f"{named(reader.node)} such a convolution takes no less time than to take the patches out"
-    return _rewrite(subject, operator, reader, pads, front, behind)
+    reason = pads if isinstance(pads, str) else _mismatch(subject, reader, operator)
+    if reason or isinstance(pads, str):
+        return f"{blame(reader.node)} {reason}"
+    sides = _front(subject, operator, matcher), _behind(reader, matcher)
+    return _Match(subject, operator, reader, pads, *sides)
 
 
 def _order(operator: ExtractPatches) -> Order:
-    """Of the axes of the image, and of the patches."""
+    """Return the order of the axes, of the image as of the patches."""
     axes = tuple(range(operator.rank))
     return axes if operator.layout == "channels_first" else (0, *axes[2:], 1)
 
 
 def _pads(operator: ExtractPatches, shape: Sequence[Dim], *, empty: bool) -> list[int] | str:
-    """The pads of the convolution, or why there are none.
+    """Compute the pads of the convolution, or say why there are none.
 
     Args:
         operator: the patches.
         shape: of the image.
-        empty: whether an image without any window is legal: of no patches a matrix makes no sums,
-            and a convolution fails, with a 1x1 kernel as with any other.
+        empty: whether an image without any window is legal: MatMul of no patches is empty, and a
+            convolution fails, with a 1x1 kernel as with any other.
     """
     pairs = []
     for number, axis in enumerate(operator.spatial_axes):
@@ -114,7 +130,7 @@ def _pads(operator: ExtractPatches, shape: Sequence[Dim], *, empty: bool) -> lis
 
 
 def _mismatch(subject: MatchedOp, reader: Contraction, operator: ExtractPatches) -> str | None:
-    """Why the weight does not fit the patches."""
+    """Say why the weight does not fit the patches."""
     kind = reader.tensor.data_type
     if kind not in _TYPES or subject.info.element_types - {kind}:
         return f"onnxruntime has no convolution of {TensorProto.DataType.Name(kind).lower()}"
@@ -131,32 +147,32 @@ def _mismatch(subject: MatchedOp, reader: Contraction, operator: ExtractPatches)
     return None
 
 
-def _front(subject: MatchedOp, operator: ExtractPatches, around: Matcher) -> _Transposes:
-    """From the image, or from what is in front of a Transpose that gives it, to [N, C, spatial..]."""
+def _front(subject: MatchedOp, operator: ExtractPatches, matcher: Matcher) -> _Transposes:
+    """Lead from the image, or from the input of a Transpose in front of it, to [N, C, spatial..]."""
     data = subject.node.inputs[0]
     assert data is not None
     order = _order(operator)
     first = tuple(range(operator.rank))
     node = data.producer()
-    perm = around.perm(node, operator.rank)
+    perm = matcher.perm(node, operator.rank)
     if order == first or node is None or perm is None or node.graph is not subject.node.graph:
         return _Transposes(data, (), (order,), _steps(order, first))
     source = node.inputs[0]
     assert source is not None
-    given = tuple(order[perm.index(axis)] for axis in first)
-    if around.is_named(data) or around.readers(data) != [(subject.node, 0)]:
-        return _Transposes(source, (), (given,), _steps(given, first))
-    return _Transposes(source, (node,), (given, order), _steps(given, first))
+    start = tuple(order[perm.index(axis)] for axis in first)
+    if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
+        return _Transposes(source, (), (start,), _steps(start, first))
+    return _Transposes(source, (node,), (start, order), _steps(start, first))
 
 
-def _behind(reader: Contraction, around: Matcher) -> _Transposes:
-    """From [N, C, spatial..] to the result, or to what Transposes behind it make of it."""
+def _behind(reader: Contraction, matcher: Matcher) -> _Transposes:
+    """Lead from [N, C, spatial..] to the result, or to the output of Transposes behind it."""
     orders, value = [reader.path.order], reader.node.outputs[0]
     nodes: list[ir.Node] = []
-    turned = not reader.is_convolution and reader.path.shape is None
-    while turned and not around.is_named(value):
-        readers = around.readers(value)
-        perm = around.perm(readers[0][0], len(orders[0])) if len(readers) == 1 else None
+    transposed = not reader.is_convolution and reader.path.shape is None
+    while transposed and not matcher.is_named(value):
+        readers = matcher.readers(value)
+        perm = matcher.perm(readers[0][0], len(orders[0])) if len(readers) == 1 else None
         if perm is None or readers[0][0].graph is not reader.node.graph:
             break
         nodes.append(readers[0][0])
@@ -171,26 +187,18 @@ def _steps(start: Order, end: Order) -> tuple[Order, ...]:
 
 
 def _perm(start: Order, end: Order) -> list[int]:
-    """The permutation that makes one order of another."""
+    """Return the permutation from one order to another."""
     return [start.index(axis) for axis in end]
 
 
-def _saved(
-    subject: MatchedOp,
-    operator: ExtractPatches,
-    reader: Contraction,
-    front: _Transposes,
-    behind: _Transposes,
-    lower: Lower,
-) -> float:
-    """Microseconds that the convolution saves."""
-    request = subject.request
+def _saved(match: _Match, lower: Lower) -> float:
+    """Estimate the microseconds that the convolution saves."""
+    operator, reader, request = match.operator, match.reader, match.subject.request
     try:
         saved = lower(request).cost
-    except ConversionError:  # there is no other way
+    except ConversionError:  # nothing else can be written
         return math.inf
-    assert request.shape is not None
-    sizes = [d if isinstance(d, int) else request.typical(a) for a, d in enumerate(request.shape)]
+    sizes = match.subject.sizes
     windows = [
         max(1, operator.output_size(number, max(sizes[axis], operator.extent(number))))
         for number, axis in enumerate(operator.spatial_axes)
@@ -199,38 +207,38 @@ def _saved(
     image += [sizes[axis] for axis in operator.spatial_axes]
     patches, result = ([sizes[0], count, *windows] for count in (reader.rows, reader.channels))
     for dims, orders, sign in (
-        (image, front.before, 1),
+        (image, match.front.before, 1),
         (patches, reader.path.orders, 1),
-        (result, behind.before, 1),
-        (image, front.after, -1),
-        (result, behind.after, -1),
+        (result, match.behind.before, 1),
+        (image, match.front.after, -1),
+        (result, match.behind.after, -1),
     ):
         for start, end in itertools.pairwise(orders):
-            given = [dims[axis] for axis in start]
-            saved += sign * transpose_cost(given, _perm(start, end), request.itemsize)
+            shape = [dims[axis] for axis in start]
+            saved += sign * transpose_cost(shape, _perm(start, end), request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
 
 
-def _rewrite(
-    subject: MatchedOp,
-    operator: ExtractPatches,
-    reader: Contraction,
-    pads: Sequence[int],
-    front: _Transposes,
-    behind: _Transposes,
-) -> Rewrite:
+def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+    subject, operator, reader = match.subject, match.operator, match.reader
+    if _saved(match, lower) <= 0:
+        slower = "such a convolution takes no less time than to take the patches out"
+        return f"{blame(reader.node)} {slower}"
     emit = Emitter(subject.request.opset)
-    inputs = [_turned(front.value, front.after, emit), _kernel(reader, operator, emit)]
+    inputs = [
+        _transposed(match.front.value, match.front.after, emit),
+        _kernel(reader, operator, emit),
+    ]
     value = emit.op(
         "Conv",
         *(inputs if reader.bias is None else [*inputs, reader.bias]),
         kernel_shape=operator.kernel,
         strides=operator.strides,
         dilations=operator.rates,
-        pads=pads,
+        pads=match.pads,
     )
     emit.nodes[-1].name = reader.node.name or None
-    value = _turned(value, behind.after, emit)
+    value = _transposed(value, match.behind.after, emit)
     if reader.path.shape is not None:
         shape = (*reader.path.shape[:-1], reader.channels)
         value = emit.op("Reshape", value, emit.ints(shape, "shape"))
@@ -239,22 +247,21 @@ def _rewrite(
     return Rewrite(
         Lowered(STRIDED, emit, value),
         (subject,),
-        (*front.nodes, *reader.path.nodes, reader.node, *behind.nodes),
-        (behind.value,),
-        _output_shape(subject, operator, reader, behind.before[-1]),
-        STRIDED,
+        (*match.front.nodes, *reader.path.nodes, reader.node, *match.behind.nodes),
+        (match.behind.value,),
+        _output_shape(match),
         reader.node,
     )
 
 
-def _turned(value: ir.Value, orders: Sequence[Order], emit: Emitter) -> ir.Value:
+def _transposed(value: ir.Value, orders: Sequence[Order], emit: Emitter) -> ir.Value:
     if len(orders) == 1:
         return value
     return emit.op("Transpose", value, perm=_perm(*orders))
 
 
 def _kernel(reader: Contraction, operator: ExtractPatches, emit: Emitter) -> ir.Value:
-    """The weight as [channels of the result, C, places in the window..]."""
+    """Write the weight as [output channels, C, places in the window..]."""
     axes, channels = len(operator.kernel), reader.rows // math.prod(operator.kernel)
     if reader.rows_first:
         shape = (*operator.kernel, channels, reader.channels)
@@ -267,14 +274,17 @@ def _kernel(reader: Contraction, operator: ExtractPatches, emit: Emitter) -> ir.
     )
 
 
-def _output_shape(
-    subject: MatchedOp, operator: ExtractPatches, reader: Contraction, order: Order
-) -> tuple[Dim, ...]:
-    assert subject.request.shape is not None
-    windows = operator.output_shape(subject.request.shape)
+def _output_shape(match: _Match) -> tuple[Dim, ...]:
+    operator, reader, order = match.operator, match.reader, match.behind.before[-1]
+    assert match.subject.request.shape is not None
+    windows = operator.output_shape(match.subject.request.shape)
     first = [windows[0], reader.channels, *(windows[axis] for axis in operator.spatial_axes)]
     dims = [first[axis] for axis in order]
     if reader.path.shape is None:
         return tuple(dims)
     known = [dims[axis] if dim == 0 else dim for axis, dim in enumerate(reader.path.shape[:-1])]
     return (*(None if dim == -1 else dim for dim in known), reader.channels)
+
+
+#: ExtractPatches and a sum over its channels become one Conv.
+RULE = Rule(STRIDED, _match, _rewrite)

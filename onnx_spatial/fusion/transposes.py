@@ -1,28 +1,26 @@
-"""Transposes next to a spatial operator become part of its movement.
+"""Absorb the Transposes next to a spatial operator into its own permutation.
 
-    x -> Transpose -> operator -> Transpose -> y        x -> movement -> y
+    x -> Transpose -> operator -> Transpose -> y        x -> permutation -> y
 
 Converters put such pairs around every operator, to change between NHWC and NCHW. A Transpose in front
-that others read too stays for them. Behind, all readers must be Transposes of one permutation, and
-nobody else may know the operator's output; then all their outputs are one value. What is absorbed is
-a matter of cost: the two are taken in if what is written then is estimated to take less time than what
-would be written beside the Transposes that would be saved.
+with other readers stays for them. Behind, all readers must be Transposes of one permutation, and the
+operator's output must be unknown elsewhere: then the outputs of these Transposes are one value. Costs
+decide which of them are absorbed: the nodes to write, against those and the Transposes that stay.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Rewrite
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Lowered, Request, transpose_cost
 from onnx_spatial.model import traversal
-from onnx_spatial.operators import Dim
 
 #: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
 #: write either layout (ReorderInput and ReorderOutput with channels_last).
@@ -37,135 +35,145 @@ class _Transposes:
     Attributes:
         nodes: those that go if they are absorbed; none where the only one has other readers.
         perm: of all of them.
-        value: what the one in front reads; None behind.
-        cost: what is saved if they go, in microseconds.
+        cost: microseconds that are saved without them.
+        value: input of the Transpose in front; None behind.
+        outputs: outputs of the Transposes behind, as in `Rewrite`.
     """
 
     nodes: tuple[ir.Node, ...]
     perm: tuple[int, ...]
-    value: ir.Value | None
     cost: float
+    value: ir.Value | None = None
+    outputs: tuple[ir.Value, ...] = ()
 
 
-def absorb(subject: MatchedOp, around: Matcher, lower: Lower) -> Rewrite | str | None:
-    """Take in the Transposes in front of an operator, behind it, or both, where that is cheapest."""
-    request = subject.request
-    if request.shape is None:
+@dataclass(frozen=True)
+class _Match:
+    """An operator with the Transposes in front of it, behind it, or both.
+
+    Attributes:
+        subject: the operator.
+        front, behind: the Transposes of a side; None if it has none, or none that may go.
+        reasons: why the Transposes of a side may not go.
+    """
+
+    subject: MatchedOp
+    front: _Transposes | None
+    behind: _Transposes | None
+    reasons: tuple[Reason, ...]
+
+
+def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
+    if subject.request.shape is None:
         return None
-    sizes = _sizes(request, request.shape)
-    front = _front(subject, around, sizes)
-    behind = _behind(subject, around, sizes)
-    reasons = [side for side in (front, behind) if isinstance(side, str)]
-    fronts = [None, front] if isinstance(front, _Transposes) else [None]
-    behinds = [None, behind] if isinstance(behind, _Transposes) else [None]
-    if len(fronts) + len(behinds) == 2:
+    sides = _front(subject, matcher), _behind(subject, matcher)
+    reasons = tuple(side for side in sides if isinstance(side, str))
+    front, behind = (side if isinstance(side, _Transposes) else None for side in sides)
+    if front is None and behind is None:
         return "; ".join(reasons) or None
-    everything = sum(side.cost for side in (*fronts, *behinds) if side is not None)
+    return _Match(subject, front, behind, reasons)
+
+
+def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
+    """Absorb the Transposes of one side, both or none, whichever is cheapest."""
     best: tuple[Lowered, _Transposes | None, _Transposes | None] | None = None
     least = math.inf
-    for before, after in ((f, b) for f in fronts for b in behinds):
+    sides = (match.front, match.behind)
+    every = sum(side.cost for side in sides if side is not None)
+    options = [[None] if side is None else [None, side] for side in sides]
+    for front, behind in itertools.product(*options):
         try:
-            lowered = lower(_with(request, before, after))
+            lowered = lower(_with(match.subject.request, front, behind))
         except ConversionError:
-            if before is None and after is None:
+            if front is None and behind is None:
                 raise
             continue
-        saved = sum(side.cost for side in (before, after) if side is not None)
-        cost = lowered.cost + everything - saved
+        saved = sum(side.cost for side in (front, behind) if side is not None)
+        cost = lowered.cost + every - saved
         if cost < least:
-            best, least = (lowered, before, after), cost
+            best, least = (lowered, front, behind), cost
     assert best is not None
-    lowered, before, after = best
-    if before is None and after is None:
-        return "; ".join([*reasons, "the Transposes around it cost no more than absorbing them"])
-    return _rewrite(subject, around, lowered, before, after)
+    lowered, front, behind = best
+    if front is None and behind is None:
+        kept = "the Transposes around it cost no more than absorbing them"
+        return "; ".join([*match.reasons, kept])
+    info, node = match.subject.info, match.subject.node
+    absorbed = front.nodes if front is not None else ()
+    outputs: tuple[ir.Value, ...] = (node.outputs[0],)
+    shape = info.output_shape
+    if behind is not None:
+        absorbed, outputs = absorbed + behind.nodes, behind.outputs
+        shape = tuple(shape[axis] for axis in behind.perm) if shape is not None else None
+    return Rewrite(lowered, (match.subject,), absorbed, outputs, shape)
 
 
-def _front(subject: MatchedOp, around: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
+def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes = subject.sizes
     data = subject.node.inputs[0]
     node = data.producer() if data is not None else None
-    perm = around.perm(node, len(sizes))
+    perm = matcher.perm(node, len(sizes))
     if data is None or node is None or perm is None or node.graph is not subject.node.graph:
         return None
     if any(value is data for value in subject.node.inputs[1:]):
         return f"the output of Transpose {traversal.label(node)!r} is a parameter as well"
-    if around.is_named(data) or around.readers(data) != [(subject.node, 0)]:
-        return _Transposes((), perm, node.inputs[0], 0.0)
-    given = [sizes[perm.index(axis)] for axis in range(len(perm))]
-    cost = transpose_cost(given, perm, subject.request.itemsize)
-    if perm == _TO_CHANNELS_LAST and around.follows_convolution(node):
+    if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
+        return _Transposes((), perm, 0.0, node.inputs[0])
+    dims = [sizes[perm.index(axis)] for axis in range(len(perm))]
+    cost = transpose_cost(dims, perm, subject.request.itemsize)
+    if perm == _TO_CHANNELS_LAST and matcher.follows_convolution(node):
         cost = 0.0
-    return _Transposes((node,), perm, node.inputs[0], cost)
+    return _Transposes((node,), perm, cost, node.inputs[0])
 
 
-def _behind(subject: MatchedOp, around: Matcher, sizes: Sequence[int]) -> _Transposes | str | None:
-    output = subject.node.outputs[0]
-    readers = around.readers(output)
-    perms = [around.perm(node, len(sizes)) for node, _ in readers]
-    found = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
-    if not found:
+def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    sizes, output = subject.sizes, subject.node.outputs[0]
+    readers = matcher.readers(output)
+    perms = [matcher.perm(node, len(sizes)) for node, _ in readers]
+    transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
+    if not transposes:
         return None
-    node, perm = found[0]
-    where = f"behind it stands Transpose {traversal.label(node)!r}, but"
-    if around.is_named(output):
+    node, perm = transposes[0]
+    where = blame(node)
+    if matcher.is_named(output):
         return f"{where} its output is one of the graph, or read elsewhere by name"
     if None in perms:
         other = readers[perms.index(None)][0]
         return f"{where} {other.op_type} {traversal.label(other)!r} also reads its output"
-    if any(p != perm for _, p in found):
+    if any(p != perm for _, p in transposes):
         return f"{where} others permute its output differently"
-    if any(n.graph is not subject.node.graph for n, _ in found):
+    if any(n.graph is not subject.node.graph for n, _ in transposes):
         return f"{where} others stand in another graph"
     try:
-        moved = subject.request.call.output_shape(sizes)
-    except OperatorError:  # unknown dims, taken to be of a size that is not legal
-        moved = tuple(sizes)
-    dims = [d if isinstance(d, int) else s for d, s in zip(moved, sizes, strict=True)]
-    each = [
+        shape = subject.request.call.output_shape(sizes)
+    except OperatorError:  # the size guessed for an unknown dim is not legal
+        shape = tuple(sizes)
+    dims = [d if isinstance(d, int) else s for d, s in zip(shape, sizes, strict=True)]
+    costs = [
         0.0
-        if perm == _TO_CHANNELS_FIRST and around.leads_to_convolution(n)
+        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
         else transpose_cost(dims, perm, subject.request.itemsize)
-        for n, _ in found
+        for n, _ in transposes
     ]
-    cost = sum(each)
-    return _Transposes(tuple(n for n, _ in found), perm, None, cost)
+    nodes = tuple(n for n, _ in transposes)
+    outputs = [n.outputs[0] for n in nodes]
+    named = [v for v in outputs if matcher.is_named(v)]
+    read = [v for v in outputs if v not in named and matcher.readers(v)]
+    # The first keeps its name at no cost; every other one becomes a copy.
+    return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
 
 
-def _with(request: Request, before: _Transposes | None, after: _Transposes | None) -> Request:
+def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:
+    """Extend a request by the Transposes that are absorbed."""
     near = request.near
-    if before is not None:
-        inputs = (before.value, *request.inputs[1:])
+    if front is not None:
+        inputs = (front.value, *request.inputs[1:])
         near = (False, near[1])
-        request = replace(request, inputs=inputs, before=before.perm)
-    if after is not None:
+        request = replace(request, inputs=inputs, before=front.perm)
+    if behind is not None:
         near = (near[0], False)
-        request = replace(request, after=after.perm)
+        request = replace(request, after=behind.perm)
     return replace(request, near=near)
 
 
-def _rewrite(
-    subject: MatchedOp,
-    around: Matcher,
-    lowered: Lowered,
-    before: _Transposes | None,
-    after: _Transposes | None,
-) -> Rewrite:
-    shape = subject.info.output_shape
-    gone = before.nodes if before is not None else ()
-    gives = [subject.node.outputs[0]]
-    if after is not None:
-        gone += after.nodes
-        shape = tuple(shape[axis] for axis in after.perm) if shape is not None else None
-        outputs = [node.outputs[0] for node in after.nodes]
-        named = [v for v in outputs if around.is_named(v)]
-        read = [v for v in outputs if v not in named and around.readers(v)]
-        # The first keeps its name for nothing, every other one for a copy.
-        gives = [*named, *read] or outputs[:1]
-    return Rewrite(lowered, (subject,), gone, tuple(gives), shape)
-
-
-def _sizes(request: Request, shape: Sequence[Dim]) -> list[int]:
-    """The shape of the operator's data, unknown dims guessed."""
-    return [
-        dim if isinstance(dim, int) else request.typical(axis) for axis, dim in enumerate(shape)
-    ]
+#: Transposes around an operator become part of it; the lowering has the name that is reported.
+RULE = Rule(None, _match, _rewrite)

@@ -12,7 +12,7 @@ from building import TF, one_node
 from converting import convert, plan, refusal
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.conversion.pipeline import freeze, make_plan, refusals
+from onnx_spatial.conversion.pipeline import convert_operators, freeze, refusals
 from onnx_spatial.errors import ModelFileError, UsageError
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
@@ -106,13 +106,13 @@ def test_a_refusal_leaves_the_other_operators_converted_and_is_listed():
 
 def test_a_model_without_the_operators_is_left_as_it_is():
     made = model("g (float[2] x) => (float[2] y) { y = Relu(x) }")
-    assert plan(made) == make_plan(made)
+    assert plan(made) == convert_operators(made)
     assert (plan(made).model, plan(made).sites, plan(made).touched) == (None, [], {})
 
 
 def test_progress_is_told():
     lines: list[str] = []
-    make_plan(dilated(), progress=lines.append)
+    convert_operators(dilated(), progress=lines.append)
     assert lines == ["lowering 1/2: s2b", "lowering 2/2: b2s"]
 
 
@@ -120,7 +120,7 @@ def test_a_graph_that_contradicts_itself_is_a_file_error():
     made = dilated()
     made.graph.node[1].output[0] = "a"  # two nodes give the same value
     with pytest.raises(ModelFileError, match="the graph cannot be read"):
-        make_plan(made)
+        convert_operators(made)
 
 
 # What stays

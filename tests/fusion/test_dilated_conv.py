@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import interpreter
 import numpy as np
 import onnx
@@ -97,6 +99,12 @@ def declined(made: onnx.ModelProto) -> str:
 
 
 # The convolution
+
+
+def test_a_model_gives_the_same_bytes_each_time() -> None:
+    model = onnx.load(Path(__file__).parents[2] / "models" / "deeplab" / "model.onnx")
+    given = {convert(model).SerializeToString(deterministic=True) for _ in range(3)}
+    assert len(given) == 1
 
 
 def test_a_dilated_convolution_comes_back() -> None:

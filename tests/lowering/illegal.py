@@ -23,7 +23,7 @@ import sampling
 from sampling import OPSETS, Form, Sample
 
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.pipeline import make_plan
+from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.custom_ops import registration
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.lowering import STRATEGIES
@@ -130,7 +130,7 @@ def case(number: int) -> Case:
 def outcome(made: Case, **options: bool) -> str:
     """What becomes of it: "refused", "error", "empty" or "numbers"."""
     asked = ConvertOptions(made.mode, strategy=made.form.strategy, **options)
-    plan = make_plan(made.model(), asked)
+    plan = convert_operators(made.model(), asked)
     if plan.refused():
         return "refused"
     assert plan.model is not None

@@ -10,6 +10,7 @@ from onnx import parser
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 
 MODEL = """<ir_version: {ir}, opset_import: ["" : 17, "local" : 1]>
 g (bool c, float[2] x) => (float[2] y) <float[2] w = {{1, 2}}> {{
@@ -38,9 +39,9 @@ def replace_negs(model: onnx.ModelProto) -> onnx.ModelProto:
                 )
                 new = ir.node("Sub", [zero, node.inputs[0]])
                 held = graph is edited.graph  # functions have no initializers
-                replace_nodes.replace_node(
-                    node, [new], new.outputs[0], [(zero, "zero")], names, initializers=held
-                )
+                draft = Draft(node, [new], [(zero, "zero")], documented=new)
+                draft.results = {node.outputs[0]: new.outputs[0]}
+                replace_nodes.apply(GraphEdit([draft]), names, initializers=held)
     return changes.apply()
 
 

@@ -8,11 +8,7 @@ calls by the bodies. A metadata key on the FunctionProto marks the added functio
 user's own is never touched, whatever its name.
 """
 
-from onnx_spatial.conversion.local_functions.add import (
-    MIN_IR_VERSION,
-    AddedFunction,
-    add_functions,
-)
+from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, add_functions
 from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
 from onnx_spatial.conversion.local_functions.metadata import MARK, Spelled, spelled
 from onnx_spatial.conversion.local_functions.remove import (
@@ -25,7 +21,6 @@ __all__ = [
     "MARK",
     "MIN_IR_VERSION",
     "STRATEGY",
-    "AddedFunction",
     "Spelled",
     "WithoutForm",
     "add_functions",

@@ -1,24 +1,27 @@
-"""Give the spatial nodes of a model local functions that say what they mean.
+"""Add local functions that define the spatial operators of a model.
 
-Each site gets the body that its static facts make small. Sites whose output has dims that are only
-known at run time share one body per operator, spelling and rank, where that takes fewer nodes than
-a body for each: it reads block shapes, pads and crops from its inputs and attributes.
+Each operator gets the smallest body for its known sizes. Operators with outputs of unknown size share
+one body per operator type, spelling and rank where that takes fewer nodes than a body for each: it
+reads block shapes, pads and crops from its inputs and attributes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
 
 from onnx_spatial import analysis
+from onnx_spatial.conversion import report
 from onnx_spatial.conversion.local_functions import body
-from onnx_spatial.conversion.local_functions.body import Body, Wanted
+from onnx_spatial.conversion.local_functions.body import Body, BodyRequest
 from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
@@ -28,29 +31,14 @@ from onnx_spatial.operators.spellings import Conflict, python_ops, read
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8
 
-#: Where functions live whose nodes were in a domain of ONNX's own: nothing may be added to those.
+#: Domain of the functions for nodes in a domain of ONNX's own, which may hold no functions.
 DOMAIN = "onnx_spatial"
 
 _ONNX_DOMAINS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training")
 
-#: Called by these names a function is not found by onnx's reference evaluator, which takes the
-#: node for the standard operator whatever its domain.
+#: Function names for standard operators' names: onnx's reference evaluator takes a node of such a name
+#: for the standard operator, whatever its domain.
 _RENAMED = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
-
-
-@dataclass(frozen=True)
-class AddedFunction:
-    """What stands for one site.
-
-    Attributes:
-        function: as domain:name.
-        strategy: the lowering in its body.
-        nodes: how many the body has.
-    """
-
-    function: str
-    strategy: str
-    nodes: int
 
 
 def add_functions(
@@ -59,21 +47,18 @@ def add_functions(
     options: ConvertOptions,
     *,
     opset: int,
-) -> dict[int, AddedFunction]:
-    """Add the functions and let the nodes of `infos` call them; `model` is changed in place.
+) -> EditResult:
+    """Add local functions to a copy of a model and let its spatial operators call them.
 
-    A finding that cannot be converted gets its `error` set and its node stays as it is.
+    An operator that cannot be converted gets its `error` set and stays as it is.
 
     Args:
-        model: a copy of the model that the findings are of.
+        model: the model; it stays as it is.
         infos: its spatial operators.
         options: of the conversion.
         opset: version of the default domain where it is not imported.
-
-    Returns:
-        What stands for each site, by `Finding.index`.
     """
-    sites = []
+    calls: list[_FunctionCall] = []
     build = partial(body.build, options=options)
     for info in infos:
         if info.call is None:
@@ -81,22 +66,27 @@ def add_functions(
         try:
             if not options.raise_ir_version:
                 _check_ir_version(model)
-            wanted = Wanted(info.call, info.facts, info.element_types, info.opset or opset)
-            sites.append((info, wanted, build(wanted)))
+            request = BodyRequest(info.call, info.facts, info.element_types, info.opset or opset)
+            calls.append(_FunctionCall(info, request, build(request)))
         except ConversionError as error:
             info.error = str(error)
-    own = [_Site(f, w, b) for f, w, b in sites]
-    _share(own, build)
-    if own and model.ir_version < MIN_IR_VERSION:
-        _raise_ir_version(model)
-    return _add(model, own)
+    result = EditResult(site_at={info.index: report.left(info) for info in infos})
+    if not calls:
+        return result
+    _share(calls, build)
+    result.model = onnx.ModelProto()
+    result.model.CopyFrom(model)
+    if model.ir_version < MIN_IR_VERSION:
+        _raise_ir_version(result.model)
+    _add(result.model, calls, result)
+    return result
 
 
 def _raise_ir_version(model: onnx.ModelProto) -> None:
-    """Give a model the first IR version that has local functions; it means the same there.
+    """Give a model the first IR version that has local functions, without a change of its meaning.
 
-    Before IR version 4 initializers were inputs as well, which nobody could feed; since then such
-    an input could be fed.
+    Before IR version 4 initializers were listed as inputs that nobody could feed; in later versions such
+    inputs can be fed.
     """
     if model.ir_version < 4:
         stored = {tensor.name for tensor in model.graph.initializer}
@@ -115,11 +105,11 @@ def _check_ir_version(model: onnx.ModelProto) -> None:
 
 
 @dataclass
-class _Site:
-    """A site and the body that it gets."""
+class _FunctionCall:
+    """An operator and the body of its function."""
 
     info: analysis.OperatorInfo
-    wanted: Wanted
+    request: BodyRequest
     body: Body
 
     @property
@@ -134,81 +124,83 @@ class _Site:
 
     @property
     def family(self) -> tuple[object, ...] | None:
-        """Sites that one body could serve have the same; None for sites that share none."""
-        call, node = self.wanted.call, self.info.node
+        """Key of the operators that one body could serve; None for an operator with its own body."""
+        call, node = self.request.call, self.info.node
         if self.is_static:
             return None
-        data = self.wanted.facts.inputs[0]
+        data = self.request.facts.inputs[0]
         rank = None if data is None or data.shape is None else len(data.shape)
         names = tuple(sorted(a.name for a in node.attribute))
-        missing = tuple(fact is None for fact in self.wanted.facts.inputs)
-        known_type = bool(self.wanted.element_types)
+        missing = tuple(fact is None for fact in self.request.facts.inputs)
+        known_type = bool(self.request.element_types)
         return (
             *(self.spelled, call.dialect, *call.family, call.rank or rank),
-            *(names, missing, known_type, self.wanted.opset),
+            *(names, missing, known_type, self.request.opset),
         )
 
 
-def _share(sites: Sequence[_Site], build: Callable[[Wanted], Body]) -> None:
+def _share(calls: Sequence[_FunctionCall], build: Callable[[BodyRequest], Body]) -> None:
     """Give each family one body where that makes the model smaller."""
-    families: dict[tuple[object, ...], list[_Site]] = {}
-    for site in sites:
-        if site.family is not None:
-            families.setdefault(site.family, []).append(site)
+    families: dict[tuple[object, ...], list[_FunctionCall]] = {}
+    for call in calls:
+        if call.family is not None:
+            families.setdefault(call.family, []).append(call)
     for family in families.values():
-        own = {site.body.key: site.body for site in family}
+        own = {call.body.key: call.body for call in family}
         if len(own) == 1:
             continue
-        shared = _shared_body([site.wanted for site in family], build)
+        shared = _shared_body([call.request for call in family], build)
         apart = sum(len(b.function.node) for b in own.values())
         if shared is not None and len(shared.function.node) < apart:
-            for site in family:
-                site.body = shared
+            for call in family:
+                call.body = shared
 
 
-def _shared_body(each: Sequence[Wanted], build: Callable[[Wanted], Body]) -> Body | None:
+def _shared_body(each: Sequence[BodyRequest], build: Callable[[BodyRequest], Body]) -> Body | None:
     first = each[0]
-    joined = analysis.join([wanted.facts for wanted in each])
+    joined = analysis.join([request.facts for request in each])
     differing = [n for n, value in joined.attributes.items() if isinstance(value, Conflict)]
     if differing and (first.opset < body.REFERENCE_OPSET or set(differing) - first.call.referable):
         return None
     joined = replace(joined, attributes=first.facts.attributes)
-    element_types = frozenset[int]().union(*(wanted.element_types for wanted in each))
+    element_types = frozenset[int]().union(*(request.element_types for request in each))
     try:
-        wanted = Wanted(read(joined), joined, element_types, first.opset, differing)
-        return build(wanted)
+        request = BodyRequest(read(joined), joined, element_types, first.opset, differing)
+        return build(request)
     except (ConversionError, OperatorError):
         return None
 
 
-def _add(model: onnx.ModelProto, sites: Sequence[_Site]) -> dict[int, AddedFunction]:
-    wrapped = {site.info.index for site in sites}
+def _add(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: EditResult) -> None:
+    wrapped = {call.info.index for call in calls}
     nodes = list(traversal.nodes(model))
     taken = {(f.domain, f.name) for f in model.functions}
     taken |= {(n.domain, n.op_type) for i, (_, _, n) in enumerate(nodes) if i not in wrapped}
     functions: dict[tuple[Spelled, bytes], onnx.FunctionProto] = {}
-    attached = {}
     holders = {
         traversal.Place((f.domain, f.name, f.overload)): f.opset_import for f in model.functions
     }
-    for site in sites:
-        key = (site.spelled, site.body.key)
+    for call in calls:
+        key = (call.spelled, call.body.key)
         function = functions.get(key)
         if function is None:
-            function = functions[key] = _named(site, taken)
-        place, _, node = nodes[site.info.index]
+            function = functions[key] = _named(call, taken)
+        place, _, node = nodes[call.info.index]
         node.domain, node.op_type = function.domain, function.name
         for imports in (model.opset_import, holders.get(traversal.Place(place.function))):
             if imports is not None:
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
-        attached[site.info.index] = AddedFunction(name, site.body.strategy, len(function.node))
+        info, nodes_after = call.info, len(function.node)
+        result.site_at[info.index] = report.converted(
+            info, "function", call.body.strategy, nodes_after, name
+        )
+        result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
-    theirs = list(model.functions)
+    own = list(model.functions)
     del model.functions[:]
-    model.functions.extend([*functions.values(), *theirs])
-    return attached
+    model.functions.extend([*functions.values(), *own])
 
 
 def _tell_apart(
@@ -225,27 +217,20 @@ def _tell_apart(
             node.name = names.fresh(node.name)
 
 
-def _named(site: _Site, taken: set[tuple[str, str]]) -> onnx.FunctionProto:
+def _named(call: _FunctionCall, taken: set[tuple[str, str]]) -> onnx.FunctionProto:
     function = onnx.FunctionProto()
-    function.CopyFrom(site.body.function)
-    domain, op_type = site.spelled
+    function.CopyFrom(call.body.function)
+    domain, op_type = call.spelled
     function.domain = DOMAIN if _is_of_onnx(domain) else domain
-    names = _names(_RENAMED.get(op_type, op_type))
+    base = _RENAMED.get(op_type, op_type)
+    # Overloads would say it better, but onnx's reference evaluator and onnxruntime 1.23 take the
+    # wrong one without a word.
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
     function.name = next(n for n in names if (function.domain, n) not in taken)
     taken.add((function.domain, function.name))
     function.doc_string = f"{op_type} of {domain or 'ai.onnx'} in standard operators"
-    mark(function, site.spelled)
+    mark(function, call.spelled)
     return function
-
-
-def _names(base: str) -> Iterator[str]:
-    # Overloads would say it better, but onnx's reference evaluator and onnxruntime 1.23 take the
-    # wrong one without a word.
-    yield base
-    number = 2
-    while True:
-        yield f"{base}_{number}"
-        number += 1
 
 
 def _is_of_onnx(domain: str) -> bool:

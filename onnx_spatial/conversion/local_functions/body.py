@@ -1,7 +1,7 @@
-"""The body of a function: what mode "lower" would have put in the node's place, under its own names.
+"""Write the body of a local function: the nodes of mode "lower", under names of its own.
 
-Nothing in it is named after a site, so that equal bodies are equal messages. Parameters that the
-function's calls give as attributes of different values are read by reference:
+No name in it comes from the model, so that equal bodies are equal messages. Attributes that differ among
+the calls of the function are read by reference:
 
     block_shape = Constant <value_ints = @block_shape> ()
 """
@@ -19,7 +19,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.lowering import Emitter, Request, lower_preferring
 from onnx_spatial.operators.spellings import Call, InputFacts, NodeFacts
 
-#: Constant takes a list of integers, and so a reference to one, since this opset.
+#: Constant takes a list of integers, and a reference to one, since this opset.
 REFERENCE_OPSET = 12
 
 _OUTPUT = "y"
@@ -31,7 +31,7 @@ class Body:
 
     Attributes:
         function: the message.
-        strategy: which lowering was taken.
+        strategy: its lowering.
     """
 
     function: onnx.FunctionProto
@@ -45,12 +45,12 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a body is asked for.
+class BodyRequest:
+    """Request for a body.
 
     Attributes:
         call: the operator.
-        facts: of the nodes that will call the function.
+        facts: what is known of the nodes that will call the function.
         element_types: ONNX element types of the data; empty if unknown.
         opset: version of the default domain.
         references: attributes to read from the call, each one of `Call.referable`.
@@ -63,19 +63,19 @@ class Wanted:
     references: Sequence[str] = ()
 
 
-def build(wanted: Wanted, options: ConvertOptions) -> Body:
+def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     """Lower an operator into the body of a function.
 
     Raises:
         ConversionError: the operator cannot be lowered.
     """
-    names = input_names(wanted.call, wanted.facts)
+    names = input_names(body_request.call, body_request.facts)
     formals = [ir.Value(name=name) for name in names]
-    known = zip(formals, wanted.facts.inputs, strict=True)
+    known = zip(formals, body_request.facts.inputs, strict=True)
     inputs = [formal if fact is not None else None for formal, fact in known]
-    emit = Emitter(wanted.opset)
-    call, facts = wanted.call, wanted.facts
-    for name in wanted.references:
+    emit = Emitter(body_request.opset)
+    call, facts = body_request.call, body_request.facts
+    for name in body_request.references:
         call = call.with_reference(name, len(inputs))
         given = facts.attributes[name]
         (vector, *_) = (p.vector for p in call.parameters if p.vector.input == len(inputs))
@@ -84,15 +84,15 @@ def build(wanted: Wanted, options: ConvertOptions) -> Body:
         value = _reference(emit, name, None if isinstance(given, tuple) else count)
         facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
         inputs.append(value)
-    request = Request.of(call, facts, inputs, wanted.element_types, wanted.opset)
-    # What attributes hold was read for each call.
+    request = Request.of(call, facts, inputs, body_request.element_types, body_request.opset)
+    # Referenced attributes were checked when each call was read.
     proven = frozenset(range(len(formals), len(inputs)))
     request = replace(request, checked=options.checked, proven=proven)
     lowered = lower_preferring(request, options.strategy, options.max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])
     function.attribute.extend(facts.attributes)
-    function.opset_import.append(onnx.helper.make_opsetid("", wanted.opset))
+    function.opset_import.append(onnx.helper.make_opsetid("", body_request.opset))
     constants = [*emit.constants, *lowered.emitted.constants]
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_messages(constants, nodes, {*names, _OUTPUT}))
@@ -100,16 +100,16 @@ def build(wanted: Wanted, options: ConvertOptions) -> Body:
 
 
 def input_names(call: Call, facts: NodeFacts) -> list[str]:
-    """What the inputs of a node are called, in the words of its spelling."""
+    """Return the names for the inputs of a node, as its spelling calls them."""
     names, count = call.input_names(facts.attributes), len(facts.inputs)
     return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
 
 
 def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
-    """The integers of an attribute of the call, as a 1-D value."""
+    """Write the integers of an attribute of the call as a 1-D value."""
     if repeated is None:
-        given = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
-        return emit.op("Constant", value_ints=given)
+        reference = ir.RefAttr("value_ints", name, ir.AttributeType.INTS)
+        return emit.op("Constant", value_ints=reference)
     number = emit.op("Constant", value_int=ir.RefAttr("value_int", name, ir.AttributeType.INT))
     return emit.op("Expand", number, emit.ints([repeated], "count"))
 
@@ -117,7 +117,7 @@ def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
 def _messages(
     constants: Sequence[tuple[ir.Value, str]], nodes: Sequence[ir.Node], taken: set[str]
 ) -> Iterator[onnx.NodeProto]:
-    """Nodes and constants as messages; values are called after the operators that give them."""
+    """Serialize nodes and constants; values are named after their operators."""
     count: Counter[str] = Counter()
 
     def fresh(base: str) -> str:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import Emitter, Lowered
 
-#: What `inspect` shows in the place of a strategy.
+#: Reported in the place of a strategy.
 STRATEGY = "function body"
 
 
@@ -26,13 +26,13 @@ def inlined(
     inputs: Sequence[ir.Value | None],
     opset: int,
 ) -> Lowered:
-    """The nodes of a function for one of its calls.
+    """Copy the nodes of a function for one of its calls.
 
     Args:
-        function: of ours; its nodes hold no graphs.
+        function: a function of this package; its nodes hold no graphs.
         node: the call.
-        inputs: what the call is given.
-        opset: version of the default domain where the call stands.
+        inputs: the inputs of the call.
+        opset: version of the default domain at the call.
 
     Raises:
         ConversionError: the body is of another opset, or no valid graph.
@@ -45,14 +45,14 @@ def inlined(
         )
     values: dict[str, ir.Value | None] = dict.fromkeys(function.input)
     values.update(zip(function.input, inputs, strict=False))
-    given = {a.name: a for a in node.attribute}
+    call_attributes = {a.name: a for a in node.attribute}
     emit = Emitter(opset)
     for message in function.node:
         if any(name and name not in values for name in message.input):
             raise ConversionError(f"{where} reads a value that nothing in it computes")
         copy = onnx.NodeProto()
         copy.CopyFrom(message)
-        _resolve(copy, given)
+        _resolve(copy, call_attributes)
         try:
             _add(copy, emit, values)
         except Exception as error:  # onnx_ir raises many types for messages that make no sense
@@ -64,7 +64,7 @@ def inlined(
 
 
 def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]) -> None:
-    """Make one node, or a constant that can become an initializer."""
+    """Add one node, or a constant that can become an initializer."""
     if _is_tensor(node):
         tensor = ir.from_proto(node.attribute[0].t)
         value = ir.Value(
@@ -80,15 +80,15 @@ def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]
     values.update(zip(node.output, new.outputs, strict=True))
 
 
-def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
-    """Put the attributes of the call where the body refers to them; what it omits is omitted."""
+def _resolve(node: onnx.NodeProto, call_attributes: dict[str, onnx.AttributeProto]) -> None:
+    """Replace references by the attributes of the call; missing attributes are omitted."""
     attributes = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
-            if attribute.ref_attr_name not in given:
+            if attribute.ref_attr_name not in call_attributes:
                 continue
             name = attribute.name
-            attribute.CopyFrom(given[attribute.ref_attr_name])
+            attribute.CopyFrom(call_attributes[attribute.ref_attr_name])
             attribute.name = name
         attributes.append(attribute)
     kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in attributes]

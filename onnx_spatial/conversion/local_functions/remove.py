@@ -1,4 +1,4 @@
-"""Take our functions off a model: the nodes that called them are what they were before."""
+"""Remove the local functions of this package: their calls become the operators they were."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from onnx_spatial.model.graph import node_groups, patch_proto
 
 @dataclass(frozen=True)
 class WithoutForm:
-    """A model without functions of ours.
+    """A model without local functions of this package.
+
+    It is no `EditResult`: nothing is reported, and the removed functions are still needed, to inline
+    them.
 
     Attributes:
-        model: the model that was given, where it had none.
-        functions: the function behind each node that called one, by the node's position in
-            `walk.nodes(model)`.
-        removed: names of our functions, as domain:name.
-        domains: domains that are known to hold spatial operators, because these nodes were wrapped.
+        model: the model; the given one if it has no such functions.
+        functions: the function of each node that called one, by its position in `traversal.nodes`.
+        removed: names of the functions, as domain:name.
+        domains: domains of these nodes, which hold spatial operators.
     """
 
     model: onnx.ModelProto
@@ -31,19 +33,19 @@ class WithoutForm:
 
 
 def without_earlier_form(model: onnx.ModelProto, *, groups_too: bool = True) -> WithoutForm:
-    """The model as it was before it was given local functions or prepared for Python operators.
+    """Undo mode "function" and mode "custom-op".
 
     Args:
         model: the model; it stays as it is.
-        groups_too: whether prepared operators become single nodes again.
+        groups_too: whether the node groups of mode "custom-op" become single nodes again.
     """
     return remove_functions(node_groups.merge(model) if groups_too else model)
 
 
 def remove_functions(model: onnx.ModelProto) -> WithoutForm:
-    """`model`, which stays as it is, without our functions."""
-    ours = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
-    if not ours:
+    """Remove marked functions; `model` stays as it is."""
+    marked = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
+    if not marked:
         return WithoutForm(model)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -54,14 +56,14 @@ def remove_functions(model: onnx.ModelProto) -> WithoutForm:
     changed = []
     for index, (place, _, node) in enumerate(traversal.nodes(copy)):
         key = (node.domain, node.op_type)
-        if node.overload or key not in ours:
+        if node.overload or key not in marked:
             continue
-        called[index], (domain, op_type) = ours[key]
+        called[index], (domain, op_type) = marked[key]
         changed.append((place, node.domain))
         node.domain, node.op_type = domain, op_type
-    # A domain of ours that only the functions were in is a dead import now.
+    # The domain of the functions may be imported for nothing now.
     patch_proto.adjust_imports(
-        copy, changed + [(traversal.Place(), domain) for domain, _ in ours], None
+        copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
     )
-    removed = tuple(f"{domain}:{name}" for domain, name in ours)
-    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in ours.values()))
+    removed = tuple(f"{domain}:{name}" for domain, name in marked)
+    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in marked.values()))

@@ -1,18 +1,18 @@
-"""Convolutions that ONNX allows and onnxruntime refuses to run: auto_pad SAME with dilations.
+"""Give explicit pads to convolutions that onnxruntime refuses: auto_pad SAME with dilations.
 
     x -> Conv (SAME, dilations 2) -> y              x -> Conv (pads 2, dilations 2) -> y
     x -> Conv (SAME, dilations 2, strides 2) -> y   x -> Pad -> Conv (dilations 2, strides 2) -> y
 
-They stand in the same files as the spatial operators: both are what becomes of dilated layers. They
-get explicit pads (`auto_pad` has the arithmetic). With stride 1 these do not depend on the size of the
-input; what is not known before the model runs is computed then, in front of a Pad. Weights stay as
-they are.
+ONNX allows them. They stand in the same files as the spatial operators: exporters write dilated layers
+in either way. With stride 1 the pads do not depend on the size of the input (`find` has the
+arithmetic); pads that depend on run-time sizes are computed in front of a Pad. Weights stay as they
+are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import Site
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.conversion.same_padding import find
 from onnx_spatial.conversion.same_padding.find import ConvKind
 from onnx_spatial.errors import OperatorError, SpatialError
@@ -32,41 +32,22 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.operators.shapes import INT64_MAX
 from onnx_spatial.operators.spellings import NodeFacts
 
-#: What `inspect` shows in the place of a lowering.
+#: Reported in the place of a strategy.
 STRATEGY = "explicit-pads"
 
 #: Pad has taken its amounts as an input since this opset.
 _PAD_OPSET = 11
 
 
-@dataclass
-class PadsAdded:
-    """What was done.
-
-    Attributes:
-        sites: the convolutions that are refused, by their graph and outputs: what is done about
-            each, or why not.
-        model: the edited model; None if nothing was done.
-        replaced, nodes, initializers: labels of the convolutions that were changed, and names of
-            what is new.
-    """
-
-    sites: dict[tuple[traversal.Place, tuple[str, ...]], Site] = field(default_factory=dict)
-    model: onnx.ModelProto | None = None
-    replaced: list[str] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)
-    initializers: list[str] = field(default_factory=list)
-
-
-def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> PadsAdded:
-    """Give convolutions that onnxruntime refuses the pads that they ask for; `model` stays as it is.
+def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
+    """Give explicit pads to the convolutions that onnxruntime refuses; `model` stays as it is.
 
     Args:
         model: any model.
         opset: version of the default domain where it is not imported.
         folder: where external data lies.
     """
-    result = PadsAdded()
+    result = EditResult()
     refused = find.find(model, folder)
     if not refused:
         return result
@@ -80,18 +61,22 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = model.ir_version >= 4 and place.function is None
         version = analysis.opset_of(model, place) or opset
-        where, label = (place, tuple(node.output)), traversal.label(node)
+        info = analysis.OperatorInfo(index, place, node, version, True, known)
         try:
             new = _edit(node, known, version, names, initializers=initializers)
         except SpatialError as error:
-            result.sites[where] = _site(node, place, known, reason=str(error))
-            continue
-        inserted[index] = new
-        result.sites[where] = _site(node, place, known, nodes=1 + len(new.nodes))
-        result.replaced.append(label)
-        result.nodes += [n.name for n in new.nodes]
-        result.initializers += [t.name for t in new.initializers]
+            site = report.left(info, done=str(error))
+        else:
+            inserted[index] = new
+            info.output_shape = find.output_shape(node, known)
+            site = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
+        result.site_at[index] = replace(site, dialect=report.AUTO_PAD)
     if inserted:
+        result.touched = {
+            "nodes_changed": [traversal.label(nodes[index][2]) for index in inserted],
+            "nodes_added": [n.name for new in inserted.values() for n in new.nodes],
+            "initializers_added": [t.name for new in inserted.values() for t in new.initializers],
+        }
         insert_nodes.in_front(copy, inserted)
         result.model = copy
     return result
@@ -100,10 +85,10 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
 def _edit(
     node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
 ) -> insert_nodes.Inserted:
-    """Give a convolution its pads, in place; what must stand in front of it.
+    """Give a convolution its pads, in place, and write the Pad in front of it where one is needed.
 
     Raises:
-        OperatorError: that cannot be done.
+        OperatorError: its pads cannot be computed in this model.
     """
     same = find.read(node, known)
     emit = Emitter(opset)
@@ -146,12 +131,12 @@ def _edit(
 
 
 def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
-    """The size of spatial axis number `axis`."""
+    """Return the size of spatial axis number `axis`."""
     return emit.elements(emit.shape_of(value), [2 + axis])[0]
 
 
 def _zero(node: onnx.NodeProto, kind: ConvKind) -> ir.Value | None:
-    """What quantised data is padded with."""
+    """Return the zero point that pads quantised data; None for other data."""
     name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
     return ir.Value(name=name) if name else None
 
@@ -170,31 +155,3 @@ def _set_pads(node: onnx.NodeProto, pads: Sequence[int]) -> None:
     for attribute in node.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
-
-
-def _site(
-    node: onnx.NodeProto,
-    place: traversal.Place,
-    known: NodeFacts,
-    *,
-    nodes: int = 1,
-    reason: str | None = None,
-) -> Site:
-    """What is reported of a convolution; `reason` says why it is left as it is."""
-    data = known.inputs[0] if known.inputs else None
-    return Site(
-        node=traversal.label(node),
-        graph=str(place),
-        op_type=node.op_type,
-        domain=node.domain,
-        dialect=report.AUTO_PAD,
-        action="lower" if reason is None else "leave",
-        reason=reason,
-        strategy=STRATEGY if reason is None else None,
-        element_type=data.dtype if data is not None else None,
-        input_shape=data.shape if data is not None else None,
-        output_shape=find.output_shape(node, known) if reason is None else None,
-        output=next(iter(node.output), ""),
-        nodes_before=1,
-        nodes_after=nodes,
-    )

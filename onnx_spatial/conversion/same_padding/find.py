@@ -1,4 +1,4 @@
-"""Convolutions with auto_pad SAME and dilations: which they are, and what is known of them.
+"""Find convolutions with auto_pad SAME and dilations, and compute their pads.
 
 ONNX pads each axis by (ceil(in / stride) - 1) * stride + (kernel - 1) * dilation + 1 - in, at least 0;
 half of it on each side, an odd one at the end (SAME_UPPER) or at the beginning (SAME_LOWER). With
@@ -33,7 +33,7 @@ _SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
 
 @dataclass(frozen=True)
 class ConvKind:
-    """Where an operator has its weight, and the value that stands for zero in its data."""
+    """Indices of the weight and of the zero point among the inputs of an operator."""
 
     weight: int
     zero: int | None = None
@@ -49,12 +49,12 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class SamePadding:
-    """A convolution with auto_pad SAME, as far as it is known before it runs.
+    """A convolution with auto_pad SAME.
 
     Attributes:
-        lower: whether the odd one of the zeros stands at the beginning.
+        lower: whether an odd zero goes to the beginning.
         dilations, strides: one entry per spatial axis.
-        kernel, sizes: of the weight and of the data; None where they are not known.
+        kernel, sizes: spatial sizes of the weight and of the data, None where unknown.
     """
 
     lower: bool
@@ -64,7 +64,7 @@ class SamePadding:
     sizes: tuple[Dim, ...]
 
     def split(self, emit: Emitter, axis: int, size: Size, kernel: Size) -> tuple[Size, Size]:
-        """(begin, end) zeros around one axis."""
+        """Compute the pads (begin, end) of one axis."""
         stride = self.strides[axis]
         extent = emit.add(emit.mul(emit.sub(kernel, 1), self.dilations[axis]), 1)
         if stride == 1:
@@ -79,16 +79,16 @@ class SamePadding:
 
 
 def kind_of(node: onnx.NodeProto) -> ConvKind | None:
-    """Of the operators that pad like this; None for all others."""
+    """Return the inputs of an operator that has auto_pad; None for other operators."""
     return _KINDS.get((op_traits.canonical_domain(node.domain), node.op_type))
 
 
 def _may_be_refused(node: onnx.NodeProto) -> bool:
-    """Whether a node has auto_pad SAME and dilations, or has them from the callers of its function."""
+    """Whether a node has auto_pad SAME and dilations, possibly from the callers of its function."""
     if kind_of(node) is None:
         return False
-    found = {a.name: a for a in node.attribute if a.name in ("auto_pad", "dilations")}
-    padding, dilations = found.get("auto_pad"), found.get("dilations")
+    attributes = {a.name: a for a in node.attribute}
+    padding, dilations = attributes.get("auto_pad"), attributes.get("dilations")
     if padding is None or dilations is None:
         return False
     same = padding.ref_attr_name or padding.s.decode("utf-8", "replace") in _SAME
@@ -96,14 +96,15 @@ def _may_be_refused(node: onnx.NodeProto) -> bool:
 
 
 def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
-    """The convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
-
-    Each with what is known of it, from all calls of the function that holds it. One that no caller
-    makes a convolution that is refused is none.
+    """Find the convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
 
     Args:
         model: any model.
         folder: where external data lies.
+
+    Returns:
+        What is known of each, from all calls of the function around it. In a function a convolution
+        counts if a call gives it auto_pad SAME and dilations.
     """
     local = {(f.domain, f.name) for f in model.functions}
     suspects = {
@@ -123,7 +124,7 @@ def _known(
             node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))
     try:
         copy = functions.inline(copy)
-    except Exception as error:  # the calls stay, and less is known of what they hold
+    except Exception as error:  # the calls stay, and less is known of the functions
         logger.info("onnx inliner gave up: %s", error)
     symbols = shape_inference.symbols(model)
     seen: dict[int, list[NodeFacts]] = {}
@@ -154,12 +155,12 @@ def _facts(node: onnx.NodeProto, inputs: Sequence[InputFacts | None]) -> NodeFac
 
 
 def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
-    """What is known of an input; dims named by the inference, not by the model, are just unknown."""
-    found = analysis.input_facts(known)
-    if found.shape is None:
-        return found
-    own = (d if isinstance(d, int) or d in symbols else None for d in found.shape)
-    return replace(found, shape=tuple(own))
+    """What is known of an input; dims with names of the inference, not of the model, are unknown."""
+    facts = analysis.input_facts(known)
+    if facts.shape is None:
+        return facts
+    dims = (d if isinstance(d, int) or d in symbols else None for d in facts.shape)
+    return replace(facts, shape=tuple(dims))
 
 
 def _is_refused(known: NodeFacts) -> bool:
@@ -169,10 +170,10 @@ def _is_refused(known: NodeFacts) -> bool:
 
 
 def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:
-    """What the convolution asks for.
+    """Read the attributes and sizes of a convolution.
 
     Raises:
-        OperatorError: the callers of its function do not agree, or it breaks a rule.
+        OperatorError: the callers of its function contradict each other, or it breaks a rule.
     """
     if "pads" in known.attributes:
         raise OperatorError("has both auto_pad and pads, which contradict each other")
@@ -193,29 +194,28 @@ def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:
 
 
 def _shape(known: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
-    """Dims of an input, None for those that are not known or have a name.
+    """Return the dims of an input, None where unknown.
 
     Raises:
         OperatorError: it is missing, or of another rank.
     """
-    found = known.inputs[index] if index < len(known.inputs) else None
-    if found is None:
+    facts = known.inputs[index] if index < len(known.inputs) else None
+    if facts is None:
         raise OperatorError(f"input {index} is missing")
-    if found.shape is not None and len(found.shape) != rank:
-        raise OperatorError(f"input {index} must have rank {rank}, not {show(found.shape)}")
-    shape = found.shape or (None,) * rank
+    if facts.shape is not None and len(facts.shape) != rank:
+        raise OperatorError(f"input {index} must have rank {rank}, not {show(facts.shape)}")
+    shape = facts.shape or (None,) * rank
     return tuple(d if isinstance(d, int) else None for d in shape)
 
 
 def output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | None:
-    """The shape of the output as far as it is known; None if not even the rank is."""
+    """Return the shape of the output, dims None where unknown; None if the rank is unknown."""
     kind, data = kind_of(node), known.inputs[0] if known.inputs else None
     assert kind is not None
     weight = known.inputs[kind.weight] if kind.weight < len(known.inputs) else None
-    strides = known.attributes.get("strides")
     if data is None or data.shape is None or len(data.shape) < 3:
         return None
-    spatial = data.shape[2:]
+    spatial, strides = data.shape[2:], known.attributes.get("strides")
     steps = strides if isinstance(strides, tuple) else (1,) * len(spatial)
     windows = (_windows(d, s) for d, s in zip(spatial, steps, strict=False))
     channels = weight.shape[0] if weight is not None and weight.shape else None

@@ -1,26 +1,29 @@
-"""What lies between SpaceToBatch and BatchToSpace, without the two: dilated convolutions.
+"""Turn SpaceToBatch -> Conv -> BatchToSpace back into dilated convolutions.
 
     x -> SpaceToBatch D, pads P -> Conv dilations d, pads p -> BatchToSpace D, crops Q -> y
     x -> Conv dilations D d, pads P - Q + D p -> y
 
-Every value t between the two is SpaceToBatch of some u, and every operator is written on u instead
-("unblocking"). Each such step is exact on its own, so that several convolutions, branches, gates and
-residual sums need no rules of their own; an operator that cannot be had on u ends the region there.
+A *region* is all that lies between SpaceToBatch and BatchToSpace. Every *value in blocks* t in it is
+SpaceToBatch of some u, and every node is written on u instead ("unblocking"). Each such step is exact
+on its own, so several convolutions, branches, gates and residual sums need no rules of their own; a
+node that cannot be written on u ends the region.
 
-    pad_amounts     pads and crops, known or computed at run time
-    ends            blocks, pads and crops of the operators at the ends
+    pad_amounts     calculate with pads and crops, known or computed at run time
     blocked_layout  how the axes of t hold those of u
-    rules           operators that do the same to t and to u: elementwise, channels, axes
+    ends            read blocks, pads and crops of the operators at the ends
+    rules           rewrite a node on u, by operator type: elementwise, channels, axes
     conv            convolutions, whose dilations and pads grow
     propagate       forward: the layout of each value, and where the region ends
-    demand          backward: what leads to a BatchToSpace, and how much of each value it needs
-    write           the nodes on u
-    cleanup         Transposes that cancel, Add as the bias of a Conv
+    demand          backward: the nodes that lead to a BatchToSpace, and how much of each value it needs
+    write           draft the nodes on u
+    fuse            all of this for one graph
+    cleanup         cancel Transposes behind it, fold Add into the bias of a Conv
 """
 
-from onnx_spatial.fusion.dilated_conv.demand import find
+from onnx_spatial.fusion.dilated_conv.cleanup import Cleanup
+from onnx_spatial.fusion.dilated_conv.fuse import fuse
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.region import Regions
-from onnx_spatial.fusion.dilated_conv.write import UnwritableError, Written, write
+from onnx_spatial.fusion.dilated_conv.write import RegionEdit
 
-__all__ = ["Regions", "UnwritableError", "GraphView", "Written", "find", "write"]
+__all__ = ["Cleanup", "GraphView", "RegionEdit", "Regions", "fuse"]

@@ -1,4 +1,4 @@
-"""How a value inside a region stands for one outside of it."""
+"""Describe how the axes of a value t in blocks hold those of the value u that it stands for."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class BlockedLayout:
-    """A value t of the original that is SpaceToBatch of a value u, with blocks and without pads.
+    """Layout of a *value in blocks*: t = SpaceToBatch(u) with these blocks and without pads.
 
     Attributes:
         blocks: block of each axis that SpaceToBatch splits or pads, in the order in which the blocks
-            lie in the batch axis. An axis with block 1 is one that was padded only.
-        axes: which axis of t, and of u, each of them is.
-        batch: which axis is the batch axis.
+            lie in the batch axis; 1 for an axis that is only padded.
+        axes: the axis of t, and of u, for each of these.
+        batch: the batch axis.
         rank: number of dims.
-        element_types: ONNX element types that it may have; empty if unknown.
+        element_types: possible ONNX element types; empty if unknown.
     """
 
     blocks: tuple[int, ...]
@@ -27,7 +27,7 @@ class BlockedLayout:
 
     @property
     def taken(self) -> tuple[int, ...]:
-        """Axes along which an operator may not mix or tell apart elements."""
+        """Batch and blocked axes: no operator may mix elements along them, or tell them apart."""
         return (self.batch, *self.axes)
 
     @property
@@ -36,24 +36,29 @@ class BlockedLayout:
         return tuple((a, b) for a, b in zip(self.axes, self.blocks, strict=True) if b > 1)
 
     def is_free(self, axis: int) -> bool:
-        """Whether an axis, maybe counted from the end, is neither batch nor blocked."""
+        """Whether an axis, possibly negative, is neither batch nor blocked."""
         return axis % self.rank not in self.taken
 
     def aligned_with(self, other: BlockedLayout) -> bool:
         """Whether the axes of two values are blocked alike."""
-        mine, others = (replace(s, element_types=frozenset()) for s in (self, other))
-        return mine == others
+        return self.with_types(other.element_types) == other
 
     def with_types(self, element_types: frozenset[int]) -> BlockedLayout:
-        """The same for other element types."""
+        """Return the same layout with other element types."""
         return replace(self, element_types=element_types)
 
     def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
-        """The axes at other places.
+        """Return the layout with its axes at other places.
 
         Args:
-            places: new place of each axis; -1 for one that goes.
+            places: new place of each axis; -1 for one that is dropped.
             rank: number of dims afterwards.
         """
         axes = tuple(places[axis] for axis in self.axes)
         return replace(self, axes=axes, batch=places[self.batch], rank=rank)
+
+    def without(self, axes: Sequence[int]) -> BlockedLayout:
+        """Return the layout without some free axes."""
+        gone = {axis % self.rank for axis in axes}
+        kept = [axis for axis in range(self.rank) if axis not in gone]
+        return self.moved([-1 if a in gone else kept.index(a) for a in range(self.rank)], len(kept))

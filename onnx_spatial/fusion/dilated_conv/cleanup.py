@@ -1,11 +1,13 @@
-"""What a region without blocks leaves behind: Transposes that cancel, a bias for a convolution.
+"""Clean up after dilated-convolution fusion: cancel Transpose pairs, fold Add into the Conv bias.
 
     Conv -> Transpose -> Add c -> Relu -> Transpose back -> Conv
     Conv with bias c -> Relu -> Conv
 
-Converters change the layout around every spatial operator. Where that is gone, the Transposes of both
-sides meet, with operators on single elements between them; these do the same in either layout. Only
-chains are looked at that hold a node which a region has just written, whose values nobody else knows.
+Converters change the layout around every spatial operator. Without the operator the Transposes of both
+sides meet, with only operators on single elements between them, which do the same in either layout. A
+rule as all others (`fusion.rule`): the pattern is a chain from Transpose to Transpose, the check wants
+a new node in it and no other readers, the rewrite is a `GraphEdit`. Nothing is reported where it
+declines.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.model import op_traits
-from onnx_spatial.model.graph.replace_nodes import Draft
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.op_traits import Trait
 
-#: Nodes between two Transposes, at most.
+#: Most nodes between two Transposes.
 _FAR = 16
 
 _UNARY = op_traits.having(Trait.UNARY) - {"Dropout"}  # which may draw a mask for each place
@@ -34,10 +36,10 @@ class _Link:
     """A node between the Transposes.
 
     Attributes:
-        node: it.
-        index: which input is the data.
-        constant: the other input by its place, in the layout in front of the Transposes; None if it
-            has none that depends on the layout.
+        node: the node.
+        index: index of the data among its inputs.
+        constant: index and elements of the other input, in the layout in front of the Transposes;
+            None if it is the same in every layout.
     """
 
     node: ir.Node
@@ -46,8 +48,8 @@ class _Link:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """Transposes that cancel, and what lies between them.
+class _Chain:
+    """Transposes that cancel, and the nodes between them.
 
     Attributes:
         first: the Transpose in front.
@@ -60,44 +62,31 @@ class Chain:
     last: tuple[ir.Node, ...]
 
 
-@dataclass(frozen=True)
-class CleanedChain:
-    """How a chain is written without its Transposes.
-
-    Attributes:
-        drafts: what takes the place of its nodes.
-        gone: nodes that go with them.
-    """
-
-    drafts: list[Draft]
-    gone: list[ir.Node]
-
-
 class Cleanup:
-    """The chains of one graph.
+    """Rule for the chains of one graph.
 
     Args:
         view: sizes and known values, by the names of the original.
-        around: the nodes.
+        matcher: the nodes.
         new: nodes that regions have written.
     """
 
-    def __init__(self, view: GraphView, around: Matcher, new: Collection[ir.Node]) -> None:
+    def __init__(self, view: GraphView, matcher: Matcher, new: Collection[ir.Node]) -> None:
         self._view = view
-        self._around = around
-        self._new = set(new)
+        self._matcher = matcher
+        self._new = dict.fromkeys(new)  # in order, so that equal models give equal bytes
 
-    def tidy(self, last: ir.Node) -> CleanedChain | None:
-        """A chain that ends with this Transpose, without its Transposes; None if there is none."""
-        chain = self._chain(last)
+    def apply(self, last: ir.Node) -> GraphEdit | None:
+        """Write the chain that ends with this Transpose without its Transposes; None without a chain."""
+        chain = self._match(last)
         if chain is None:
             return None
-        tidied = self._write(chain)
-        self._new.update(node for draft in tidied.drafts for node in draft.nodes)
-        return tidied
+        edit = self._rewrite(chain)
+        self._new.update((node, None) for draft in edit.drafts for node in draft.nodes)
+        return edit
 
     def candidates(self) -> Iterator[ir.Node]:
-        """Transposes that may end a chain: those of regions, and those not far behind them."""
+        """Yield Transposes that may end a chain: new ones, and those not far behind new nodes."""
         seen: set[ir.Node] = set()
         todo = [(node, 0) for node in self._new if node.graph is not None]
         while todo:
@@ -111,16 +100,16 @@ class Cleanup:
                 todo += [
                     (reader, distance + 1)
                     for value in node.outputs
-                    for reader, _ in self._around.readers(value)
+                    for reader, _ in self._matcher.readers(value)
                     if reader.op_type in _UNARY | _WITH_CONSTANT | {"Transpose"}
                 ]
 
-    def _chain(self, last: ir.Node) -> Chain | None:
+    def _match(self, last: ir.Node) -> _Chain | None:
         perm = self._perm(last)
         data = last.inputs[0]
         if perm is None or data is None or last.graph is None:
             return None
-        readers = self._around.readers(data)
+        readers = self._matcher.readers(data)
         ends = [node for node, _ in readers]
         links: list[_Link] = []
         fresh = any(node in self._new for node in ends)
@@ -136,10 +125,10 @@ class Cleanup:
                     return None
                 if not links:
                     ends = [n for n in ends if self._perm(n) == perm]
-                return Chain(node, tuple(reversed(links)), tuple(ends)) if ends else None
-            # From here on the value itself goes: nobody else may read it.
-            readers = self._around.readers(data)
-            if self._around.is_named(data) or any(
+                return _Chain(node, tuple(reversed(links)), tuple(ends)) if ends else None
+            # The value itself goes: no other node may read it.
+            readers = self._matcher.readers(data)
+            if self._matcher.is_named(data) or any(
                 n.graph is not last.graph
                 or (n not in ends and (not links or n is not links[-1].node))
                 for n, _ in readers
@@ -176,14 +165,14 @@ class Cleanup:
             return _Link(node, index, (1 - index, np.ascontiguousarray(trimmed)))
         return None
 
-    def _write(self, chain: Chain) -> CleanedChain:
+    def _rewrite(self, chain: _Chain) -> GraphEdit:
         drafts: list[Draft] = []
         source = chain.first.inputs[0]
         assert source is not None
         value, links = source, list(chain.links)
         behind = links[0].node if links else None
-        alone = [n for n, _ in self._around.readers(chain.first.outputs[0])]
-        goes = not self._around.is_named(chain.first.outputs[0]) and all(
+        alone = [n for n, _ in self._matcher.readers(chain.first.outputs[0])]
+        goes = not self._matcher.is_named(chain.first.outputs[0]) and all(
             n is behind or n in chain.last for n in alone
         )
         if links and goes and (draft := self._with_bias(source, links[0], chain)) is not None:
@@ -196,20 +185,20 @@ class Cleanup:
             inputs[link.index] = value
             if link.constant is not None:
                 place, array = link.constant
-                inputs[place] = _constant(array, draft)
-            value = self._again(link.node, inputs, draft)
+                inputs[place] = draft.constant(array, "constant")
+            value = self._copy(link.node, inputs, draft)
             drafts.append(draft)
         for node in chain.last:
             output = node.outputs[0]
-            ours = [n in self._new for n, _ in self._around.readers(output)]
-            if node in self._new and all(ours) and not self._around.is_named(output):
+            new = all(n in self._new for n, _ in self._matcher.readers(output))
+            if node in self._new and new and not self._matcher.is_named(output):
                 drafts.append(Draft(node, redirected={output: value}))
             else:
                 drafts.append(Draft(node, results={output: value}))
-        return CleanedChain(drafts, [chain.first] if goes else [])
+        return GraphEdit(drafts, [chain.first] if goes else [])
 
-    def _with_bias(self, source: ir.Value, link: _Link, chain: Chain) -> Draft | None:
-        """The convolution in front of a chain, with what is added to its channels as its bias."""
+    def _with_bias(self, source: ir.Value, link: _Link, chain: _Chain) -> Draft | None:
+        """Draft the Conv in front of a chain with the constant of the Add as bias; None if it cannot."""
         conv = source.producer()
         if (
             conv is None
@@ -217,10 +206,10 @@ class Cleanup:
             or (conv.op_type, link.node.op_type) != ("Conv", "Add")
         ):
             return None
-        readers = [node for node, _ in self._around.readers(source)]
+        readers = [node for node, _ in self._matcher.readers(source)]
         if (len(conv.inputs) > 2 and conv.inputs[2] is not None) or readers != [chain.first]:
             return None
-        if self._around.is_named(source):
+        if self._matcher.is_named(source):
             return None
         kernel = conv.inputs[1]
         dims = self._view.dims(kernel.name) if kernel is not None and kernel.name else None
@@ -230,24 +219,18 @@ class Cleanup:
         if array.shape != (dims[0].constant, *(1,) * (len(dims) - 2)):
             return None
         draft = Draft(conv)
-        given = link.node.inputs[place]
-        assert given is not None
-        known = self._view.value(given.name or "")
+        addend = link.node.inputs[place]
+        assert addend is not None
+        known = self._view.value(addend.name or "")
         assert known is not None
         # A Constant node may stand behind the convolution.
-        stored = known.ndim == 1 and given.producer() is None
-        bias = given if stored else _constant(array.reshape(-1), draft)
-        self._again(conv, [conv.inputs[0], kernel, bias], draft)
+        stored = known.ndim == 1 and addend.producer() is None
+        bias = addend if stored else draft.constant(array.reshape(-1), "constant")
+        self._copy(conv, [conv.inputs[0], kernel, bias], draft)
         return draft
 
-    def _again(self, node: ir.Node, inputs: Sequence[ir.Value | None], draft: Draft) -> ir.Value:
-        message = self._around.message(node)
-        attributes = (
-            [ir.serde.deserialize_attribute(a) for a in message.attribute]
-            if message is not None
-            else list(node.attributes.values())
-        )
-        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+    def _copy(self, node: ir.Node, inputs: Sequence[ir.Value | None], draft: Draft) -> ir.Value:
+        copy = self._matcher.copy(node, inputs)
         draft.nodes.append(copy)
         draft.successor = copy
         return copy.outputs[0]
@@ -255,18 +238,9 @@ class Cleanup:
     def _perm(self, node: ir.Node) -> tuple[int, ...] | None:
         if node.op_type != "Transpose" or not op_traits.is_standard(node):
             return None
-        perm = self._around.attributes(node).get("perm")
+        perm = self._matcher.attributes(node).get("perm")
         return perm if isinstance(perm, tuple) else None
 
 
 def _leading_ones(shape: Sequence[int]) -> int:
     return next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
-
-
-def _constant(array: Array, draft: Draft) -> ir.Value:
-    tensor = ir.Tensor(array)
-    value = ir.Value(
-        type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
-    )
-    draft.constants.append((value, "constant"))
-    return value

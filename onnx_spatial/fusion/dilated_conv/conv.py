@@ -1,9 +1,9 @@
-"""A convolution of a value in blocks is a dilated one of the value itself.
+"""Rule for convolutions: one on a value in blocks is a dilated one on the value itself.
 
     Conv(SpaceToBatch(u, D), dilations d, pads p) = SpaceToBatch(Conv(u, dilations D d, pads D p), D)
 
 with stride 1 along the axes that are split; an axis that is only padded (block 1) may have any stride.
-The pads and crops of the two operators around it go into its own pads (`net_pads`).
+The pads of SpaceToBatch and the crops of BatchToSpace go into its own pads (`net_pads`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadPairs,
 )
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
+from onnx_spatial.fusion.rule import Reason
 
-#: Convolutions, with the input that holds the kernel.
+#: Convolutions, with the index of the input that holds the kernel.
 KERNELS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A spatial axis of a convolution as it is on u.
+    """A spatial axis of the convolution on u.
 
     Attributes:
         stride, dilation: along it.
         pads: at its two ends.
-        reach: how far the kernel reaches beyond the place where it begins; None if unknown.
+        reach: (kernel size - 1) * dilation; None if unknown.
     """
 
     stride: int
@@ -43,93 +44,94 @@ class Axis:
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution of a value in blocks.
+    """A convolution of a value in blocks, written on u.
 
     Attributes:
-        state: of its output.
-        axes: its spatial axes, as they are on u.
-        place: which of these each axis of the state is.
-        pad_value: what it pads with; None if that is not known.
+        layout: layout of its output.
+        axes: its spatial axes, on u.
+        place: which of these each axis of the layout is.
+        pad_value: the number it pads with; None if unknown.
     """
 
-    state: BlockedLayout
+    layout: BlockedLayout
     axes: tuple[Axis, ...]
     place: tuple[int, ...]
     pad_value: BorderValue
 
-    def net_pads(self, given: PadPairs, wanted: PadPairs) -> PadPairs:
-        """What to pad the input with, per axis of the state, own pads included.
+    def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
+        """Compute the pads of the input per axis of the layout, the convolution's own included.
 
         Args:
-            given: what the input lacks of u at its ends, zeros.
-            wanted: what the output need not hold at its ends.
+            crop: zeros that the input lacks of u at its ends.
+            output_crop: what nobody needs of the output at its ends.
         """
         return tuple(
             (
-                lack[0] + PadAmount.known(axis.pads[0]) - crop[0].times(axis.stride),
-                lack[1] + PadAmount.known(axis.pads[1]) - crop[1].times(axis.stride),
+                before[0] + PadAmount.known(axis.pads[0]) - behind[0].times(axis.stride),
+                before[1] + PadAmount.known(axis.pads[1]) - behind[1].times(axis.stride),
             )
-            for axis, lack, crop in zip(self._own(), given, wanted, strict=True)
+            for axis, before, behind in zip(self._own(), crop, output_crop, strict=True)
         )
 
-    def needed(self, wanted: PadPairs, lengths: Sequence[int | None]) -> PadPairs:
-        """What the input need not hold of u at its ends, where the output need not hold `wanted`.
+    def input_crop(self, output_crop: PadPairs, lengths: Sequence[int | None]) -> PadPairs:
+        """Compute what nobody needs of the input at its ends, from the same for the output.
 
-        Nothing of an axis of which maybe nothing would be left: all that is wanted may lie in the
-        pads.
+        An axis is left whole where possibly nothing would be left of it: all that is needed may lie
+        in the pads.
 
         Args:
-            wanted: what the output need not hold at its ends.
-            lengths: of the input in blocks, as far as they are known.
+            output_crop: what nobody needs of the output at its ends.
+            lengths: lengths of the input in blocks, None where unknown.
         """
-        needed = []
-        for i, (axis, crop) in enumerate(zip(self._own(), wanted, strict=True)):
+        result = []
+        for i, (axis, crop) in enumerate(zip(self._own(), output_crop, strict=True)):
             pair = (_rest(crop[0], axis, 0), _rest(crop[1], axis, 1))
             fits = (pair[0] + pair[1]).expression.is_below(self._least(i, lengths))
-            needed.append(pair if fits else (NOTHING, NOTHING))
-        return tuple(needed)
+            result.append(pair if fits else (NOTHING, NOTHING))
+        return tuple(result)
 
     def _least(self, index: int, lengths: Sequence[int | None]) -> int:
-        """The least length of an axis of u: there is something in each block."""
+        """Return the least length of an axis of u: each block holds something."""
         length = lengths[index]
-        return self.state.blocks[index] * (1 if length is None else length)
+        return self.layout.blocks[index] * (1 if length is None else length)
 
     def sheltered(
-        self, wanted: PadPairs, given: PadPairs | None, lengths: Sequence[int | None]
+        self, output_crop: PadPairs, crop: PadPairs | None, lengths: Sequence[int | None]
     ) -> PadPairs:
-        """`wanted`, but nothing of an axis of which maybe nothing would be left.
+        """Reduce the crop of the output to axes of which something is provably left.
 
-        BatchToSpace may take away all that there is; convolutions that give nothing do not run.
+        BatchToSpace may crop everything away, and onnxruntime fails on a convolution with an empty
+        result.
 
         Args:
-            wanted: what the output need not hold at its ends.
-            given: what the input lacks of u at its ends, where that is zeros.
-            lengths: of the output in blocks, as far as they are known.
+            output_crop: what nobody needs of the output at its ends.
+            crop: zeros that the input lacks of u at its ends; None if they are no zeros.
+            lengths: lengths of the output in blocks, None where unknown.
         """
-        net = None if given is None else self.net_pads(given, wanted)
+        net = None if crop is None else self.net_pads(crop, output_crop)
         kept = []
-        for i, crop in enumerate(wanted):
-            total = (crop[0] + crop[1]).expression
+        for i, pair in enumerate(output_crop):
+            total = (pair[0] + pair[1]).expression
             added = None if net is None else (net[i][0] + net[i][1]).constant
             reach = self._own()[i].reach
             grows = added is not None and reach is not None and added >= reach
             safe = grows or total.is_below(self._least(i, lengths))
-            kept.append(crop if safe and self._can_pad(i, crop) else (NOTHING, NOTHING))
+            kept.append(pair if safe and self._can_pad(i, pair) else (NOTHING, NOTHING))
         return tuple(kept)
 
     def _can_pad(self, index: int, crop: PadPair) -> bool:
-        """Whether pads less crops can be padded in front, should they turn out not to be known."""
+        """Whether pads minus crops can be written as a Pad in front, if only the run knows them."""
         known = all(amount.constant is not None for amount in crop)
         return known or self.pad_value is not None or self._own()[index].pads == (0, 0)
 
     def _own(self) -> list[Axis]:
         return [self.axes[place] for place in self.place]
 
-    def with_pads(self, net: Sequence[PadPair | None]) -> list[tuple[int, int]]:
-        """Pads of all spatial axes, where `net` says those of the state's; they are known numbers."""
+    def with_pads(self, own: PadPairs) -> list[tuple[int, int]]:
+        """Return the pads of all spatial axes, those of the layout replaced by known numbers."""
         pads = [axis.pads for axis in self.axes]
-        for place, pair in zip(self.place, net, strict=True):
-            begin, end = (0, 0) if pair is None else (pair[0].constant, pair[1].constant)
+        for place, pair in zip(self.place, own, strict=True):
+            begin, end = pair[0].constant, pair[1].constant
             assert begin is not None and end is not None
             pads[place] = (begin, end)
         return pads
@@ -142,23 +144,22 @@ def _rest(crop: PadAmount, axis: Axis, side: int) -> PadAmount:
     return rest if rest.is_at_least(NOTHING) else NOTHING
 
 
-def passage(node: NodeView, states: Sequence[BlockedLayout | None]) -> BlockedConv | str:
-    """A convolution on u, or why there is none."""
-    state = states[0]
-    if state is None or any(s is not None for s in states[1:]):
+def dilated(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> BlockedConv | Reason:
+    """Write a convolution on u, or say why that is impossible."""
+    layout = layouts[0]
+    if layout is None or any(s is not None for s in layouts[1:]):
         return f"the kernel or the bias of {node.op_type} is a value in blocks"
-    if state.batch != 0:
+    if layout.batch != 0:
         return f"the batch axis is not the first axis of {node.op_type}"
-    if 1 in state.axes:
-        block = state.blocks[state.axes.index(1)]
+    if 1 in layout.axes:
+        block = layout.blocks[layout.axes.index(1)]
         what = "are blocked" if block > 1 else "are padded, or may be"
         return f"the channels of {node.op_type} {what}"
-    found = _spatial(node, state.rank - 2)
-    if isinstance(found, str):
-        return found
-    place = tuple(axis - 2 for axis in state.axes)
-    axes = list(found)
-    for block, at in zip(state.blocks, place, strict=True):
+    axes = _spatial(node, layout.rank - 2)
+    if isinstance(axes, str):
+        return axes
+    place = tuple(axis - 2 for axis in layout.axes)
+    for block, at in zip(layout.blocks, place, strict=True):
         axis = axes[at]
         if block > 1 and axis.stride != 1:
             return f"{node.op_type} has stride {axis.stride} on a blocked axis"
@@ -167,12 +168,12 @@ def passage(node: NodeView, states: Sequence[BlockedLayout | None]) -> BlockedCo
         axes[at] = Axis(axis.stride, axis.dilation * block, pads, reach)
     types = node.view.element_types(node.message.output[0])
     if node.op_type == "Conv":
-        types = state.element_types
-    return BlockedConv(state.with_types(types), tuple(axes), place, _pad_value(node))
+        types = layout.element_types
+    return BlockedConv(layout.with_types(types), tuple(axes), place, _pad_value(node))
 
 
 def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
-    """The spatial axes of a convolution on t, its own auto_pad resolved."""
+    """Read the spatial axes of a convolution on t and resolve its auto_pad."""
     ones = (1,) * spatial
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
     pads = node.integers("pads", (0,) * 2 * spatial)
@@ -203,9 +204,9 @@ def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
 
 
 def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
-    given = node.integers("kernel_shape", ())
-    if given:
-        return given if len(given) == spatial else None
+    declared = node.integers("kernel_shape", ())
+    if declared:
+        return declared if len(declared) == spatial else None
     dims = node.view.dims(node.input(KERNELS[node.op_type]))
     if dims is None or len(dims) != spatial + 2:
         return None
@@ -236,10 +237,8 @@ def _same_pads(
 
 
 def _pad_value(node: NodeView) -> BorderValue:
-    """What a convolution takes to stand beyond the borders: the zero point of quantised data."""
-    if node.op_type == "Conv":
-        return 0
-    if not node.input(2):
+    """Return the number a convolution pads with: the zero point of quantised data."""
+    if node.op_type == "Conv" or not node.input(2):
         return 0
     point = node.known(2)
     if point is None or point.size != 1:

@@ -1,4 +1,4 @@
-"""What the operators at the ends of a region say: their blocks, pads and crops."""
+"""Read blocks, pads and crops of the operators at the ends of a region."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from onnx_spatial.operators.spellings import BlockCall, Vector
 
 
 def blocks(subject: MatchedOp) -> tuple[int, ...] | None:
-    """The block of each axis that an operator names; None if only the run knows."""
+    """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
 
 
-def refusal(subject: MatchedOp, state: BlockedLayout) -> str | None:
-    """Why an operator cannot take the blocks out of a value; None if it can, or does no such thing."""
+def refusal(subject: MatchedOp, layout: BlockedLayout) -> str | None:
+    """Say why a BatchToSpace cannot end the region of a value; None if it can, or is no BatchToSpace."""
     call, known = subject.request.call, blocks(subject)
     if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
         return None
     if known is None:
         return "its block is not known before the model runs"
-    if state.batch != 0:
+    if layout.batch != 0:
         return "the batch axis is not the first any more"
     order = tuple((i + 1, block) for i, block in enumerate(known) if block > 1)
-    if order != state.order:
+    if order != layout.order:
         return f"its blocks {list(known)} are not those of the SpaceToBatch in front"
     return None
 
 
-def window(
+def amounts(
     subject: MatchedOp, message: onnx.NodeProto, view: GraphView
 ) -> tuple[PadPairs, Mapping[str, ir.Value]]:
-    """Pads or crops of all axes that an operator names, and the values that they are read from."""
+    """Read the pads or crops of all axes of an operator, and the values that hold them at run time."""
     call = subject.request.call
     assert isinstance(call, BlockCall)
     sources: dict[str, ir.Value] = {}

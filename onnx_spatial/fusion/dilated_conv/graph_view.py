@@ -1,4 +1,4 @@
-"""What the rules of a region see of the graph that holds it."""
+"""Read-only views of a graph and its nodes for the rules of a region."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GraphView:
 
     Attributes:
         scope: types and known values.
-        sizes: sizes as expressions.
+        sizes: sizes as polynomials.
         opset: version of the default domain.
     """
 
@@ -32,31 +32,31 @@ class GraphView:
     opset: int
 
     def value(self, name: str) -> Array | None:
-        """A small tensor that is known before the model runs."""
+        """Return the elements of a small tensor that is known before the model runs."""
         return self.scope.value(name)
 
     def dims(self, name: str) -> tuple[Polynomial, ...] | None:
-        """The dims of a value; None if not even the rank is known."""
+        """Return the dims of a value; None if not even the rank is known."""
         return self.sizes.dims(name)
 
     def lengths(self, name: str, axes: Sequence[int]) -> list[int | None]:
-        """The lengths of some axes of a value; None for those that are not known."""
+        """Return the lengths of some axes of a value, None where unknown."""
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
 
     def element_types(self, name: str) -> frozenset[int]:
-        """ONNX element type of a value; empty if it is unknown."""
+        """Return the ONNX element type of a value; empty if it is unknown."""
         known = shape_inference.element_type(self.scope.type(name))
         return frozenset() if known is None else frozenset({known})
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node of the original, read off its message.
+    """A node of the original model.
 
     Attributes:
-        message: it.
-        attributes: as Python values; one that the caller of a function gives is no number.
+        message: the node.
+        attributes: as Python values; a reference to an attribute of the function is no number.
         view: the graph that holds it.
     """
 
@@ -66,39 +66,39 @@ class NodeView:
 
     @classmethod
     def of(cls, message: onnx.NodeProto, view: GraphView) -> NodeView:
-        """A node with its attributes read."""
+        """View a node."""
         return cls(message, attributes(message), view)
 
     @property
     def op_type(self) -> str:
-        """Its operator type."""
+        """The operator type."""
         return str(self.message.op_type)
 
     def input(self, index: int) -> str:
-        """Name of an input; "" where there is none."""
+        """Return the name of an input; "" if it is missing."""
         return self.message.input[index] if index < len(self.message.input) else ""
 
     def known(self, index: int) -> Array | None:
-        """The value of an input, if it is known."""
+        """Return the elements of an input; None if they are unknown."""
         name = self.input(index)
         return self.view.value(name) if name else None
 
     def integer(self, name: str, default: int) -> int | None:
-        """An INT attribute; None if it is something else."""
+        """Return an INT attribute; None if it is of another type."""
         value = self.attributes.get(name, default)
         return value if isinstance(value, int) else None
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
-        """An INTS attribute; None if it is something else."""
+        """Return an INTS attribute; None if it is of another type."""
         value = self.attributes.get(name, default)
         if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
             return tuple(int(v) for v in value)
         return None
 
     def axes(self, index: int) -> tuple[int, ...] | None:
-        """The axes of a Squeeze, an Unsqueeze or a reduction: an attribute, later input `index`.
+        """Return the axes of a Squeeze, Unsqueeze or reduction: an attribute, later input `index`.
 
-        None if they are unknown or not given.
+        None if they are unknown or missing.
         """
         if "axes" in self.attributes:
             return self.integers("axes", ())

@@ -1,15 +1,15 @@
-"""Pads and crops of a region: known, or computed at run time by a value of the model.
+"""Calculate with pads and crops that are known numbers, or elements of run-time parameters.
 
-An `PadAmount` is an integer combination of elements of run-time parameters, plus a number. Each element
-is also known as an expression (`model.symbolic.symbolic_values`): where the expression is a number,
-the amount is a number as well and needs no parameter.
+A `PadAmount` is an integer combination of elements of run-time parameters, plus a number. Each element
+is also a polynomial (`model.symbolic.symbolic_values`): where that is a number, so is the amount, and
+needs no parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
@@ -19,13 +19,13 @@ Element = tuple[str, int]
 
 @dataclass(frozen=True)
 class PadAmount:
-    """What is padded or cropped on one side of an axis.
+    """The pad or crop at one end of an axis.
 
     Attributes:
-        expression: what it is.
-        elements: how often each element of a parameter goes into it; none if it is a number.
+        expression: the amount as a polynomial.
+        elements: factor of each element of a parameter; none if it is a number.
         plus: the number that is added to them.
-        signs: whether it cannot be negative, and whether it cannot be positive, in a run that is legal.
+        signs: whether it is never negative, and whether it is never positive, in a legal run.
         is_known: whether it is a number.
     """
 
@@ -37,12 +37,12 @@ class PadAmount:
 
     @classmethod
     def known(cls, number: int) -> PadAmount:
-        """A number."""
+        """Make an amount of a number."""
         return _known(number)
 
     @classmethod
     def read(cls, element: Element, expression: Polynomial) -> PadAmount:
-        """An element of a parameter: pads and crops are never negative."""
+        """Read an element of a parameter: pads and crops are never negative."""
         return cls._of(expression, ((element, 1),), 0, (True, False))
 
     @classmethod
@@ -59,18 +59,18 @@ class PadAmount:
 
     @property
     def constant(self) -> int | None:
-        """The number, if it is known."""
+        """The number; None if only the run knows it."""
         return self.plus if self.is_known else None
 
     def is_at_least(self, other: PadAmount) -> bool:
-        """Whether it is provably not less than another."""
+        """Whether it is provably no less than another."""
         if self.is_known and other.is_known:
             return self.plus >= other.plus
         difference = self - other
         return difference.signs[0] or difference.expression.nonnegative
 
     def equals(self, other: PadAmount) -> bool:
-        """Whether the two are provably the same."""
+        """Whether the two are provably equal."""
         if self.is_known and other.is_known:
             return self.plus == other.plus
         return (self.expression - other.expression).constant == 0
@@ -89,7 +89,7 @@ class PadAmount:
         return self + other.times(-1)
 
     def times(self, factor: int) -> PadAmount:
-        """The amount, `factor` times."""
+        """Multiply it."""
         if self.is_known:
             return _known(self.plus * factor)
         elements = [(element, count * factor) for element, count in self.elements if factor]
@@ -105,33 +105,30 @@ def _known(number: int) -> PadAmount:
 #: (begin, end) of one axis.
 PadPair = tuple[PadAmount, PadAmount]
 
-#: What is cut off, or put on, at the two ends of each blocked axis.
+#: Pads or crops at the two ends of each blocked axis.
 PadPairs = tuple[PadPair, ...]
 
 NOTHING = PadAmount.known(0)
 
 
 def whole(axes: int) -> PadPairs:
-    """Nothing is cut off."""
+    """Crop nothing."""
     return ((NOTHING, NOTHING),) * axes
 
 
 def same(a: PadPairs, b: PadPairs) -> bool:
-    """Whether two windows are provably the same."""
+    """Whether two crops are provably equal."""
     return all(
         x.equals(y) for one, two in zip(a, b, strict=True) for x, y in zip(one, two, strict=True)
     )
 
 
-def common(windows: Sequence[PadPairs]) -> PadPairs:
-    """The largest crop that leaves everything that each of `windows` leaves, as far as can be told."""
-    first, *others = windows
-    result = first
-    for other in others:
-        result = tuple(
-            (_smaller(a[0], b[0]), _smaller(a[1], b[1])) for a, b in zip(result, other, strict=True)
-        )
-    return result
+def common(crops: Sequence[PadPairs]) -> PadPairs:
+    """Find the largest crop that provably keeps what each of `crops` keeps."""
+    return tuple(
+        (reduce(_smaller, begins), reduce(_smaller, ends))
+        for begins, ends in (zip(*pairs, strict=True) for pairs in zip(*crops, strict=True))
+    )
 
 
 def _smaller(a: PadAmount, b: PadAmount) -> PadAmount:

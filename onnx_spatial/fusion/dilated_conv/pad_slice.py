@@ -1,4 +1,4 @@
-"""Values as far as they are computed, and Pads and Slices to what is wanted of them."""
+"""Write the Pads and Slices between the computed part of a value and the part that is needed."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from onnx_spatial.model.graph.replace_nodes import Draft
 
 @dataclass(frozen=True)
 class ComputedPart:
-    """A value u as far as it is computed.
+    """The computed part of a value u.
 
     Attributes:
-        value: what is computed.
-        crop: what it lacks of u at the ends of each axis of the state.
-        outside: the number that u holds there; None if it is not known to be one.
-        state: where the axes are.
+        value: the part in the graph.
+        crop: what it lacks of u at the ends of each axis of the layout.
+        border: the number that u holds there; None if unknown.
+        layout: the axes.
     """
 
     value: ir.Value
     crop: PadPairs
-    outside: BorderValue
-    state: BlockedLayout
+    border: BorderValue
+    layout: BlockedLayout
 
 
 class PadSliceWriter:
-    """Writes the Pads and Slices of one graph.
+    """Writer of the Pads and Slices of one graph.
 
     Attributes:
         elements: names of the run-time parameters that amounts were read from.
-        at_exits: whether what is written stands at the end of regions. What a step computes may stand
-            behind an exit in the file, and is not taken for one.
+        at_exits: whether nodes are written for the ends of regions: those reuse no Pad or Slice of a
+            node inside, which may stand behind the end in the file.
 
     Args:
         view: the graph.
-        sources: the values that run-time parameters are read from, by name.
+        sources: values of run-time parameters, by name.
     """
 
     def __init__(self, view: GraphView, sources: Mapping[str, ir.Value]) -> None:
@@ -57,40 +57,37 @@ class PadSliceWriter:
         self.elements: set[str] = set()
         self.at_exits = False
 
-    def at(self, computed: ComputedPart, wanted: PadPairs, draft: Draft) -> ir.Value:
-        """The value cut off as wanted, padded where it is not computed that far."""
+    def at(self, computed: ComputedPart, crop: PadPairs, draft: Draft) -> ir.Value:
+        """Write u with this crop: a Slice, or a Pad where less of it is computed."""
         amounts = tuple(
             (have[0] - want[0], have[1] - want[1])
-            for have, want in zip(computed.crop, wanted, strict=True)
+            for have, want in zip(computed.crop, crop, strict=True)
         )
         key = (id(computed.value), amounts, self.at_exits)
         if key not in self._adjusted:
-            self._adjusted[key] = self.padded(computed, amounts, computed.outside, draft)
+            self._adjusted[key] = self.padded(computed, amounts, computed.border, draft)
         return self._adjusted[key]
 
     def padded(
         self, computed: ComputedPart, amounts: PadPairs, number: BorderValue, draft: Draft
     ) -> ir.Value:
-        """The value padded by these amounts, negative ones crop."""
+        """Write the value padded by these amounts; negative ones crop."""
         if all(amount.constant == 0 for pair in amounts for amount in pair):
             return computed.value
-        state = computed.state
+        layout = computed.layout
         emit = Emitter(self._view.opset)
         shape = emit.shape_of(computed.value)
-        sizes = [emit.elements(shape, [axis])[0] for axis in range(state.rank)]
+        sizes = [emit.elements(shape, [axis])[0] for axis in range(layout.rank)]
         x = emit.tensor(computed.value, sizes, 4)
-        added: list[tuple[Size, Size]] = [(0, 0)] * state.rank
-        taken = list(added)
-        for axis, pair in zip(state.axes, amounts, strict=True):
-            added[axis] = (self._size(emit, pair[0]), self._size(emit, pair[1]))
-            taken[axis] = (
-                self._size(emit, pair[0].times(-1)),
-                self._size(emit, pair[1].times(-1)),
-            )
-        # In this order: a crop at one end may be of more than there is before the other is padded.
-        if any(amount != 0 for pair in added for amount in pair):
-            x = self._pad(emit, x, added, computed, number)
-        x = _cropped(emit, x, taken)
+        pads: list[tuple[Size, Size]] = [(0, 0)] * layout.rank
+        crops = list(pads)
+        for axis, (begin, end) in zip(layout.axes, amounts, strict=True):
+            pads[axis] = (self._size(emit, begin), self._size(emit, end))
+            crops[axis] = (self._size(emit, begin.times(-1)), self._size(emit, end.times(-1)))
+        # Pad first: the crop at one end may be larger than the axis before the other end is padded.
+        if any(amount != 0 for pair in pads for amount in pair):
+            x = self._pad(emit, x, pads, computed, number)
+        x = _cropped(emit, x, crops)
         emit.prune(x.value)
         draft.nodes += emit.nodes
         draft.constants += emit.constants
@@ -104,7 +101,7 @@ class PadSliceWriter:
         computed: ComputedPart,
         number: BorderValue,
     ) -> Tensor:
-        types = computed.state.element_types
+        types = computed.layout.element_types
         if number is None:
             raise ConversionError("what stands beyond its border is not known")
         if not number:
@@ -117,7 +114,7 @@ class PadSliceWriter:
         return padding.pad(emit, x, pads, types, np.array(number, dtype))
 
     def _size(self, emit: Emitter, amount: PadAmount) -> Size:
-        """An amount that is not less than 0, as the emitter counts: 0 stands for all that are."""
+        """Write max(amount, 0) as a size of the emitter."""
         if amount.constant is not None:
             return max(amount.constant, 0)
         if amount.signs[1] or amount.times(-1).expression.nonnegative:
@@ -135,6 +132,7 @@ class PadSliceWriter:
 
 
 def _cropped(emit: Emitter, x: Tensor, crops: Sequence[tuple[Size, Size]]) -> Tensor:
+    """Write a Slice of the axes that are cropped."""
     axes = [axis for axis, pair in enumerate(crops) if any(amount != 0 for amount in pair)]
     if not axes:
         return x
@@ -144,7 +142,7 @@ def _cropped(emit: Emitter, x: Tensor, crops: Sequence[tuple[Size, Size]]) -> Te
         begin, end = crops[axis]
         if isinstance(end, int):
             ends.append(-end if end else INT64_MAX)
-        else:  # where that turns out to be 0, -0 would leave nothing
+        else:  # an end of -0 would leave nothing
             ends.append(emit.sub(x.dims[axis], end))
         dims[axis] = emit.sub(emit.sub(x.dims[axis], begin), end)
     return emit.slice(x, axes, [crops[axis][0] for axis in axes], ends, dims)

@@ -1,4 +1,4 @@
-"""What was found in one graph: operators that regions begin and end with, and what lies between."""
+"""Regions of one graph: the spatial operators at their ends, and the nodes between."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
+from onnx_spatial.fusion.rule import Reason
 
 
 @dataclass(frozen=True)
@@ -20,82 +21,98 @@ class RegionNode:
     """A node inside a region.
 
     Attributes:
-        node: it, in the graph.
-        read: it, off its message.
-        states: of its inputs, None for one that is not in blocks.
-        passage: what it is on the values themselves.
+        node: the node in the graph.
+        view: its message.
+        layouts: layout of each input, None for one that is not in blocks.
+        rewrite: how it is written on the values themselves.
     """
 
     node: ir.Node
-    read: NodeView
-    states: tuple[BlockedLayout | None, ...]
-    passage: RuleResult | BlockedConv
+    view: NodeView
+    layouts: tuple[BlockedLayout | None, ...]
+    rewrite: RuleResult | BlockedConv
 
     @property
-    def after(self) -> tuple[BlockedLayout, ...]:
-        """State of each output."""
-        if isinstance(self.passage, BlockedConv):
-            return (self.passage.state,)
-        return self.passage.states
+    def output_layouts(self) -> tuple[BlockedLayout, ...]:
+        """Layout of each output."""
+        if isinstance(self.rewrite, BlockedConv):
+            return (self.rewrite.layout,)
+        return self.rewrite.layouts
 
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return list(self.view.message.output)
+
+    @property
     def names(self) -> list[str]:
-        """Names of its inputs that are in blocks."""
-        pairs = zip(self.read.message.input, self.states, strict=True)
-        return [name for name, state in pairs if state is not None]
+        """Names of the inputs in blocks."""
+        pairs = zip(self.view.message.input, self.layouts, strict=True)
+        return [name for name, layout in pairs if layout is not None]
 
 
 @dataclass(frozen=True)
 class RegionEnd:
-    """A SpaceToBatch that a region begins with, or a BatchToSpace that it ends with.
+    """A SpaceToBatch at the start of a region, or a BatchToSpace at its end.
 
     Attributes:
-        subject: it.
-        name: of the value in blocks.
-        state: of that value.
-        window: its pads or crops, one pair per axis of the state.
-        sources: values of the model that these are read from, by name.
+        subject: the operator.
+        name: name of the value in blocks.
+        layout: layout of that value.
+        pads: pads or crops, one pair per axis of the layout.
+        sources: values of the graph that hold run-time pads or crops, by name.
     """
 
     subject: MatchedOp
     name: str
-    state: BlockedLayout
-    window: PadPairs
+    layout: BlockedLayout
+    pads: PadPairs
     sources: Mapping[str, ir.Value]
 
 
 @dataclass
 class Regions:
-    """What was found in one graph.
+    """All regions of one graph. Values are known by their names.
 
-    Attributes:
-        entries: the operators that regions begin with, by the name of their output.
-        exits: those they end with, in order.
-        steps: the nodes between, in order.
-        demand: what each value in blocks need not hold at its ends.
-        outside: values in blocks that others read too.
-        doomed: nodes that nobody needs once the regions are gone: run-time shapes of values in blocks.
+    The walk forward (`propagate`) fills in these attributes:
+        entries: the SpaceToBatch operators that regions start with, by their output.
+        exits: the BatchToSpace operators that they end with, in order.
         declined: why not, by the node of a spatial operator.
-        origins: names of the entries that each value in blocks comes from.
+        layouts: layout of each value in blocks.
+        origins: entries that each value in blocks is computed from.
+        step_of: the node that computes each value in blocks.
+        borders: width and number of the border, for values that still have that of SpaceToBatch.
+        places: position in the graph of the node that computes each value.
+
+    The walk back (`demand`) keeps the entries that lead to an exit, and fills in these:
+        steps: the nodes between, in order.
+        demand: crop of each value in blocks: what nobody needs at its ends.
+        shared: values in blocks that nodes outside of regions read too.
+        dead: nodes that are unused without the blocks: they compute with the shapes of values in blocks.
     """
 
     entries: dict[str, RegionEnd] = field(default_factory=dict)
     exits: list[RegionEnd] = field(default_factory=list)
+    declined: dict[ir.Node, list[Reason]] = field(default_factory=dict)
+    layouts: dict[str, BlockedLayout] = field(default_factory=dict)
+    origins: dict[str, frozenset[str]] = field(default_factory=dict)
+    step_of: dict[str, RegionNode] = field(default_factory=dict)
+    borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)
-    outside: set[str] = field(default_factory=set)
-    doomed: set[ir.Node] = field(default_factory=set)
-    declined: dict[ir.Node, list[str]] = field(default_factory=dict)
-    origins: dict[str, frozenset[str]] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    dead: set[ir.Node] = field(default_factory=set)
 
     def between(self) -> list[list[ir.Node]]:
-        """For each exit the nodes that lead to it, and to none before it."""
+        """List for each exit the nodes that lead to it, and to none before it."""
         first: dict[str, int] = {}
         for number, end in enumerate(self.exits):
             first.setdefault(end.name, number)
-        found: list[list[ir.Node]] = [[] for _ in self.exits]
+        nodes: list[list[ir.Node]] = [[] for _ in self.exits]
         for step in reversed(self.steps):
-            number = min(first[n] for n in step.read.message.output if n in first)
-            found[number].append(step.node)
-            for name in step.names():
+            number = min(first[n] for n in step.outputs if n in first)
+            nodes[number].append(step.node)
+            for name in step.names:
                 first[name] = min(number, first.get(name, number))
-        return [nodes[::-1] for nodes in found]
+        return [each[::-1] for each in nodes]

@@ -1,29 +1,35 @@
-"""What an operator that treats all places and all images alike makes of values in blocks.
+"""Rules for a node between SpaceToBatch and BatchToSpace, written on u in the place of SpaceToBatch(u).
 
-Outside of what is computed of a value u lies a border that is known to be one number (`BorderValue`):
-SpaceToBatch pads with zeros, and most operators make a known number of a known number.
+    pattern    the operator type of a node with inputs in blocks (`rules.RULES`)
+    check      the layouts of its inputs; it declines with a Reason
+    rewrite    a RuleResult, or a BlockedConv (`conv`)
+
+Outside of what is computed of a value u lies its *border*: SpaceToBatch pads with zeros, and most
+operators turn a known number into a known number (`BorderValue`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
+from onnx_spatial.fusion.rule import Reason
 
-#: The number that a value holds in its border; None if it is no single known number.
+#: The number that fills the border of a value; None if it is no single known number.
 BorderValue = int | None
 
 
 @dataclass(frozen=True)
 class RewrittenNode:
-    """A node on u, where that is not written the way it is on t.
+    """A node on u that differs from the node on t.
 
     Attributes:
         op_type: operator.
         attributes: attributes of the new node, all INTS.
-        operands: what follows the data; arrays are constants.
+        operands: constant inputs behind the data.
     """
 
     op_type: str
@@ -33,48 +39,49 @@ class RewrittenNode:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What an operator of this kind makes of values in blocks.
+    """How a node is written on u.
 
     Attributes:
-        states: of its outputs.
-        outside: the border of the output by those of its inputs in blocks.
-        forms: nodes that it is written as, one behind the other; none if it is written as it is.
-        others: what it may be taken for as well, with other states.
+        layouts: layout of each output.
+        border: border of the outputs, from the borders of the inputs in blocks.
+        forms: nodes that replace it, one behind the other; none if it is written as it is.
+        others: alternatives with other layouts.
     """
 
-    states: tuple[BlockedLayout, ...]
-    outside: Callable[[Sequence[BorderValue]], BorderValue]
+    layouts: tuple[BlockedLayout, ...]
+    border: Callable[[Sequence[BorderValue]], BorderValue]
     forms: tuple[RewrittenNode, ...] = ()
     others: tuple[RuleResult, ...] = ()
 
 
-#: State of each input, None for one that is not in blocks -> what comes out, or why not.
-Rule = Callable[[NodeView, Sequence[BlockedLayout | None]], RuleResult | str]
+#: From the layout of each input, None for one that is not in blocks, to a result or a reason.
+Rule = Callable[[NodeView, Sequence[BlockedLayout | None]], RuleResult | Reason]
 
 
-def data_state(states: Sequence[BlockedLayout | None]) -> BlockedLayout:
-    """State of the first input that is in blocks."""
-    return next(s for s in states if s is not None)
+def of_data(rule: Callable[[NodeView, BlockedLayout], RuleResult | Reason]) -> Rule:
+    """Make a rule of one for the layout of the first input: no other may be in blocks."""
+
+    @wraps(rule)
+    def checked(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
+        data, *parameters = layouts
+        if data is None or any(layout is not None for layout in parameters):
+            return f"a parameter of {node.op_type} is a value in blocks"
+        return rule(node, data)
+
+    return checked
 
 
-def same_border(outsides: Sequence[BorderValue]) -> BorderValue:
-    """The border of the inputs, for operators that only move elements."""
-    first = outsides[0]
-    return first if all(o == first for o in outsides) else None
+def same_border(borders: Sequence[BorderValue]) -> BorderValue:
+    """Keep the border of the inputs: operators that only move elements."""
+    first = borders[0]
+    return first if all(border == first for border in borders) else None
 
 
 def no_border(_: Sequence[BorderValue]) -> BorderValue:
-    """What lies outside is not known, whatever it was before."""
+    """Know nothing of the border."""
     return None
 
 
-def zero_stays(outsides: Sequence[BorderValue]) -> BorderValue:
-    """Zeros, for operators that make zero of zeros."""
-    return 0 if all(o == 0 for o in outsides) else None
-
-
-def only_data(node: NodeView, states: Sequence[BlockedLayout | None]) -> str | None:
-    """Why not, if others than the first input are in blocks."""
-    if states[0] is None or any(s is not None for s in states[1:]):
-        return f"a parameter of {node.op_type} is a value in blocks"
-    return None
+def zero_stays(borders: Sequence[BorderValue]) -> BorderValue:
+    """Keep zeros: operators that map zeros to zero."""
+    return 0 if all(border == 0 for border in borders) else None

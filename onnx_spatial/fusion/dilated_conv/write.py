@@ -1,10 +1,8 @@
-"""Emit the nodes of a region without blocks, with as few Pads and Slices as possible.
+"""Draft the nodes of a region without blocks, with as few Pads and Slices as possible.
 
-Every value u is computed as far as it is needed (`ComputedPart`): a window cuts off its ends, and beyond
-the window u holds a known number, or nothing is known. Convolutions take the difference between the
-window of their input and that of their output into their own pads; the rest is a Pad or a Slice.
-
-The nodes are drafts, in no graph, until `conversion.replace` carries them out.
+Every value u is computed as far as it is needed (`ComputedPart`): a crop cuts off its ends, where u
+holds a known number, its border, or unknown elements. Convolutions take the difference between the
+crops of their input and of their output into their own pads; the rest is a Pad or a Slice.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from functools import partial
 
 import onnx_ir as ir
 
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
@@ -31,46 +30,44 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
 from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
-from onnx_spatial.fusion.matcher import MatchedOp
+from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.lowering import Lowered, Request
-from onnx_spatial.model.graph.replace_nodes import Draft
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Vector
 
 
 @dataclass
-class Written:
-    """The regions of one graph, ready to be put in place.
+class RegionEdit(GraphEdit):
+    """The edit that writes the regions of one graph without blocks.
 
     Attributes:
-        drafts: in an order in which each reads what is there before it.
-        convolved: names of the values in blocks that stand behind a convolution.
-        elements: names of the run-time parameters that are still read.
+        convolved: names of the values in blocks that are computed by a convolution, for the report.
+        elements: names of the run-time parameters that are read, which must stay and be in front.
     """
 
-    drafts: list[Draft] = field(default_factory=list)
     convolved: set[str] = field(default_factory=set)
     elements: set[str] = field(default_factory=set)
 
 
-#: Lowers a SpaceToBatch: for values in blocks that others read too.
-Lower = Callable[[Request, MatchedOp], Lowered]
+#: Lowers a SpaceToBatch for an operator of the model.
+LowerFor = Callable[[Request, OperatorInfo], Lowered]
 
 
-def write(regions: Regions, view: GraphView, lower: Lower) -> Written:
-    """Write what was found in one graph.
+def write(regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor) -> RegionEdit:
+    """Draft the regions of one graph.
 
     Raises:
-        UnwritableError: something is needed that no operator can be had for.
+        UnwritableError: a value is needed that no operator can compute.
     """
-    return _Writer(regions, view, lower).run()
+    return _Writer(regions, view, matcher, lower).run()
 
 
 class UnwritableError(ConversionError):
     """A region cannot be written.
 
     Attributes:
-        entries: the values that it begins with.
+        entries: names of the values that it starts with.
     """
 
     def __init__(self, message: str, entries: frozenset[str]) -> None:
@@ -79,29 +76,33 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(self, regions: Regions, view: GraphView, lower: Lower) -> None:
-        self._regions = regions
-        self._view = view
+    def __init__(
+        self, regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor
+    ) -> None:
+        self._regions, self._view, self._matcher = regions, view, matcher
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
         sources = {name: value for end in ends for name, value in end.sources.items()}
-        self._fitting = PadSliceWriter(view, sources)
-        self._written = Written()
+        self._pads = PadSliceWriter(view, sources)
+        self._edit = RegionEdit()
 
-    def run(self) -> Written:
-        regions = self._regions
+    def run(self) -> RegionEdit:
+        regions, edit = self._regions, self._edit
         for end in regions.entries.values():
             x = end.subject.node.inputs[0]
             assert x is not None
-            self._computed[end.name] = ComputedPart(x, end.window, 0, end.state)
+            self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
         for step in regions.steps:
-            self._try(step.names(), partial(self._step, step))
-        self._fitting.at_exits = True
+            self._try(step.names, partial(self._step, step))
+        self._pads.at_exits = True
         for end in regions.exits:
             self._try([end.name], partial(self._exit, end))
-        self._written.elements = self._fitting.elements
-        return self._written
+        edit.elements = self._pads.elements
+        kept = regions.shared
+        edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
+        edit.removed += regions.dead
+        return edit
 
     def _try(self, names: Sequence[str], write: Callable[[], None]) -> None:
         try:
@@ -112,86 +113,82 @@ class _Writer:
 
     def _step(self, step: RegionNode) -> None:
         draft = Draft(step.node)
-        if isinstance(step.passage, BlockedConv):
-            self._convolution(step, step.passage, draft)
+        if isinstance(step.rewrite, BlockedConv):
+            self._convolution(step, step.rewrite, draft)
         else:
-            self._pointwise(step, step.passage, draft)
-        self._written.drafts.append(draft)
-        for name in step.read.message.output:
-            if name in self._regions.outside and name in self._computed:
+            self._pointwise(step, step.rewrite, draft)
+        self._edit.drafts.append(draft)
+        for name in step.outputs:
+            if name in self._regions.shared and name in self._computed:
                 self._into_blocks(step, name, draft)
 
-    def _sizes(self, name: str, state: BlockedLayout) -> tuple[Dim, ...]:
-        """The shape of u, by that of the value in blocks, as far as it is known."""
+    def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
+        """Return the shape of u, from that of the value in blocks, None where unknown."""
         dims = self._view.dims(name)
-        sizes: list[Dim] = [None] * state.rank if dims is None else [d.constant for d in dims]
-        factors = dict.fromkeys(range(state.rank), 1) | dict(state.order)
+        sizes: list[Dim] = [None] * layout.rank if dims is None else [d.constant for d in dims]
+        factors = dict.fromkeys(range(layout.rank), 1) | dict(layout.order)
         for axis, factor in factors.items():
             size = sizes[axis]
             sizes[axis] = size * factor if isinstance(size, int) else None
-        batch = sizes[state.batch]
-        product = math.prod(block for _, block in state.order)
-        sizes[state.batch] = batch // product if isinstance(batch, int) else None
+        batch = sizes[layout.batch]
+        product = math.prod(block for _, block in layout.order)
+        sizes[layout.batch] = batch // product if isinstance(batch, int) else None
         return tuple(sizes)
 
     # Steps
 
-    def _pointwise(self, step: RegionNode, passage: RuleResult, draft: Draft) -> None:
-        given = {name: self._computed[name] for name in step.names()}
-        wanted = self._wanted(step)
-        crop, outside = self._meeting(list(given.values()), passage, wanted)
-        values = {name: self._fitting.at(c, crop, draft) for name, c in given.items()}
-        node = self._copy(step, values, passage.forms, draft)
-        for output, state in zip(node.outputs, passage.states, strict=False):
-            name = step.read.message.output[output.index() or 0]
+    def _pointwise(self, step: RegionNode, result: RuleResult, draft: Draft) -> None:
+        inputs = {name: self._computed[name] for name in step.names}
+        crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
+        values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
+        node = self._copy(step, values, result.forms, draft)
+        for output, layout in zip(node.outputs, result.layouts, strict=False):
+            name = step.outputs[output.index() or 0]
             if name:
-                self._computed[name] = ComputedPart(output, crop, outside, state)
-                if self._written.convolved.intersection(given):
-                    self._written.convolved.add(name)
+                self._computed[name] = ComputedPart(output, crop, border, layout)
+                if self._edit.convolved.intersection(inputs):
+                    self._edit.convolved.add(name)
 
-    def _meeting(
-        self, given: Sequence[ComputedPart], passage: RuleResult, wanted: PadPairs
+    def _common_part(
+        self, inputs: Sequence[ComputedPart], result: RuleResult, demand: PadPairs
     ) -> tuple[PadPairs, BorderValue]:
-        """As far as what an operator's inputs are taken, and what lies beyond its output then."""
-        first = given[0].crop
-        if all(same(c.crop, first) for c in given):
-            outside = passage.outside([c.outside for c in given])
+        """Choose the crop for all inputs of an operator, and compute the border of its output."""
+        first = inputs[0].crop
+        if all(same(part.crop, first) for part in inputs):
+            border = result.border([part.border for part in inputs])
             enough = all(
                 want.is_at_least(have)
-                for wants, haves in zip(wanted, first, strict=True)
+                for wants, haves in zip(demand, first, strict=True)
                 for want, have in zip(wants, haves, strict=True)
             )
-            if outside is not None or enough:
-                return first, outside
-        return wanted, None
+            if border is not None or enough:
+                return first, border
+        return demand, None
 
-    def _convolution(self, step: RegionNode, passage: BlockedConv, draft: Draft) -> None:
-        (name,) = step.names()
-        given, wanted = self._computed[name], self._wanted(step)
-        net = passage.net_pads(given.crop, wanted)
-        if not _fits(given, net, passage.pad_value):
-            needed = passage.needed(wanted, self._view.lengths(name, given.state.axes))
-            value = self._fitting.at(given, needed, draft)
-            given = replace(given, value=value, crop=needed, outside=None)
-            net = passage.net_pads(needed, wanted)
-        before, own = _shared_out(net, self._lengths(given))
-        value = self._fitting.padded(given, before, passage.pad_value, draft)
-        pads = passage.with_pads(own)
+    def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
+        (name,) = step.names
+        part, demand = self._computed[name], self._demand(step)
+        net = conv.net_pads(part.crop, demand)
+        if not _fits(part, net, conv.pad_value):
+            crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
+            value = self._pads.at(part, crop, draft)
+            part = replace(part, value=value, crop=crop, border=None)
+            net = conv.net_pads(crop, demand)
+        before, own = _shared_out(net, self._lengths(part))
+        value = self._pads.padded(part, before, conv.pad_value, draft)
         node = self._copy(step, {name: value}, (), draft)
-        _set_axes(node, passage, pads)
-        output = step.read.message.output[0]
-        self._computed[output] = ComputedPart(node.outputs[0], wanted, None, passage.state)
-        self._written.convolved.add(output)
+        _set_axes(node, conv, conv.with_pads(own))
+        output = step.outputs[0]
+        self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
+        self._edit.convolved.add(output)
 
     def _lengths(self, computed: ComputedPart) -> list[int | None]:
-        """Lengths of a value's blocked axes; they are known of values of the original only."""
-        name, axes = computed.value.name, computed.state.axes
+        """Return the lengths of the blocked axes of a value; those of new values are unknown."""
+        name, axes = computed.value.name, computed.layout.axes
         return [None] * len(axes) if name is None else self._view.lengths(name, axes)
 
-    def _wanted(self, step: RegionNode) -> PadPairs:
-        return next(
-            self._regions.demand[n] for n in step.read.message.output if n in self._regions.demand
-        )
+    def _demand(self, step: RegionNode) -> PadPairs:
+        return next(self._regions.demand[n] for n in step.outputs if n in self._regions.demand)
 
     def _copy(
         self,
@@ -200,33 +197,17 @@ class _Writer:
         forms: Sequence[RewrittenNode],
         draft: Draft,
     ) -> ir.Node:
-        """The step's node on other values; graph and metadata are the edit's business."""
-        message = step.read.message
+        """Copy the node for other values, or write its forms."""
         inputs = [
             values.get(name, value)
-            for name, value in zip(message.input, step.node.inputs, strict=True)
+            for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
         ]
         if not forms:
-            attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
-            node = ir.Node(
-                step.node.domain,
-                step.node.op_type,
-                inputs,
-                attributes,
-                num_outputs=len(message.output),
-            )
+            node = self._matcher.copy(step.node, inputs)
             draft.nodes.append(node)
         value = inputs[0]
         for form in forms:
-            constants = [
-                ir.Value(
-                    type=ir.TensorType(ir.DataType.INT64),
-                    shape=ir.Shape(array.shape),
-                    const_value=ir.tensor(array),
-                )
-                for array in form.operands
-            ]
-            draft.constants += [(constant, "shape") for constant in constants]
+            constants = [draft.constant(array, "shape") for array in form.operands]
             node = ir.node(form.op_type, [value, *constants], form.attributes)
             value = node.outputs[0]
             draft.nodes.append(node)
@@ -238,54 +219,54 @@ class _Writer:
     def _exit(self, end: RegionEnd) -> None:
         computed = self._computed[end.name]
         draft = Draft(end.subject.node)
-        value = self._fitting.at(computed, end.window, draft)
+        value = self._pads.at(computed, end.pads, draft)
         draft.results[end.subject.node.outputs[0]] = value
-        self._written.drafts.append(draft)
+        self._edit.drafts.append(draft)
 
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
-        """A value in blocks for others than the region."""
+        """Lower u to the value in blocks for nodes outside the region."""
         computed = self._computed[name]
-        state = computed.state
-        if state.batch != 0 or [a for a, _ in state.order] != sorted(a for a, _ in state.order):
+        layout = computed.layout
+        if layout.batch != 0 or [a for a, _ in layout.order] != sorted(a for a, _ in layout.order):
             raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
-        value = self._fitting.at(computed, whole(len(state.axes)), draft)
+        value = self._pads.at(computed, whole(len(layout.axes)), draft)
         output = next(o for o in step.node.outputs if o.name == name)
-        if not state.order:
+        if not layout.order:
             draft.results[output] = value
             return
-        last = max(axis for axis, _ in state.order)
-        blocks = dict(state.order)
+        last = max(axis for axis, _ in layout.order)
+        blocks = dict(layout.order)
         zeros = Vector(last, (0,) * last)
         block = Vector(last, tuple(blocks.get(axis, 1) for axis in range(1, last + 1)))
-        call = BlockCall(SpaceToBatch, block, zeros, zeros, "", state.rank)
+        call = BlockCall(SpaceToBatch, block, zeros, zeros, "", layout.rank)
         any_end = next(iter(self._regions.entries.values()))
         request = Request(
             call,
             (value,),
-            self._sizes(name, state),
-            state.element_types,
+            self._sizes(name, layout),
+            layout.element_types,
             (None,),
             any_end.subject.request.opset,
         )
-        lowered = self._lower(request, any_end.subject)
+        lowered = self._lower(request, any_end.subject.info)
         draft.nodes += lowered.emitted.nodes
         draft.constants += lowered.emitted.constants
         draft.results[output] = lowered.output
 
 
-def _fits(given: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
-    """Whether a convolution may pad what it is given: with the number that u holds there."""
-    if given.outside is not None and given.outside == pad_value:
+def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
+    """Whether a convolution may pad its input itself: with the number that u holds there."""
+    if part.border is not None and part.border == pad_value:
         return True
     return all(
         crop.constant == 0 or (amount.constant is not None and amount.constant <= 0)
-        for pair, crops in zip(net, given.crop, strict=True)
+        for pair, crops in zip(net, part.crop, strict=True)
         for amount, crop in zip(pair, crops, strict=True)
     )
 
 
 def _shared_out(net: PadPairs, lengths: Sequence[int | None]) -> tuple[PadPairs, PadPairs]:
-    """What is padded or cropped in front of a convolution, and its own pads: known, none negative."""
+    """Split pads into those in front of a convolution, and its own: known numbers, none negative."""
     own = tuple(map(_own_pads, net, lengths))
     before = tuple(
         (begin - mine[0], end - mine[1]) for (begin, end), mine in zip(net, own, strict=True)
@@ -294,8 +275,9 @@ def _shared_out(net: PadPairs, lengths: Sequence[int | None]) -> tuple[PadPairs,
 
 
 def _own_pads(net: PadPair, length: int | None) -> PadPair:
-    """What of the pads of an axis a convolution can take: nothing of it if there may be more to crop
-    than there is before the other end is padded.
+    """Select the part of the pads of an axis that a convolution can take itself.
+
+    None of it if more may be cropped at one end than is there before the other end is padded.
     """
     known = [amount.constant for amount in net]
     crops = [amount for amount in net if not amount.is_at_least(NOTHING)]
@@ -308,9 +290,9 @@ def _own_pads(net: PadPair, length: int | None) -> PadPair:
     return begin, end
 
 
-def _set_axes(node: ir.Node, passage: BlockedConv, pads: Sequence[tuple[int, int]]) -> None:
+def _set_axes(node: ir.Node, conv: BlockedConv, pads: Sequence[tuple[int, int]]) -> None:
     """Give a convolution its dilations and pads."""
     node.attributes.pop("auto_pad", None)
-    node.attributes["dilations"] = ir.AttrInt64s("dilations", [a.dilation for a in passage.axes])
+    node.attributes["dilations"] = ir.AttrInt64s("dilations", [a.dilation for a in conv.axes])
     flat = [*(begin for begin, _ in pads), *(end for _, end in pads)]
     node.attributes["pads"] = ir.AttrInt64s("pads", flat)

@@ -1,4 +1,4 @@
-"""Put nodes in front of others, in messages: for edits that leave every other field of them alone."""
+"""Insert nodes in front of others in a ModelProto, for edits that keep every other field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_spatial.model.graph.replace_nodes import ORIGIN
 
 @dataclass(frozen=True)
 class Inserted:
-    """Nodes as messages, in order, with the initializers that they read."""
+    """Nodes as messages in order, and the initializers that they read."""
 
     nodes: Sequence[onnx.NodeProto]
     initializers: Sequence[onnx.TensorProto]
@@ -29,10 +29,10 @@ def written(
     *,
     initializers: bool,
 ) -> Inserted:
-    """Nodes that stand for a part of `node`, named after it.
+    """Serialize nodes to insert in front of `node`, named after it.
 
     Args:
-        node: the node that they will stand in front of.
+        node: the node.
         nodes: in topological order, in no graph.
         constants: (value, hint for its name) that they read.
         names: names in use in the model.
@@ -63,7 +63,7 @@ def written(
 
 
 def mark(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
-    """Note on a node which one it stands for."""
+    """Note on a new node which node it replaces."""
     origin = f"{node.op_type} {node.name}".strip()
     for entry in message.metadata_props:
         if entry.key == ORIGIN:
@@ -73,17 +73,17 @@ def mark(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
 
 
 def in_front(model: onnx.ModelProto, inserted: Mapping[int, Inserted]) -> None:
-    """Put nodes in front of others, in place.
+    """Insert nodes in front of others, in place.
 
     Args:
         model: the model.
-        inserted: what to put in front of a node, by its position in `traversal.nodes`.
+        inserted: nodes to insert in front of a node, by its position in `traversal.nodes`.
     """
-    every = list(traversal.nodes(model))  # as long as they are held, their ids stand for them
-    found = {id(every[index][2]): new for index, new in inserted.items()}
-    # Inner graphs first: a list of nodes that is written anew holds copies.
+    every = list(traversal.nodes(model))  # ids are unique as long as the nodes are held
+    inserted_at = {id(every[index][2]): new for index, new in inserted.items()}
+    # Inner graphs first: extending a list of nodes copies them.
     for _, graph in reversed(list(traversal.graphs(model))):
-        here = [(node, found.get(id(node))) for node in graph.node]
+        here = [(node, inserted_at.get(id(node))) for node in graph.node]
         if not any(new is not None and new.nodes for _, new in here):
             continue
         nodes = [m for node, new in here for m in (*(new.nodes if new else ()), node)]

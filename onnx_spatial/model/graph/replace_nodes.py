@@ -1,66 +1,34 @@
-"""Put nodes in the place of other nodes, in any graph or function of an onnx_ir model."""
+"""Replace nodes by other nodes, in any graph or function of an onnx_ir model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnx_spatial.model.graph.naming import Names
 
-#: Metadata key on every new node: operator type and name of the node that it stands for.
+#: Metadata key on every new node: operator type and name of the node that it replaces.
 ORIGIN = "onnx_spatial.origin"
-
-
-def replace_node(
-    node: ir.Node,
-    new_nodes: Sequence[ir.Node],
-    output: ir.Value,
-    constants: Sequence[tuple[ir.Value, str]],
-    names: Names,
-    *,
-    initializers: bool,
-    absorbed: Sequence[ir.Node] = (),
-    gives: Sequence[ir.Value] = (),
-) -> list[ir.Node]:
-    """Replace `node` by `new_nodes`, and what they compute by `output`.
-
-    Args:
-        node: its outputs but the first must have no uses.
-        new_nodes: in topological order, not yet in any graph.
-        output: one of their outputs.
-        constants: (value, hint for its name), not yet in any graph.
-        names: names in use in the model.
-        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
-            functions and files older than IR 4 demand.
-        absorbed: further nodes of the same graph that go with `node`.
-        gives: values of the nodes that go which are all equal to `output`; the default is the first
-            output of `node`. `output` takes the name of the first, and the others become copies:
-            readers are never edited.
-
-    Returns:
-        The nodes that stand there now, Constant nodes included.
-    """
-    draft = Draft(node, list(new_nodes), list(constants), documented=output.producer())
-    draft.results = dict.fromkeys(gives or node.outputs[:1], output)
-    return replace_by_draft([draft], absorbed, names, initializers=initializers)[node]
 
 
 @dataclass
 class Draft:
-    """Nodes that take the place of one node, not yet in its graph.
+    """New nodes for the place of one node, not yet in its graph.
 
     Attributes:
         node: the node of the graph.
-        nodes: in topological order.
+        nodes: new nodes in topological order.
         constants: (value, hint for its name) that they read.
-        results: what outputs of `node` are from now on: values of drafts, or of the graph. Outputs
-            that are missing here are gone.
+        results: the value that replaces each output of a removed node, of a draft or of the graph.
+            It takes the name of the output; one that has a name already is copied, and readers are
+            never edited. Missing outputs are removed.
         redirected: the same for outputs that only new nodes read, which need not keep their names.
-        successor: which of the new nodes is `node` in another form, and takes over its name, its
-            documentation and its metadata; None if there is none.
-        documented: which of them takes over documentation and metadata where none is a successor.
+        successor: the new node that takes over name, documentation and metadata of `node`.
+        documented: the new node that takes over only documentation and metadata.
     """
 
     node: ir.Node
@@ -71,22 +39,43 @@ class Draft:
     successor: ir.Node | None = None
     documented: ir.Node | None = None
 
+    def constant(self, array: npt.NDArray[np.generic], hint: str) -> ir.Value:
+        """Add a constant for the nodes to read."""
+        tensor = ir.Tensor(array)
+        value = ir.Value(
+            type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+        )
+        self.constants.append((value, hint))
+        return value
 
-def replace_by_draft(
-    drafts: Sequence[Draft], gone: Sequence[ir.Node], names: Names, *, initializers: bool
-) -> dict[ir.Node, list[ir.Node]]:
-    """Put drafts in the place of nodes of one graph, and take other nodes away.
+
+@dataclass
+class GraphEdit:
+    """An edit of one graph.
+
+    Attributes:
+        drafts: nodes in the place of others; each draft reads only values computed in front of its node.
+        removed: further nodes to remove; nobody else may need their outputs.
+    """
+
+    drafts: list[Draft] = field(default_factory=list)
+    removed: list[ir.Node] = field(default_factory=list)
+
+
+def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
+    """Put drafts in the place of nodes, and remove other nodes.
 
     Args:
-        drafts: each reads only what is computed in front of its node.
-        gone: nodes to take away as well; what they give must be of no use to others.
+        edit: the drafts, and the nodes to remove.
         names: names in use in the model.
-        initializers: see `replace_node`.
+        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
+            functions and files older than IR 4 demand.
 
     Returns:
-        The nodes that stand in the place of each draft's node now.
+        The new nodes in the place of each draft's node, Constant nodes included.
     """
-    # onnx_ir names what has no name when it enters a graph; these take the names of others.
+    drafts = edit.drafts
+    # onnx_ir names every unnamed value that enters a graph; these take the names of others.
     unnamed = {result for draft in drafts for result in draft.results.values()}
     made = {draft.node: _insert(draft, unnamed, names, initializers) for draft in drafts}
     free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
@@ -110,7 +99,7 @@ def replace_by_draft(
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
-    dead = [*(draft.node for draft in drafts), *gone]
+    dead = [*(draft.node for draft in drafts), *edit.removed]
     _forget_drafts(dead)
     for graph in {node.graph for node in dead}:
         assert graph is not None
@@ -119,7 +108,7 @@ def replace_by_draft(
 
 
 def remove(node: ir.Node) -> None:
-    """Take away a node whose outputs nobody reads."""
+    """Remove a node whose outputs nobody reads."""
     _forget_drafts((node,))
     graph = node.graph
     assert graph is not None
@@ -156,7 +145,7 @@ def _insert(
 
 
 def _base(node: ir.Node) -> str:
-    """What the names of new nodes begin with."""
+    """Return the prefix of the names of new nodes."""
     return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
 
 
@@ -164,16 +153,16 @@ def _origin(node: ir.Node) -> str:
     return f"{node.op_type} {node.name or ''}".strip()
 
 
-def _forget_drafts(gone: Sequence[ir.Node]) -> None:
-    """Take away readers that are in no graph: forms of a node that were compared and not taken."""
-    for value in (value for node in gone for value in node.outputs):
+def _forget_drafts(removed: Sequence[ir.Node]) -> None:
+    """Detach readers that are in no graph: drafts that were compared and not taken."""
+    for value in (value for node in removed for value in node.outputs):
         for reader, index in tuple(value.uses()):
             if reader.graph is None:
                 reader.replace_input_with(index, None)
 
 
 def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
-    """A Constant node whose output takes over all uses of `value`."""
+    """Return a Constant node whose output takes over all uses of `value`."""
     node = ir.node(
         "Constant", [], {"value": ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)}
     )

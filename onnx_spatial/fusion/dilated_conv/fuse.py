@@ -1,0 +1,41 @@
+"""Draft the dilated convolutions of one graph: find its regions and write those that can be written."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnx_spatial.fusion.dilated_conv.demand import find
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.region import Regions
+from onnx_spatial.fusion.dilated_conv.write import LowerFor, RegionEdit, UnwritableError, write
+from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.model import traversal
+
+
+def fuse(
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: LowerFor
+) -> tuple[Regions, RegionEdit]:
+    """Find the regions of a graph and draft them without blocks.
+
+    Args:
+        graph: the graph.
+        view: its sizes and known values.
+        matcher: its nodes.
+        lower: lowers a SpaceToBatch, for values in blocks that nodes outside the regions read too.
+    """
+    drop_shapes, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
+    while True:
+        regions = find(graph, view, matcher, drop_shapes=drop_shapes, without=without)
+        try:
+            edit = write(regions, view, matcher, lower)
+        except UnwritableError as error:
+            for name in sorted(error.entries):
+                reasons.setdefault(regions.entries[name].subject.node, []).append(str(error))
+            without |= error.entries
+            continue
+        if drop_shapes and edit.elements & {v.name for n in regions.dead for v in n.outputs}:
+            drop_shapes = False  # a shape that seemed dead is read
+            continue
+        for node, each in reasons.items():
+            regions.declined[node] = [*each, *regions.declined.get(node, ())]
+        return regions, edit
