@@ -83,7 +83,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_checkout(folder: Path) -> bool:
     """Whether a folder is the top of a checkout of this project."""
     try:
         return 'name = "onnx-spatial"' in (folder / "pyproject.toml").read_text("utf-8")
@@ -93,5 +93,5 @@ def _is_ours(folder: Path) -> bool:
 
 # Installed, `cli` and `custom_ops` lie in this folder; in a checkout they stand beside it.
 _TOP = Path(__file__).resolve().parent.parent
-if _is_ours(_TOP):
+if _is_checkout(_TOP):
     __path__.append(str(_TOP))

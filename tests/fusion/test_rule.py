@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
-import onnx_ir as ir
 import pytest
 from converting import plan
 from onnx import parser
 
 from onnx_spatial.conversion import replace
-from onnx_spatial.fusion import RULES, Lower, MatchedOp, Matcher, Reason, Rewrite, Rule
+from onnx_spatial.fusion import RULES
 from onnx_spatial.verification import verify
 
 GUIDE = Path(__file__).parents[2] / "docs" / "contributing.md"
@@ -34,13 +33,7 @@ def model(behind: str, *outputs: str) -> onnx.ModelProto:
 def guided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the rule that the guide shows, behind all others."""
     _, code, *_ = GUIDE.read_text().split("```python\n")
-    names = {
-        "dataclass": dataclass,
-        "ir": ir,
-        **{t.__name__: t for t in (MatchedOp, Matcher, Rewrite, Rule)},
-        "Lower": Lower,
-        "Reason": Reason,
-    }
+    names: dict[str, Any] = {}
     exec(code.split("```")[0], names)
     monkeypatch.setattr(replace, "RULES", (*RULES, names["RULE"]))
 
