@@ -207,7 +207,7 @@ def flow(body: str) -> onnx.ModelProto:
     return text(f"g (float[1,4,4,1] x) => (float[a,b,c,d] z) <{PARAMETERS}> {{ {body} }}")
 
 
-WAITS = "ModelFileError: model: .* in main graph waits for itself: "
+WAITS = "ModelFileError: model: .* in main graph is part of a cycle: "
 cases(
     "order",
     flow,
@@ -225,7 +225,7 @@ cases(
         "not sorted": ("z = Neg(y) y = M.SpaceToBatchND(w, block, none) w = Neg(x)", "converted"),
         "given twice": (
             "z = M.SpaceToBatchND(x, block, none) z = Neg(x)",
-            "ModelFileError: model: 'z' in main graph is given twice: by SpaceToBatchND '<z>' and",
+            "ModelFileError: model: 'z' in main graph has two producers: SpaceToBatchND '<z>' and",
         ),
         "names of nodes twice": (
             "[n] y = M.SpaceToBatchND(x, block, none) [n] z = M.BatchToSpaceND(y, block, none)",
@@ -620,14 +620,14 @@ cases(
                 f"{CALL} {FUNCTION} f (a) => (b) {{ b = loc.h(a) }}"
                 f"{FUNCTION} h (a) => (b) {{ b = loc.f(a) }}"
             ),
-            "ModelFileError: model: functions call each other in a ring: loc:f, loc:h",
+            "ModelFileError: model: functions call each other in a cycle: loc:f, loc:h",
         ),
         "that call themselves in a branch": (
             lambda: text(
                 f"{CALL} {FUNCTION} f (a) => (b) {{ b = If (a) <then_branch = t () => (float[1] u)"
                 "{ u = loc.f(a) }, else_branch = e () => (float[1] v) { v = Neg(a) }> }"
             ),
-            "ModelFileError: model: functions call each other in a ring: loc:f",
+            "ModelFileError: model: functions call each other in a cycle: loc:f",
         ),
         "defined twice": (
             lambda: text(
@@ -638,11 +638,11 @@ cases(
         ),
         "that call twice, 40 deep": (
             lambda: calls(40, 2),
-            "ModelFileError: model: the calls of its functions stand for 3[0-9]{12} nodes",
+            "ModelFileError: model: its inlined function calls have 3[0-9]{12} nodes",
         ),
         "that call twice, 2,000 deep": (
             lambda: calls(2000, 2),
-            "ModelFileError: model: the calls of its functions stand for more than",
+            "ModelFileError: model: its inlined function calls have more than",
         ),
         "in a chain of 1,000": (lambda: calls(1000, 1), "converted"),
         "that call twice, 6 deep": (lambda: calls(6, 2), "converted"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import onnx
@@ -177,17 +178,9 @@ def _infer_until_stable(
             call_site.types.clear()
 
         def rule(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
-            call_sites[number].types.append([_copy(t) for t in types])
+            call_sites[number].types.append(deepcopy(types))
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
         if rank_inference.declare(model, inferred, wanted):
             known = -1
-
-
-def _copy(known: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    if known is None:
-        return None
-    copy = onnx.TypeProto()
-    copy.CopyFrom(known)
-    return copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.inference import shape_inference
 
 
@@ -12,14 +13,15 @@ def make_probe(node: onnx.NodeProto, number: int) -> None:
     """Turn a spatial node into the probe with this number."""
     node.domain, node.op_type = shape_inference.DOMAIN, shape_inference.PROBE
     del node.output[1:]
-    _drop_number(node)
+    remove_named(node.attribute, {shape_inference.NUMBER})  # of the file
     node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
 
 
 def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
     """Return the attribute that holds the number of a probe."""
-    found: onnx.AttributeProto = next(a for a in node.attribute if a.name == shape_inference.NUMBER)
-    return found
+    number: onnx.AttributeProto
+    (number,) = (a for a in node.attribute if a.name == shape_inference.NUMBER)
+    return number
 
 
 def import_probes(model: onnx.ModelProto) -> None:
@@ -28,32 +30,18 @@ def import_probes(model: onnx.ModelProto) -> None:
         function.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
 
 
-def _drop_number(node: onnx.NodeProto) -> None:
-    """Remove an attribute of the file with the name of a probe's number."""
-    for index in reversed(range(len(node.attribute))):
-        if node.attribute[index].name == shape_inference.NUMBER:
-            del node.attribute[index]
-
-
 def drop_doubtful_shapes(model: onnx.ModelProto) -> None:
     """Remove declared shapes behind spatial operators: exporters that do not know these guess.
 
     Shapes behind operators of unknown domains are kept: no inference could replace them.
     """
     nodes = [node for _, _, node in traversal.nodes(model)]
-    ours = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
+    probed = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
     standard = {
         name
         for node in nodes
         if op_traits.is_standard(node) or node.domain in ("ai.onnx.ml", shape_inference.DOMAIN)
         for name in node.output
     }
-    doubtful = shape_inference.downstream(model.graph, ours) & standard
-    for _, graph in traversal.graphs(model):
-        kept = [v for v in graph.value_info if v.name not in doubtful]
-        del graph.value_info[:]
-        graph.value_info.extend(kept)
-        if isinstance(graph, onnx.GraphProto):
-            for output in graph.output:
-                if output.name in doubtful and output.type.HasField("tensor_type"):
-                    output.type.tensor_type.ClearField("shape")
+    doubtful = shape_inference.downstream(model.graph, probed) & standard
+    shape_inference.forget_shapes(model, doubtful)

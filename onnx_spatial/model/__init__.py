@@ -1,4 +1,4 @@
-"""Read, edit and understand ONNX models: files, graphs, inference, symbolic sizes.
+"""Read, edit and analyse ONNX models: files, graphs, inference, symbolic sizes.
 
-Nothing here knows of the spatial operators.
+No module here depends on the spatial operators.
 """

@@ -1,7 +1,7 @@
-"""Walk the nodes of a model in one fixed order, as protobuf messages or as onnx_ir objects.
+"""Walk the nodes of a model in a fixed order, as protobuf messages or as onnx_ir objects.
 
 Order: the main graph, then each function; in a graph each node before the graphs in its attributes.
-Both walks visit the same nodes in the same order, which is how messages and objects are paired.
+Both walks visit the nodes in the same order, which pairs messages with objects.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GraphLike = onnx.GraphProto | onnx.FunctionProto
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands, in words: "main graph", "main graph > Loop loop_out.body", ..."""
+    """Location of a graph, as text "main graph", "main graph > Loop loop_out.body", ..."""
 
     function: tuple[str, str, str] | None = None  # domain, name, overload
     steps: tuple[str, ...] = ()
 
     def inside(self, step: str) -> Place:
-        """The place of a graph that a node here holds."""
+        """Return the place of a graph inside a node of this one."""
         return Place(self.function, (*self.steps, step))
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Place:
 
 
 def label(node: onnx.NodeProto | ir.Node) -> str:
-    """A node in messages: its name, else its first named output."""
+    """Return the label of a node in messages: its name, else its first named output."""
     if node.name:
         return str(node.name)
     names = [v.name for v in node.outputs] if isinstance(node, ir.Node) else list(node.output)
@@ -46,13 +46,13 @@ def label(node: onnx.NodeProto | ir.Node) -> str:
 
 
 def step(op_type: str, outputs: Sequence[str | None], attribute: str) -> str:
-    """A graph that a node holds, in words: "Loop loop_out.body"."""
-    # Output names are unique in their scope; node names need not be there at all.
+    """Return the text for a graph inside a node: "Loop loop_out.body"."""
+    # Output names are unique in their scope; a node may have no name.
     return f"{op_type} {next((o for o in outputs if o), '?')}.{attribute}"
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """(attribute name, graph) for each graph that a node message holds."""
+    """Yield (attribute name, graph) for each graph inside a node message."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.name, attribute.g
@@ -62,7 +62,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
 
 
 def ir_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """(attribute name, graph) for each graph that an onnx_ir node holds."""
+    """Yield (attribute name, graph) for each graph inside an onnx_ir node."""
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
@@ -74,7 +74,7 @@ def ir_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
-    """Every graph and function body of a model, outer before inner."""
+    """Yield every graph and function body of a model, outer before inner."""
     yield from _graphs(Place(), model.graph)
     for function in model.functions:
         yield from _graphs(Place((function.domain, function.name, function.overload)), function)
@@ -88,7 +88,7 @@ def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]
 
 
 def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
-    """Every node message of a model with the place and graph that hold it."""
+    """Yield every node message of a model with the place and graph that contain it."""
     yield from graph_nodes(Place(), model.graph)
     for function in model.functions:
         place = Place((function.domain, function.name, function.overload))
@@ -98,7 +98,7 @@ def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeP
 def graph_nodes(
     place: Place, graph: GraphLike
 ) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
-    """Every node message of one graph and of the graphs inside it."""
+    """Yield every node message of one graph and of the graphs inside it."""
     for node in graph.node:
         yield place, graph, node
         for name, inner in subgraphs(node):
@@ -106,13 +106,13 @@ def graph_nodes(
 
 
 def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Every node message of the graphs inside a node."""
+    """Yield every node message of the graphs inside a node."""
     for _, graph in subgraphs(node):
         yield from (inner for _, _, inner in graph_nodes(Place(), graph))
 
 
 def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Every node object of a model, in the order of `nodes`."""
+    """Yield every node object of a model, in the order of `nodes`."""
     yield from _ir_graph_nodes(model.graph)
     for function in model.functions.values():
         yield from _ir_graph_nodes(function)
@@ -126,7 +126,7 @@ def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
 
 
 def captured(graph: onnx.GraphProto) -> set[str]:
-    """Names that a graph reads from those around it; its own may be the same as theirs."""
+    """Return the names that a graph reads from its outer graphs; its own names shadow theirs."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     own |= {s.values.name for s in graph.sparse_initializer}
     names = {v.name for v in graph.output}
@@ -137,7 +137,7 @@ def captured(graph: onnx.GraphProto) -> set[str]:
 
 
 def needs(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, what the graphs in its attributes capture included."""
+    """Return the names that a node reads, with those that the graphs inside it capture."""
     names = {name for name in node.input if name}
     for _, body in subgraphs(node):
         names |= captured(body)
@@ -145,39 +145,39 @@ def needs(node: onnx.NodeProto) -> set[str]:
 
 
 def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
-    """The nodes of one graph, each after those that it reads from; files may list them otherwise.
+    """Return the nodes of one graph in topological order, which files need not have.
 
-    Nodes that wait for themselves, which no valid graph has, come last.
+    Nodes in or behind a cycle, which no valid graph has, come last.
     """
-    left = {name for node in graph.node for name in node.output if name}
+    pending = {name for node in graph.node for name in node.output if name}
     later: list[onnx.NodeProto] = []
-    found: list[onnx.NodeProto] = []
+    ordered: list[onnx.NodeProto] = []
     for node in graph.node:
-        if left.isdisjoint(needs(node)):
-            found.append(node)
-            left.difference_update(node.output)
+        if pending.isdisjoint(needs(node)):
+            ordered.append(node)
+            pending.difference_update(node.output)
         else:
             later.append(node)
     if not later:
-        return found
+        return ordered
     sorter = waiting(later, map(needs, later))
     with suppress(CycleError):
         sorter.prepare()
     done: set[int] = set()
     while ready := sorter.get_ready():
-        found.extend(later[index] for index in ready)
+        ordered.extend(later[index] for index in ready)
         done.update(ready)
         sorter.done(*ready)
-    return found + [node for index, node in enumerate(later) if index not in done]
+    return ordered + [node for index, node in enumerate(later) if index not in done]
 
 
 def waiting(
     nodes: Sequence[onnx.NodeProto], reads: Iterable[Collection[str]]
 ) -> TopologicalSorter[int]:
-    """A sorter of the positions of nodes, of which each waits for those that give what it reads.
+    """Make a topological sorter of the positions of nodes, by the names that each one reads.
 
-    Those that are ready at a time come in the order in which they became so: it depends on the order
-    of nodes and outputs alone.
+    The order of positions that are ready at the same time depends on the order of nodes and outputs
+    only.
     """
     readers: dict[str, list[int]] = {}
     for index, names in enumerate(reads):
@@ -192,7 +192,7 @@ def waiting(
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor message of a model, those of sparse tensors and of training graphs included."""
+    """Yield every tensor message of a model, also of sparse tensors and training graphs."""
     training = (g for t in model.training_info for g in (t.initialization, t.algorithm))
     for graph in (model.graph, *model.functions, *training):
         yield from _tensors(graph)
@@ -214,5 +214,5 @@ def _tensors(graph: GraphLike) -> Iterator[onnx.TensorProto]:
                 yield from _tensors(inner)
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
-    for both in sparse:
-        yield from (both.values, both.indices)
+    for pair in sparse:
+        yield from (pair.values, pair.indices)

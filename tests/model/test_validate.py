@@ -54,15 +54,15 @@ def test_nodes_may_stand_in_any_order():
 @pytest.mark.parametrize(
     ("body", "circle"),
     [
-        ("z = Neg(z)", "Neg '<z>' in main graph waits for itself: <z> read"),
+        ("z = Neg(z)", "Neg '<z>' in main graph is part of a cycle: <z>"),
         (
             "z = Neg(y) y = Neg(w) w = Add(y, x)",
-            "Neg '<y>' in main graph waits for itself: <y>, <w> read",
+            "Neg '<y>' in main graph is part of a cycle: <y>, <w>",
         ),
     ],
 )
 def test_a_circle_is_named(body, circle):
-    assert circle in refusal(model(f"g (float[1] x) => (float[1] z) {{ {body} }}"))
+    assert refusal(model(f"g (float[1] x) => (float[1] z) {{ {body} }}")).endswith(circle)
 
 
 def test_a_graph_inside_waits_for_what_its_node_gives():
@@ -70,7 +70,7 @@ def test_a_graph_inside_waits_for_what_its_node_gives():
         z = If (c) <then_branch = t () => (float[1] u) { u = Neg(z) },
                     else_branch = e () => (float[1] v) { v = Neg(x) }>
     }""")
-    assert "If '<z>' in main graph waits for itself: <z> read" in refusal(made)
+    assert refusal(made).endswith("If '<z>' in main graph is part of a cycle: <z>")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_graph_inside_waits_for_what_its_node_gives():
 )
 def test_a_value_that_two_nodes_give_is_named_with_both(text, place):
     assert refusal(model(text)) == (
-        f"m.onnx: 'z' in {place} is given twice: by Neg 'one' and by Abs 'two'"
+        f"m.onnx: 'z' in {place} has two producers: Neg 'one' and Abs 'two'"
     )
 
 
@@ -100,8 +100,8 @@ def test_a_value_that_two_nodes_give_is_named_with_both(text, place):
 def test_a_value_that_is_there_before_any_node_is_named_with_the_one_that_gives_it(name):
     body = f"<float[1] w = {{1}}> {{ {name} = Abs(z) z = Neg(x) }}"
     assert refusal(model(f"g (float[1] x) => (float[1] z) {body}")) == (
-        f"m.onnx: {name!r} in main graph is given twice: "
-        f"as an input or a stored tensor and by Abs '<{name}>'"
+        f"m.onnx: {name!r} in main graph has two producers: "
+        f"an input or initializer and Abs '<{name}>'"
     )
 
 
@@ -145,7 +145,7 @@ def test_rings_are_named_once():
     calls = (("f", "h"), ("h", "f"), ("outside", "f"))
     functions = " ".join(f"{FUNCTION} {a} (x) => (y) {{ y = loc.{b}(x) }}" for a, b in calls)
     made = model(f"g (float[1] x) => (float[1] z) {{ z = loc.outside(x) }} {functions}")
-    assert "ring: loc:f, loc:h" in refusal(made)
+    assert "cycle: loc:f, loc:h" in refusal(made)
 
 
 def doubling(depth: int) -> onnx.ModelProto:
@@ -174,4 +174,4 @@ def doubling(depth: int) -> onnx.ModelProto:
 def test_calls_that_multiply_are_counted_not_made():
     validate.check(doubling(10), "m.onnx")
     total = sum(2 ** (i + 1) for i in range(41))
-    assert f"stand for {total} nodes, more than {validate.MAX_INLINED}" in refusal(doubling(40))
+    assert f"have {total} nodes, more than {validate.MAX_INLINED}" in refusal(doubling(40))

@@ -201,9 +201,9 @@ def test_what_was_copied_goes_again_if_the_model_cannot_be_written(external, fol
 @pytest.mark.parametrize("name", ["weights.bin", "sub/../weights.bin"])
 def test_an_output_never_takes_the_place_of_external_data(external, folder, name):
     (external.parent / "sub").mkdir()
-    with pytest.raises(UsageError, match="is where the model's external data lies"):
+    with pytest.raises(UsageError, match="is the path of the model's external data"):
         writer.write(edited(external), external.parent / name)
-    with pytest.raises(UsageError, match="or would be copied"):
+    with pytest.raises(UsageError, match="or of its copy"):
         writer.write(edited(external), folder / "weights.bin")
 
 

@@ -82,17 +82,17 @@ UNREADABLE = {
         made=_with_external("../weights.bin"),
     ),
     "cycle": _unreadable(
-        "two nodes that wait for each other",
-        *("'s2b' in main graph waits for itself", "s2b, back read each other's results"),
+        "two nodes that read each other's outputs",
+        "'s2b' in main graph is part of a cycle: s2b, back",
         made=_flow("[s2b] y = TF.SpaceToBatchND(w, block, amounts) [back] w = Neg(y)"),
     ),
     "given_twice": _unreadable(
         "two nodes with an output of one name",
-        *("'y' in main graph is given twice", "'s2b'", "'again'"),
+        *("'y' in main graph has two producers", "'s2b'", "'again'"),
         made=_flow("[s2b] y = TF.SpaceToBatchND(x, block, amounts) [again] y = Neg(x)"),
     ),
     "given_by_nothing": _unreadable(
-        "a node that reads what nothing gives",
+        "a node that reads a value without a producer",
         *("'s2b'", "main graph", "'w'", "which no node, input or initializer produces"),
         made=_flow("[s2b] y = TF.SpaceToBatchND(w, block, amounts)"),
     ),

@@ -1,1 +1,1 @@
-"""Edit graphs: names, replaced and inserted nodes, functions, and patches of the original message."""
+"""Edit graphs: names, replaced and inserted nodes, functions, patches of the original message."""

@@ -1,4 +1,4 @@
-"""Model-local functions: their calls with every attribute spelled out, and inlined."""
+"""Inline the local functions of a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` with its functions inlined, as far as onnx can; it is changed on the way.
+    """Inline the functions of a model with onnx's inliner; `model` itself is changed, too.
 
-    onnx's inliner forgets the default attributes of functions, so calls are given them first. A
-    function with another opset than the model's stays unless its version can be converted.
+    The inliner ignores default attributes of functions, so they are first written into the calls. A
+    function of another opset than the model's stays unless its version can be converted.
 
     Raises:
-        Exception: whatever the inliner raises, of many types.
+        Exception: any error of the inliner, of many types.
     """
     if not model.functions:
         return model
@@ -35,5 +35,5 @@ def _spell_out_defaults(model: onnx.ModelProto) -> None:
     for _, _, node in traversal.nodes(model):
         function = functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            given = {a.name for a in node.attribute}
-            node.attribute.extend(a for a in function.attribute_proto if a.name not in given)
+            names = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in function.attribute_proto if a.name not in names)

@@ -1,4 +1,4 @@
-"""Fresh names for values and nodes that collide with nothing in the model, whatever the scope."""
+"""Make names for new values and nodes that are unique in the whole model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onnx_spatial.model import traversal
 
 
 class Names:
-    """All names in use in a model; `fresh` adds one."""
+    """Names in use in a model, in all its graphs and functions."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._used: set[str] = set()
@@ -25,7 +25,7 @@ class Names:
                 self._used.update(node.input, node.output)
 
     def fresh(self, base: str) -> str:
-        """`base`, or `base_1`, `base_2`, ... if it is taken."""
+        """Return `base`, or `base_1`, `base_2`, ... if it is in use, and add it to the names."""
         name, count = base, 0
         while name in self._used:
             count += 1

@@ -1,27 +1,29 @@
 """Write an edited onnx_ir model as a patch of the message that it was read from.
 
-A round trip through onnx_ir is close to lossless but not quite: sparse initializers, training info,
-quantization annotations, unknown fields and more come back changed. So every message that the edit
-left alone is kept as it was, and only new nodes and initializers are serialized.
+A round trip through onnx_ir is not lossless: sparse initializers, training info, quantization
+annotations, unknown fields and more come back changed. So every message that the edit does not
+concern is kept, and only new nodes and initializers are serialized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.repeated_fields import remove_where
 
 IrGraph = ir.Graph | ir.Function
 
 
 class Patch:
-    """Pairs a model's nodes with its messages; `apply` carries later edits over.
+    """Pairs of an onnx_ir model's nodes with its messages, made before the first edit.
 
-    Make it before the first edit. Nodes that stay are taken over as they were: an edit replaces
-    nodes, it never changes one.
+    An edit must replace nodes, never change one: nodes that stay keep their messages.
     """
 
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
@@ -39,9 +41,8 @@ class Patch:
                 self._remember(inner)
 
     def apply(self) -> onnx.ModelProto:
-        """A copy of the message with the edits in it."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self._proto)
+        """Return a copy of the message with the edits."""
+        copy = deepcopy(self._proto)
         self._graph(copy.graph, self._model.graph)
         for message, function in zip(copy.functions, self._model.functions.values(), strict=True):
             self._graph(message, function)
@@ -88,56 +89,46 @@ def adjust_imports(
     """
     replaced = set(converted)
     candidates = {d for _, d in replaced if not op_traits.is_standard_domain(d)}
-    everywhere: set[str] = set()
+    all_used = _domains(proto.graph)
     for function in proto.functions:
-        place = traversal.Place((function.domain, function.name, function.overload))
-        used = {n.domain for _, _, n in traversal.graph_nodes(place, function)}
-        here = {d for p, d in replaced if p.function == place.function} & candidates
+        identity = (function.domain, function.name, function.overload)
+        used = _domains(function)
+        here = {d for p, d in replaced if p.function == identity} & candidates
         _adjust(function.opset_import, here - used, "" in used, opset)
-        used |= {o.domain for o in function.opset_import}
-        everywhere |= used | {function.domain}
-    everywhere |= {n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), proto.graph)}
-    return _adjust(proto.opset_import, candidates - everywhere, "" in everywhere, opset)
+        all_used |= used | {o.domain for o in function.opset_import} | {function.domain}
+    return _adjust(proto.opset_import, candidates - all_used, "" in all_used, opset)
 
 
-def _adjust(imports: object, dead: set[str], needs_default: bool, opset: int | None) -> list[str]:
-    dropped = []
-    for index in reversed(range(len(imports))):  # type: ignore[arg-type]
-        domain = imports[index].domain  # type: ignore[index]
-        if domain in dead:
-            dropped.append(domain)
-            del imports[index]  # type: ignore[attr-defined]
-    domains = {o.domain for o in imports}  # type: ignore[attr-defined]
-    if needs_default and opset is not None and not any(map(op_traits.is_standard_domain, domains)):
-        imports.append(onnx.helper.make_opsetid("", opset))  # type: ignore[attr-defined]
-    return dropped[::-1]
+def _domains(graph: traversal.GraphLike) -> set[str]:
+    return {n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph)}
 
 
-def add_import(imports: object, domain: str) -> None:
-    """Import version 1 of a domain where it is not imported yet."""
-    if all(o.domain != domain for o in imports):  # type: ignore[attr-defined]
-        imports.append(onnx.helper.make_opsetid(domain, 1))  # type: ignore[attr-defined]
+def _adjust(imports: Any, unused: set[str], needs_default: bool, opset: int | None) -> list[str]:
+    dropped = remove_where(imports, lambda o: o.domain in unused)
+    standard = any(op_traits.is_standard_domain(o.domain) for o in imports)
+    if needs_default and opset is not None and not standard:
+        imports.append(onnx.helper.make_opsetid("", opset))
+    return [o.domain for o in dropped]
+
+
+def add_import(imports: Any, domain: str) -> None:
+    """Import version 1 of a domain if it is not imported yet."""
+    if all(o.domain != domain for o in imports):
+        imports.append(onnx.helper.make_opsetid(domain, 1))
 
 
 def import_where_used(model: onnx.ModelProto, domain: str) -> None:
-    """Import version 1 of a domain wherever nodes are of it, and for the model as a whole."""
-    used = any(
-        n.domain == domain for _, _, n in traversal.graph_nodes(traversal.Place(), model.graph)
-    )
-    for function in model.functions:
-        if any(
-            n.domain == domain for _, _, n in traversal.graph_nodes(traversal.Place(), function)
-        ):
-            add_import(function.opset_import, domain)
-            used = True
-    if used:
+    """Import version 1 of a domain in the functions with nodes of it, and in the model if any has."""
+    users = [f for f in model.functions if domain in _domains(f)]
+    for function in users:
+        add_import(function.opset_import, domain)
+    if users or domain in _domains(model.graph):
         add_import(model.opset_import, domain)
 
 
 def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
-    """A copy with symbolic dims replaced by sizes, and the names that were nowhere to be found."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    """Replace symbolic dims by sizes, in a copy; also return the names that the model lacks."""
+    copy = deepcopy(proto)
     found: set[str] = set()
     for _, graph in traversal.graphs(copy):
         infos = list(graph.value_info)
@@ -152,7 +143,7 @@ def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelPro
 
 
 def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """The dims of a tensor type, or of those inside a sequence, optional or map type."""
+    """Yield the dims of a tensor type, or of the tensors in a sequence, optional or map type."""
     kind = known.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         yield from getattr(known, kind).shape.dim

@@ -1,8 +1,8 @@
-"""A model's nodes and names, and nothing else: what an edit with onnx_ir needs to see.
+"""Strip a model to nodes and names, the part that an edit with onnx_ir needs.
 
-onnx_ir has no map types, no sparse tensors in attributes and none of the types that come after it;
-a model that holds such things far from our operators is none the worse for it. What is left out
-here is taken from the original message when the edit is written back (`model.graph.patch_proto`).
+onnx_ir cannot read map types, sparse tensors in attributes, or element types newer than itself, which
+a model may hold far from the spatial operators. `model.graph.patch_proto` takes everything that is
+stripped here from the original message when it writes the edit back.
 """
 
 from __future__ import annotations
@@ -10,34 +10,36 @@ from __future__ import annotations
 import onnx
 
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.strip_weights import copy_node
 
 
 def outline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of `model` with the same nodes in the same order, and values without types.
+    """Copy the nodes of a model in the same order, with values that have no types.
 
-    Nodes keep names, documentation and graphs; other attributes are left out. Initializers become
-    inputs of their graphs.
+    Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs
+    of their graphs.
     """
-    copy = onnx.ModelProto(ir_version=model.ir_version)
-    copy.opset_import.extend(model.opset_import)
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     _copy_graph(model.graph, copy.graph)
     for function in model.functions:
         target = copy.functions.add(
-            domain=function.domain, name=function.name, overload=function.overload
+            domain=function.domain,
+            name=function.name,
+            overload=function.overload,
+            opset_import=function.opset_import,
+            input=function.input,
+            output=function.output,
         )
-        target.opset_import.extend(function.opset_import)
-        target.input.extend(function.input)
-        target.output.extend(function.output)
         _copy_nodes(function, target)
     return copy
 
 
 def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
     copy.name = graph.name
-    given = [v.name for v in graph.input]
-    given += [t.name for t in graph.initializer]
-    given += [t.values.name for t in graph.sparse_initializer]
-    for name in dict.fromkeys(given):
+    names = [v.name for v in graph.input]
+    names += [t.name for t in graph.initializer]
+    names += [t.values.name for t in graph.sparse_initializer]
+    for name in dict.fromkeys(names):
         copy.input.add(name=name)
     for value in graph.output:
         copy.output.add(name=value.name)
@@ -46,19 +48,7 @@ def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
 
 def _copy_nodes(graph: traversal.GraphLike, copy: traversal.GraphLike) -> None:
     for node in graph.node:
-        target = copy.node.add(
-            op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload
-        )
-        target.input.extend(node.input)
-        target.output.extend(node.output)
+        target = copy_node(node, copy, _copy_graph, lambda attribute, node: None)
         if node.HasField("doc_string"):
             target.doc_string = node.doc_string
         target.metadata_props.extend(node.metadata_props)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                added = target.attribute.add(name=attribute.name, type=attribute.type)
-                _copy_graph(attribute.g, added.g)
-            elif attribute.type == onnx.AttributeProto.GRAPHS:
-                added = target.attribute.add(name=attribute.name, type=attribute.type)
-                for inner in attribute.graphs:
-                    _copy_graph(inner, added.graphs.add())

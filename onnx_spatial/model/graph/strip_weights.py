@@ -1,9 +1,10 @@
-"""A model without its weights: small enough to hand to onnx's inliner and shape inference."""
+"""Strip large tensors from a model, for onnx's inliner and shape inference."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -16,15 +17,13 @@ SMALL = 4096
 
 
 def skeleton(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
-    """A copy of `model` whose large tensors have a type and a shape but no values.
+    """Copy a model without the values of its large tensors, which keep type and shape.
 
-    Small tensors whose data lies in another file are read from `folder`, if it is given. Opset
-    imports that nodes use but the model does not declare are added, because shape inference
-    stops at the first one that is missing.
+    Small external tensors are read from `folder`, if it is given. Opset imports that nodes use but
+    the model does not declare are added, because shape inference stops at the first missing one.
     """
-    copy = onnx.ModelProto(ir_version=model.ir_version)
-    copy.opset_import.extend(model.opset_import)
-    _copy_graph(model.graph, copy.graph, folder)
+    copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    _copy_graph(folder, model.graph, copy.graph)
     if model.ir_version >= 4:  # before, initializers were inputs too and could not be overridden
         _drop_defaults(copy.graph)
     for function in model.functions:
@@ -49,14 +48,14 @@ def _declare(imports: object, domains: Iterable[str], opset: int) -> None:
 
 
 def _drop_defaults(graph: onnx.GraphProto) -> None:
-    """Callers may override what is an input too, but shape inference would believe the default."""
+    """Remove the defaults of inputs: callers may override them, but shape inference uses them."""
     inputs = {v.name for v in graph.input}
     fixed = [t for t in graph.initializer if t.name not in inputs]
     del graph.initializer[:]
     graph.initializer.extend(fixed)
 
 
-def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto, folder: Path | None) -> None:
+def _copy_graph(folder: Path | None, graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
     copy.name = graph.name
     copy.input.extend(graph.input)
     copy.output.extend(graph.output)
@@ -67,8 +66,7 @@ def _copy_graph(graph: onnx.GraphProto, copy: onnx.GraphProto, folder: Path | No
         target = copy.sparse_initializer.add(dims=sparse.dims)
         _copy_tensor(sparse.values, target.values, folder)
         _copy_tensor(sparse.indices, target.indices, folder)
-    for node in graph.node:
-        _copy_node(node, copy.node.add(), folder)
+    _copy_nodes(graph, copy, folder)
 
 
 def _copy_function(
@@ -80,53 +78,67 @@ def _copy_function(
                 getattr(copy, field.name).extend(value)
             else:
                 setattr(copy, field.name, value)
-    for node in function.node:
-        _copy_node(node, copy.node.add(), folder)
+    _copy_nodes(function, copy, folder)
 
 
-def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto, folder: Path | None) -> None:
-    copy.op_type, copy.domain, copy.name, copy.overload = (
-        node.op_type,
-        node.domain,
-        node.name,
-        node.overload,
+def _copy_nodes(graph: traversal.GraphLike, copy: traversal.GraphLike, folder: Path | None) -> None:
+    copy_graph, copy_attribute = partial(_copy_graph, folder), partial(_copy_attribute, folder)
+    for node in graph.node:
+        copy_node(node, copy, copy_graph, copy_attribute)
+
+
+def copy_node(
+    node: onnx.NodeProto,
+    graph: traversal.GraphLike,
+    copy_graph: Callable[[onnx.GraphProto, onnx.GraphProto], None],
+    copy_attribute: Callable[[onnx.AttributeProto, onnx.NodeProto], None],
+) -> onnx.NodeProto:
+    """Append a copy of a node to `graph`: operator, name, inputs, outputs and attributes.
+
+    Args:
+        node: the node.
+        graph: the graph or function of the copy.
+        copy_graph: copies the content of a graph in an attribute into an empty one.
+        copy_attribute: appends a copy of any other attribute to the copy of the node.
+    """
+    copy: onnx.NodeProto = graph.node.add(
+        op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload
     )
     copy.input.extend(node.input)
     copy.output.extend(node.output)
     for attribute in node.attribute:
-        target = copy.attribute.add()
         if attribute.type == onnx.AttributeProto.GRAPH:
-            target.name, target.type = attribute.name, attribute.type
-            _copy_graph(attribute.g, target.g, folder)
+            copy_graph(attribute.g, copy.attribute.add(name=attribute.name, type=attribute.type).g)
         elif attribute.type == onnx.AttributeProto.GRAPHS:
-            target.name, target.type = attribute.name, attribute.type
-            for graph in attribute.graphs:
-                _copy_graph(graph, target.graphs.add(), folder)
-        elif attribute.type == onnx.AttributeProto.TENSOR and attribute.HasField("t"):
-            target.name, target.type = attribute.name, attribute.type
-            _copy_tensor(attribute.t, target.t, folder)
+            target = copy.attribute.add(name=attribute.name, type=attribute.type)
+            for inner in attribute.graphs:
+                copy_graph(inner, target.graphs.add())
         else:
-            target.CopyFrom(attribute)
+            copy_attribute(attribute, copy)
+    return copy
+
+
+def _copy_attribute(
+    folder: Path | None, attribute: onnx.AttributeProto, node: onnx.NodeProto
+) -> None:
+    if attribute.type == onnx.AttributeProto.TENSOR and attribute.HasField("t"):
+        target = node.attribute.add(name=attribute.name, type=attribute.type)
+        _copy_tensor(attribute.t, target.t, folder)
+    else:
+        node.attribute.append(attribute)
 
 
 def _copy_tensor(tensor: onnx.TensorProto, copy: onnx.TensorProto, folder: Path | None) -> None:
-    elsewhere = tensor.data_location == onnx.TensorProto.EXTERNAL
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
     small = math.prod(tensor.dims) <= SMALL
-    if small and not elsewhere:
+    if small and not external:
         copy.CopyFrom(tensor)
         return
     copy.name, copy.data_type = tensor.name, tensor.data_type
     copy.dims.extend(tensor.dims)
-    data = _external_bytes(tensor, folder) if small and folder is not None else None
-    if data is not None:
-        copy.raw_data = data
-    elif small:
-        copy.data_location = tensor.data_location
-
-
-def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes | None:
-    """The bytes of a small tensor; None where they cannot be read, which leaves it unknown."""
+    if not small:
+        return
     try:
-        return external_data.content(tensor, folder).tobytes()
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
-        return None
+        copy.raw_data = external_data.content(tensor, folder).tobytes()
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):  # the values stay unknown
+        copy.data_location = tensor.data_location

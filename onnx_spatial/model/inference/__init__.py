@@ -1,1 +1,1 @@
-"""Infer constants, types and shapes of values before a model runs."""
+"""Infer constants, types and shapes of values without running the model."""

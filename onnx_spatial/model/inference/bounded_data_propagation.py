@@ -1,44 +1,43 @@
-"""Keep onnx's data propagation from counting to a billion.
+"""Bound the memory of onnx's data propagation.
 
 With `data_prop` onnx follows the values of shapes, one message per element, through Shape, Gather,
-Concat, Cast and their like; it does so for every vector of known length, be it of 10^9 elements.
-Before inference each vector that comes from elsewhere goes through a node of type `BOUND`, which
-passes its type on but for a length that no shape can have:
+Concat, Cast and so on, for every vector of known length, even of 10^9 elements. So each vector that
+another operator computes gets a Bound node, which passes its type on without a length above a limit:
 
     Range -> Slice                       Range -> Bound -> Slice
 
-`insert` puts the nodes in, `remove` takes them out of what inference made of the model.
+`insert` inserts the nodes before inference, `remove` removes them from the inferred model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.op_traits import Trait
 
 #: Operator type, in the domain of the probes.
 BOUND = "Bound"
-#: INT attribute: vectors longer than this lose their length.
+#: INT attribute: the longest vector that keeps its length.
 MOST = "most"
-#: Elements that a vector of sizes may have; shapes have a few, tables of indices some more.
+#: Most elements of a vector of sizes; shapes have a few, index tables some more.
 LONGEST = 4096
 
 #: Operators whose output may be a vector although the input is not.
 _LOSE_DIMS = frozenset({"Gather", "Squeeze"})
 _SIZES = op_traits.having(Trait.SIZES)
 
-_SUFFIX = "\n(bounded)"  # no exporter's names hold a line break, and collisions are looked for
+_SUFFIX = "\n(bounded)"  # exporters write no line breaks in names
 
 
 def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
-    """The type that a Bound node gives for its input."""
-    result = onnx.TypeProto()
-    result.CopyFrom(known)
+    """Return the output type of a Bound node."""
+    result = deepcopy(known)
     dims = result.tensor_type.shape.dim
     if len(dims) == 1 and dims[0].dim_value > most:
         dims[0].Clear()
@@ -46,51 +45,36 @@ def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
 
 
 def insert(model: onnx.ModelProto, domain: str) -> bool:
-    """Put Bound nodes in, in place; whether there were any to put in."""
+    """Insert Bound nodes in place; return whether there are any."""
     lengths: dict[str, int] = {}
-    found = False
-    for graph in _graphs(model):
-        found |= _insert(graph, domain, lengths)
-    return found
+    inserted = False
+    for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
+        inserted |= _insert(graph, domain, lengths)
+    return inserted
 
 
 def remove(model: onnx.ModelProto, domain: str) -> None:
-    """Take Bound nodes out again, in place, with what is declared of their outputs."""
-    for graph in _graphs(model):
-        sources = {n.output[0]: n.input[0] for n in graph.node if _is_bound(n, domain)}
-        if not sources:
-            continue
-        for node in graph.node:
+    """Remove Bound nodes and the value_info of their outputs, in place."""
+    for _, graph in traversal.graphs(model):
+        bounds = remove_where(graph.node, lambda n: n.op_type == BOUND and n.domain == domain)
+        sources = {node.output[0]: node.input[0] for node in bounds}
+        for node in graph.node if sources else ():
             for index, name in enumerate(node.input):
                 if name in sources:
                     node.input[index] = sources[name]
-        kept = [node for node in graph.node if not _is_bound(node, domain)]
-        del graph.node[:]
-        graph.node.extend(kept)
-        infos = [v for v in graph.value_info if v.name not in sources]
-        del graph.value_info[:]
-        graph.value_info.extend(infos)
-
-
-def _is_bound(node: onnx.NodeProto, domain: str) -> bool:
-    return bool(node.op_type == BOUND and node.domain == domain)
-
-
-def _graphs(model: onnx.ModelProto) -> Iterator[traversal.GraphLike]:
-    """Outer graphs first, and the inner ones of what has become of their nodes until then."""
-    return (graph for _, graph in traversal.graphs(model))
+        remove_named(graph.value_info, sources)
 
 
 @cache
 def _propagates(op_type: str) -> bool:
-    """Whether onnx follows values through an operator."""
+    """Tell whether onnx propagates values through an operator."""
     return onnx.defs.has(op_type) and bool(
         onnx.defs.get_schema(op_type).has_data_propagation_function
     )
 
 
 def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
-    """Bounds in one graph; `lengths` says how long the vectors of sizes are that were seen."""
+    """Insert Bound nodes in one graph; `lengths` has the vectors of sizes up to here."""
     if isinstance(graph, onnx.GraphProto):
         lengths.update((t.name, math.prod(t.dims)) for t in graph.initializer)
     bounded: dict[tuple[str, int], str] = {}
@@ -117,7 +101,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
                 node.input[index] = bounded[name, most]
         nodes.append(node)
         lengths.update(dict.fromkeys(node.output, length))
-        if node.op_type in _LOSE_DIMS and unknown:  # a long vector may come of a bounded table
+        if node.op_type in _LOSE_DIMS and unknown:  # may make a long vector of a bounded table
             for name in node.output:
                 lengths.pop(name)
     if bounded:
@@ -127,7 +111,7 @@ def _insert(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) ->
 
 
 def _length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
-    """(elements that a node gives at most, bound for its inputs)."""
+    """Return the most elements of a node's output, and the limit for its inputs."""
     known = [min(lengths.get(name, LONGEST), LONGEST) for name in node.input if name]
     if node.op_type in _SIZES:
         return 64, LONGEST

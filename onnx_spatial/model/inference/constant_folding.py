@@ -1,4 +1,4 @@
-"""Find values that are known before a model runs: initializers, Constant nodes, and nodes on these.
+"""Fold constants: find the values that initializers, Constant nodes and nodes on these determine.
 
 `ConstantScope.value` evaluates chains of small operators (Identity, Cast, Concat, Slice, arithmetic,
 Shape of a value with a static shape, ...) by running each node through onnx's reference evaluator.
@@ -21,7 +21,7 @@ from onnx_spatial.model.op_traits import Trait
 
 Array = npt.NDArray[np.generic]
 
-#: Operators that converters build block shapes, pads and crops with; all cheap on small tensors.
+#: Operators with which converters compute block shapes, pads and crops; cheap on small tensors.
 _FOLDABLE = frozenset(
     (
         "Abs Add And Cast CastLike Ceil Concat ConstantOfShape Div Equal Expand Flatten Floor "
@@ -31,7 +31,7 @@ _FOLDABLE = frozenset(
     ).split()
 )
 
-#: Of these, the ones whose last input says how large the result is: looked at before they run.
+#: Operators whose last input is the shape of the result, which is checked before they run.
 _GROWS = frozenset({"ConstantOfShape", "Expand"})
 
 _SIZES = op_traits.having(Trait.SIZES)
@@ -44,12 +44,12 @@ _NUMBERS: dict[tuple[str, int], type[np.generic]] = {
     ("value_float", onnx.AttributeProto.FLOAT): np.float32,
     ("value_floats", onnx.AttributeProto.FLOATS): np.float32,
 }
-#: Attributes of Constant of which an array can be made.
+#: Attributes of Constant that `held` converts to an array.
 HELD = frozenset({"value", *(name for name, _ in _NUMBERS)})
 
 
 class ConstantScope:
-    """The values that can be seen inside one graph, its outer graphs included."""
+    """Values visible in one graph, with those of its outer graphs."""
 
     def __init__(
         self,
@@ -86,38 +86,38 @@ class ConstantScope:
 
     @property
     def opset(self) -> int:
-        """Version of the default domain; 1 where none is imported."""
+        """Version of the default domain; 1 if it is not imported."""
         return self._opsets.get("", 1)
 
     def type(self, name: str) -> onnx.TypeProto | None:
-        """The type of a value that can be seen here, as far as it is known."""
+        """Return the type of a visible value, as far as it is known."""
         scope = self.owner(name)
         return scope.types.get(name) if scope is not None else None
 
     def producer(self, name: str) -> onnx.NodeProto | None:
-        """The node that computes a value that can be seen here; None for inputs and initializers."""
+        """Return the node that produces a visible value; None for inputs and initializers."""
         owner = self.owner(name)
         return owner._producers.get(name) if owner is not None else None
 
     def is_fed(self, name: str) -> bool:
-        """Whether a value is an input of the main graph, which the caller of the model feeds."""
+        """Tell whether a value is an input of the main graph."""
         owner = self.owner(name)
         return owner is not None and owner._parent is None and name in owner._inputs
 
     def damaged(self, name: str) -> onnx.TensorProto | None:
-        """The stored tensor of that name, if it is small and in the file but cannot be read."""
+        """Return the initializer of that name if it is small and in the file but unreadable."""
         owner = self.owner(name)
         tensor = owner._tensors.get(name) if owner is not None else None
-        if tensor is None or _is_elsewhere(tensor) or _array(tensor) is not None:
+        if tensor is None or _is_skipped(tensor) or _array(tensor) is not None:
             return None
         return tensor
 
     def value(self, name: str) -> Array | None:
-        """The value of a tensor if nothing of it is left to the run, else None."""
+        """Return the value of a tensor if it is constant, else None."""
         owner = self.owner(name)
         if owner is None:
             return None
-        # Depth first without recursion; a source that is still in work (a cyclic graph) is unknown.
+        # Depth first without recursion; in a cyclic graph a source still in work is unknown.
         stack, in_work = [(owner, name)], set[tuple[int, str]]()
         while stack:
             scope, current = stack[-1]
@@ -134,7 +134,7 @@ class ConstantScope:
         return owner._known[name]
 
     def owner(self, name: str) -> ConstantScope | None:
-        """The scope of the graph that a value seen here belongs to: this one or an outer one."""
+        """Return the scope that a visible value belongs to: this one or an outer one."""
         scope: ConstantScope | None = self
         while scope is not None:
             if name in scope._producers or name in scope._declared:
@@ -162,14 +162,12 @@ class ConstantScope:
         if not _foldable(node):
             return None
         feeds: dict[str, Array] = {}
-        for source in node.input:
-            if not source:
-                continue
+        for source in filter(None, node.input):
             owner = self.owner(source)
-            known = owner._known.get(source) if owner is not None else None
-            if known is None or known.size > SMALL:
+            value = owner._known.get(source) if owner is not None else None
+            if value is None or value.size > SMALL:
                 return None
-            feeds[source] = known
+            feeds[source] = value
         if node.op_type in _GROWS and math.prod(map(int, feeds[node.input[-1]].flat)) > SMALL:
             return None
         return _run(node, feeds, name, self._opsets)
@@ -195,14 +193,14 @@ def _foldable(node: onnx.NodeProto) -> bool:
     )
 
 
-def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor is not looked at: it is large, or lies in another file."""
+def _is_skipped(tensor: onnx.TensorProto) -> bool:
+    """Tell whether a tensor is not read because it is large or external."""
     external = onnx.TensorProto.EXTERNAL
     return bool(math.prod(tensor.dims) > SMALL or tensor.data_location == external)
 
 
 def _array(tensor: onnx.TensorProto) -> Array | None:
-    if _is_elsewhere(tensor):
+    if _is_skipped(tensor):
         return None
     try:
         return onnx.numpy_helper.to_array(tensor)
@@ -211,11 +209,11 @@ def _array(tensor: onnx.TensorProto) -> Array | None:
 
 
 def held(node: onnx.NodeProto, read: Callable[[onnx.TensorProto], Array | None]) -> Array | None:
-    """The array that a Constant node holds; None for sparse tensors, strings, and what callers give.
+    """Return the value of a Constant node; None for sparse tensors, strings and references.
 
     Args:
         node: a Constant.
-        read: makes an array of a tensor message.
+        read: converts a tensor message to an array.
     """
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -231,21 +229,21 @@ def held(node: onnx.NodeProto, read: Callable[[onnx.TensorProto], Array | None])
 def _run(
     node: onnx.NodeProto, feeds: dict[str, Array], name: str, opsets: dict[str, int]
 ) -> Array | None:
-    # Of a lone node the evaluator would take the newest version, of a graph the one it is told.
+    # The evaluator runs a single node with the newest version, a graph with the given one.
     inputs = [onnx.ValueInfoProto(name=source) for source in feeds]
     graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=name)])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            version = opsets.get("", 1)
-            (result,) = ReferenceEvaluator(graph, opsets={"": version}).run(None, feeds)
-    except Exception:  # whatever the evaluator stumbles over, the value is simply not known
+            evaluator = ReferenceEvaluator(graph, opsets={"": opsets.get("", 1)})
+            (result,) = evaluator.run(None, feeds)
+    except Exception:  # of any type: the value stays unknown
         return None
     return result if isinstance(result, np.ndarray) and result.size <= SMALL else None
 
 
 def scopes(model: onnx.ModelProto) -> Iterator[tuple[ConstantScope, traversal.GraphLike]]:
-    """A scope for every graph of a model, functions last and each on its own."""
+    """Yield every graph of a model with its scope, functions last."""
     opsets = op_traits.opsets_of(model.opset_import)
     # Before IR 4 every initializer had to be listed as an input; none could be overridden.
     main = ConstantScope(model.graph, opsets, overridable=model.ir_version >= 4)

@@ -1,8 +1,8 @@
-"""Shapes and types of every value, with a rule of the caller's for the nodes that onnx cannot know.
+"""Infer types and shapes of every value, with a callback for operators that onnx does not know.
 
-The nodes in question carry the operator type `PROBE` in a domain of our own, registered with onnx
-once; onnx's C++ inference then calls back for each of them in the middle of its own pass, so that
-shapes flow through standard operators, subgraphs and probes in one go.
+The caller replaces such nodes by probes: operator `PROBE` in the domain `DOMAIN`, which is registered
+with onnx once. onnx's C++ inference calls back for each probe during its pass, so that shapes flow
+through standard operators, subgraphs and probes in one pass.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 
 import onnx
 import onnx.defs
 import onnx.shape_inference
 
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.inference import bounded_data_propagation
 
 DOMAIN = "onnx_spatial.probe"
 PROBE = "Probe"
-#: INT attribute that tells probes apart.
+#: INT attribute: the number of a probe.
 NUMBER = "onnx_spatial_probe"
 
-#: Graphs times nodes of a model above which onnx, whose time grows with it, is not asked.
+#: Limit of graphs times nodes of a model, with which the time of onnx's inference grows.
 _MAX_WORK = 5 * 10**7
 
 logger = logging.getLogger(__name__)
@@ -53,23 +55,11 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
     if known is not None:
-        context.set_output_type(
-            0,
-            bounded_data_propagation.output_type(
-                known, context.get_attribute(bounded_data_propagation.MOST).i
-            ),
-        )
+        most = context.get_attribute(bounded_data_propagation.MOST).i
+        context.set_output_type(0, bounded_data_propagation.output_type(known, most))
 
 
-def _register() -> None:
-    with _registration:
-        _register_one(PROBE, _infer_probe)
-        _register_one(bounded_data_propagation.BOUND, _infer_bound)
-
-
-def _register_one(
-    op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]
-) -> None:
+def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]) -> None:
     if onnx.defs.has(op_type, DOMAIN):
         return
     parameter = onnx.defs.OpSchema.FormalParameter
@@ -100,45 +90,47 @@ def _rule(rule: Rule) -> Iterator[None]:
 
 
 def infer(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
-    """A copy of `model` with everything in value_info that can be known.
+    """Infer the value_info of a model; return `model` itself if onnx's inference fails.
 
-    `model` should be a skeleton without weights. Where onnx gives up on a model as a whole, the
-    copy is returned as it was: less is then known, and more is left to the run.
+    Args:
+        model: a model without weights (`strip_weights.skeleton`); the probes' domain is imported.
+        rule: gives the output types of probes.
     """
-    _register()
+    with _registration:
+        _register(PROBE, _infer_probe)
+        _register(bounded_data_propagation.BOUND, _infer_bound)
     if all(o.domain != DOMAIN for o in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
     sizes = [len(graph.node) for _, graph in traversal.graphs(model)]
     if len(sizes) * sum(sizes) > _MAX_WORK:
         logger.info("shapes are not inferred: %d graphs, %d nodes", len(sizes), sum(sizes))
         return model
-    bounded = onnx.ModelProto()
-    bounded.CopyFrom(model)
-    found = bounded_data_propagation.insert(bounded, DOMAIN)
+    bounded = deepcopy(model)
+    has_bounds = bounded_data_propagation.insert(bounded, DOMAIN)
     try:
         with _rule(rule):
             inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
-    except Exception as error:  # onnx raises a dozen types; none may stop a conversion
+    except Exception as error:  # of many types; none may stop a conversion
         logger.info("onnx shape inference gave up: %s", error)
         return model
-    if found:
+    if has_bounds:
         bounded_data_propagation.remove(inferred, DOMAIN)
     return inferred
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:
-    """The ONNX element type of a dense tensor type, if there is one."""
+    """Return the ONNX element type of a dense tensor type; None if it is unknown."""
     if known is None or not known.HasField("tensor_type"):
         return None
     return known.tensor_type.elem_type or None
 
 
-#: What exporters write for a dim of which nothing is known: no name that two dims share.
+#: Names that exporters write for an unknown dim; two dims with such a name may differ.
 _NO_NAMES = frozenset({"", "?", "-1", "None"})
 
 
 def dims(known: onnx.TypeProto | None) -> tuple[int | str | None, ...] | None:
-    """The dims of a dense tensor type; None if not even the rank is known."""
+    """Return the dims of a dense tensor type; None if its rank is unknown."""
     if known is None or not known.tensor_type.HasField("shape"):
         return None
     return tuple(map(_dim, known.tensor_type.shape.dim))
@@ -151,7 +143,7 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def symbols(model: onnx.ModelProto) -> set[str]:
-    """Names of symbolic dims that a model declares."""
+    """Return the names of the symbolic dims that a model declares."""
     return {
         dim.dim_param
         for _, graph in traversal.graphs(model)
@@ -163,7 +155,7 @@ def symbols(model: onnx.ModelProto) -> set[str]:
 
 
 def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
-    """Names in one graph, and in the graphs inside it, whose shape may follow from `starts`."""
+    """Return the names in a graph and its subgraphs whose shapes may depend on `starts`."""
     reached = starts - {""}
     _reach(graph, reached)
     return reached
@@ -173,11 +165,20 @@ def _reach(graph: traversal.GraphLike, reached: set[str]) -> None:
     for node in traversal.in_order(graph):
         inner = [g for _, g in traversal.subgraphs(node)]
         bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
-        # `starts` may lie in the bodies.
+        # `starts` may be in the bodies.
         if not all(map(reached.isdisjoint, (traversal.needs(node), *(n.output for n in bodies)))):
-            # What enters the body of a loop comes round again: all of the body follows.
+            # The outputs of a loop body are its inputs in the next iteration: all of it depends.
             for body in inner:
                 reached.update(v.name for v in body.input)
             for n in (*bodies, node):
                 reached.update(n.output)
             reached.discard("")
+
+
+def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
+    """Remove the value_info of values, and their shapes where they are outputs, in place."""
+    for _, graph in traversal.graphs(model):
+        remove_named(graph.value_info, names)
+        for output in graph.output if isinstance(graph, onnx.GraphProto) else ():
+            if output.name in names and output.type.HasField("tensor_type"):
+                output.type.tensor_type.ClearField("shape")

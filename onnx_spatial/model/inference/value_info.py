@@ -1,17 +1,19 @@
 """Renew the declared types of values behind converted nodes.
 
-Files with unknown operators declare nothing, or guesses, behind them; onnxruntime believes a wrong
-static shape and folds it into constants. So what follows from a converted node is inferred anew,
-and a declared dim that the inference does not find becomes unknown.
+Files declare nothing or guesses behind operators that the exporter did not know, and onnxruntime
+folds a wrong static shape into constants. So every type that depends on a converted node is inferred
+anew, and a declared dim that inference does not find becomes unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import shape_inference
 
@@ -23,11 +25,11 @@ def renew(
 
     Args:
         model: the converted model.
-        known: types of the values that converted nodes gave, by the graph that holds them.
-        names: values to speak of, namely those that the original had.
+        known: types of the outputs of converted nodes, by the graph that contains them.
+        names: values of the original model.
 
     Returns:
-        Names whose declared type is new or changed.
+        The values of the original whose declared type is new or changed.
     """
     starts = {n for place, types in known.items() if place.function is None for n in types}
     starts |= _calls(model, {place.function for place in known if place.function is not None})
@@ -50,12 +52,12 @@ def renew(
             infos = (*result.value_info, *result.output)
             found = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
             for name, known_type in known.get(place, {}).items():
-                # onnxruntime's Scan wants to see the rank of what its body returns.
+                # onnxruntime's Scan needs the ranks of its body's outputs.
                 has_rank = known_type.tensor_type.HasField("shape")
                 if has_rank and name in found and not found[name].tensor_type.HasField("shape"):
                     found[name].CopyFrom(known_type)
             changed += _declare(graph, found, doubtful)
-            if graph is not model.graph:  # the main graph's outputs are the user's to declare
+            if graph is not model.graph:  # the declared outputs of the main graph are kept
                 changed += _correct_outputs(graph, found)
     return changed + _drop_in_functions(model, known)
 
@@ -65,22 +67,19 @@ def drop(model: onnx.ModelProto, names: Mapping[traversal.Place, Collection[str]
 
     Args:
         model: the converted model.
-        names: values that are gone, by the graph that held them.
+        names: removed values, by the graph that contained them.
 
     Returns:
-        Names whose value_info was dropped.
+        The values whose value_info was dropped.
     """
     dropped = []
     for place, graph in traversal.graphs(model):
-        for index in reversed(range(len(graph.value_info))):
-            if graph.value_info[index].name in names.get(place, ()):
-                dropped.append(graph.value_info[index].name)
-                del graph.value_info[index]
+        dropped += remove_named(graph.value_info, names.get(place, ()))
     return dropped
 
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
-    """Outputs of the nodes that call one of `functions`, or a function that does."""
+    """Return the outputs of the nodes that call one of `functions`, directly or not."""
     outputs: dict[tuple[str, str], list[str]] = {}
     callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for place, _, node in traversal.nodes(model):
@@ -89,19 +88,19 @@ def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[
         if place.function is not None:
             callers.setdefault(operator, set()).add(place.function[:2])
     callees = {(domain, name) for domain, name, _ in functions}
-    waiting = list(callees)
-    while waiting:
-        new = callers.get(waiting.pop(), set()) - callees
+    pending = list(callees)
+    while pending:
+        new = callers.get(pending.pop(), set()) - callees
         callees |= new
-        waiting += new
+        pending += new
     return {name for callee in callees for name in outputs.get(callee, ())} - {""}
 
 
 def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:
-    """Take the declared shapes in `behind` out, but for what only their owners could know.
+    """Remove the declared shapes in `behind`, but not those of operators that onnx does not know.
 
     Returns:
-        Names of what was taken out.
+        The values whose shapes were removed.
     """
     local = {(f.domain, f.name) for f in copy.functions}
     opaque = {
@@ -113,45 +112,34 @@ def _forget(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[st
         for name in node.output
     }
     doubtful = (behind - opaque) | starts
-    for _, graph in traversal.graphs(copy):
-        if isinstance(graph, onnx.GraphProto):
-            kept = [v for v in graph.value_info if v.name not in doubtful]
-            del graph.value_info[:]
-            graph.value_info.extend(kept)
-            for output in graph.output:
-                if output.name in doubtful and output.type.HasField("tensor_type"):
-                    output.type.tensor_type.ClearField("shape")
+    shape_inference.forget_shapes(copy, doubtful)
     return doubtful
 
 
 def _drop_in_functions(
     model: onnx.ModelProto, known: dict[traversal.Place, dict[str, onnx.TypeProto]]
 ) -> list[str]:
-    """Drop what functions (IR 10) declare behind converted nodes: it may differ from call to call."""
+    """Drop value_info of functions (IR 10) behind converted nodes: it may differ between calls."""
     dropped: list[str] = []
     for function in model.functions:
         identity = (function.domain, function.name, function.overload)
         starts = {n for place, types in known.items() if place.function == identity for n in types}
-        behind = shape_inference.downstream(function, starts)
-        for index in reversed(range(len(function.value_info))):
-            if function.value_info[index].name in behind:
-                dropped.append(function.value_info[index].name)
-                del function.value_info[index]
+        dropped += remove_named(function.value_info, shape_inference.downstream(function, starts))
     return dropped
 
 
-def _own_names(found: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
-    """Names of dims that the inference made up mean nothing to anybody else."""
-    for dim in found.tensor_type.shape.dim:
+def _own_names(known: onnx.TypeProto, symbols: set[str]) -> onnx.TypeProto:
+    """Remove names of dims that inference invented, in place."""
+    for dim in known.tensor_type.shape.dim:
         if dim.dim_param and dim.dim_param not in symbols:
             dim.ClearField("dim_param")
-    return found
+    return known
 
 
 def _declare(
-    graph: onnx.GraphProto, found: dict[str, onnx.TypeProto], doubtful: set[str]
+    graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto], doubtful: set[str]
 ) -> list[str]:
-    """Bring value_info up to date; what is doubtful and was not found is dropped."""
+    """Update value_info; drop doubtful entries that were not inferred."""
     changed = []
     declared = {v.name for v in graph.value_info}
     fixed = {v.name for v in (*graph.output, *graph.input)}
@@ -159,41 +147,39 @@ def _declare(
         info = graph.value_info[index]
         if info.name not in doubtful:
             continue
-        new = found.get(info.name)
+        new = inferred.get(info.name)
         if new is None or not new.tensor_type.elem_type:
             del graph.value_info[index]
             changed.append(info.name)
-        elif _keeps_denotations(info.type, new) != info.type:
+        elif _keep_denotations(info.type, new) != info.type:
             info.type.CopyFrom(new)
             changed.append(info.name)
-    for name, new in found.items():
+    for name, new in inferred.items():
         if name not in declared | fixed and new.tensor_type.HasField("shape"):
             graph.value_info.add(name=name).type.CopyFrom(new)
             changed.append(name)
     return changed
 
 
-def _correct_outputs(graph: onnx.GraphProto, found: dict[str, onnx.TypeProto]) -> list[str]:
-    """Shapes that a branch or body declares for its outputs are believed like any other."""
+def _correct_outputs(graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto]) -> list[str]:
+    """Correct the declared output shapes of a branch or body, which runtimes rely on, too."""
     changed = []
     for output in graph.output:
-        new = found.get(output.name)
-        if new is None or not output.type.HasField("tensor_type"):
+        new = inferred.get(output.name)
+        if new is None or not output.type.tensor_type.HasField("shape"):
             continue
-        known = new if new.tensor_type.elem_type else None
-        corrected = onnx.TypeProto()
-        corrected.CopyFrom(output.type)
+        corrected = deepcopy(output.type)
         corrected.tensor_type.ClearField("shape")
-        if known is not None and known.tensor_type.HasField("shape"):
-            corrected.tensor_type.shape.CopyFrom(known.tensor_type.shape)
-        if output.type.tensor_type.HasField("shape") and corrected != output.type:
+        if new.tensor_type.elem_type and new.tensor_type.HasField("shape"):
+            corrected.tensor_type.shape.CopyFrom(new.tensor_type.shape)
+        if corrected != output.type:
             output.type.CopyFrom(corrected)
             changed.append(output.name)
     return changed
 
 
-def _keeps_denotations(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
-    """`new` with the denotations of `old`, where the rank is the same."""
+def _keep_denotations(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProto:
+    """Copy the denotations of `old` to `new` where the rank is the same; return `new`."""
     if old.HasField("denotation"):
         new.denotation = old.denotation
     before, after = old.tensor_type.shape.dim, new.tensor_type.shape.dim

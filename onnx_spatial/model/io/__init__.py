@@ -1,1 +1,1 @@
-"""Read and write model files; large weights stay on disk."""
+"""Read, check and write model files; large weights stay on disk."""

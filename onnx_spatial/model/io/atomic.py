@@ -1,4 +1,4 @@
-"""Write files in one step: a name holds what it held before, or all of the new content."""
+"""Write files atomically: a path holds the old content or all of the new one, never a part."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def atomic_write(
 ) -> None:
     """Write a temporary file in the folder of `path`, sync it to disk and move it there.
 
-    Nothing is left of it where that fails or is interrupted.
+    The temporary file is removed if that fails or is interrupted.
 
     Args:
-        path: the file to be; what is there is replaced.
-        content: what to write, or what writes it.
-        mode: its permissions, if they are not those of any new file.
-        check: is called with the temporary file before the move, which does not happen if it raises.
+        path: the file to write; an existing file is replaced.
+        content: the bytes, or a function that writes them.
+        mode: permissions, if they differ from those of any new file.
+        check: called with the temporary file; if it raises, `path` is not replaced.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     temporary = path.with_name(f".onnx-spatial-{secrets.token_hex(8)}.tmp")
     try:
@@ -56,13 +56,13 @@ def atomic_write(
 def _move(temporary: Path, path: Path) -> None:
     try:
         temporary.replace(path)
-    except PermissionError:  # Windows, as long as a session that nobody needs has the file mapped
+    except PermissionError:  # Windows, while an unreferenced session still maps the file
         gc.collect()
         temporary.replace(path)
 
 
 def _sync(folder: Path) -> None:
-    """Make the new name last through a loss of power, where folders can be synced."""
+    """Make the new name survive a loss of power, where folders can be synced."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Copy bytes between files without holding them: weights are larger than the memory one may have."""
+"""Copy ranges of files in chunks: weights may be larger than memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK_BYTES = 2**22
 
 
 class Range(NamedTuple):
-    """Bytes that are still in a file."""
+    """Range of bytes in a file."""
 
     offset: int
     length: int
@@ -21,21 +21,21 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What is to be written: bytes, and ranges of one file that they stand between."""
+    """Content of a file to write: bytes, and ranges of one other file, in order."""
 
     parts: Sequence[bytes | Range]
     file: BinaryIO | None = None
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Size in bytes."""
         return sum(map(size_of, self.parts))
 
     def write(self, target: int) -> None:
-        """Write it to a file descriptor.
+        """Write the content to a file descriptor.
 
         Raises:
-            OSError: as usual, and where the file is shorter than it was.
+            OSError: also where the other file became shorter.
         """
         for part in self.parts:
             if isinstance(part, bytes):
@@ -45,17 +45,13 @@ class Content:
                 copy_range(self.file, target, part.offset, part.length)
 
     def is_in(self, path: Path) -> bool:
-        """Whether a file holds just that.
-
-        Raises:
-            OSError: as usual.
-        """
+        """Tell whether a file has exactly this content."""
         with path.open("rb") as file:
             same = all(file.read(len(chunk)) == chunk for chunk in self.chunks())
             return same and not file.read(1)
 
     def chunks(self) -> Iterator[bytes]:
-        """It, piece by piece."""
+        """Yield the content in chunks."""
         for part in self.parts:
             if isinstance(part, bytes):
                 yield part
@@ -67,24 +63,24 @@ class Content:
 
 
 def size_of(part: bytes | Range) -> int:
-    """Bytes that a part takes."""
+    """Return the size of a part in bytes."""
     return part.length if isinstance(part, Range) else len(part)
 
 
 def write_all(target: int, data: bytes | memoryview) -> None:
-    """Write all of `data` to a file descriptor, which may take less at a time."""
+    """Write all of `data` to a file descriptor; one system call may write only a part."""
     left = memoryview(data)
     while left:
         left = left[os.write(target, left[: 2**30]) :]
 
 
 def copy_range(file: BinaryIO, target: int, offset: int, length: int) -> None:
-    """Append a range of a file to a file descriptor, in the kernel where that can.
+    """Append a range of a file to a file descriptor, in the kernel if possible.
 
     On file systems that share blocks between files (btrfs, XFS) the copy then costs nothing.
 
     Raises:
-        OSError: as usual, and where the file is shorter than that.
+        OSError: also where the file is shorter than the range.
     """
     done = 0
     try:

@@ -1,8 +1,8 @@
-"""Weights that are embedded in a model file stay there: they are cut out while the file is parsed.
+"""Leave large tensors in the model file: parse a light model without their bytes.
 
-What remains is a light model of the same nodes, names and fields. Each large tensor says, in ONNX's
-own terms for external data, where in the file its bytes lie: onnxruntime can run the light model and
-maps the weights. Written out, the bytes are streamed back into place.
+The light model has the same nodes, names and fields. Its large tensors are external data in the
+model file itself, so that onnxruntime can run the light model and maps the weights. A writer streams
+the bytes back into the tensors.
 
     initializer {name, dims, raw_data: 400 MB}
       ->  initializer {name, dims, external_data {location: model.onnx, offset, length}}  ->  as before
@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -24,11 +26,11 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import protobuf_wire
 from onnx_spatial.model.io.byte_ranges import Content, Range
 
-#: Smaller tensors stay in the light model. More than `strip_weights.SMALL` elements of 8 bytes, so that
-#: everything that may be folded is at hand.
+#: Smaller tensors stay in the light model. More than `strip_weights.SMALL` elements of 8 bytes, so
+#: that constant folding finds all the tensors that it may read.
 MIN_BYTES = 2**16
 
-#: Name, dims and documentation of a tensor take less.
+#: Most bytes of a tensor's name, dims and documentation.
 _MAX_OTHER_BYTES = 2**16
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
@@ -41,10 +43,10 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
 }
-#: An attribute's tensor or graph; where a file gives it twice, protobuf merges both.
+#: An attribute's tensor or graph; if a file holds it twice, protobuf merges both.
 _SINGLE = frozenset({5, 6})
 
-#: Element types whose bytes onnxruntime takes from a file as they are.
+#: Sizes of the element types that onnxruntime can map from a file.
 _SIZES = {
     getattr(onnx.TensorProto, name): size
     for name, size in (
@@ -64,12 +66,11 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class Weights:
-    """The tensors of a light model that are still in its file.
+    """Tensors of a light model whose bytes are still in its file.
 
     Attributes:
-        file: open for reading, for as long as they are needed: who moves another file to its name
-            does not change ours.
-        location: its name, as the tensors of the light model give it.
+        file: the open file; replacing the file at its path does not change it.
+        location: its name in the external data of the light model's tensors.
     """
 
     file: BinaryIO
@@ -85,10 +86,10 @@ class Weights:
         return state.st_size, state.st_mtime_ns
 
     def hold(self, tensor: onnx.TensorProto) -> bool:
-        """Whether the bytes of a tensor are among them."""
-        return self._of(tensor) is not None
+        """Tell whether the bytes of a tensor are in the file."""
+        return self._find(tensor) is not None
 
-    def _of(self, tensor: onnx.TensorProto) -> _Tensor | None:
+    def _find(self, tensor: onnx.TensorProto) -> _Tensor | None:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             return None
         entry = {e.key: e.value for e in tensor.external_data}
@@ -97,70 +98,72 @@ class Weights:
         return self._tensors.get(int(entry["offset"]))
 
     def load(self, model: onnx.ModelProto) -> None:
-        """Put the bytes into a light model, in place.
+        """Restore the bytes of a light model's tensors, in place.
 
         Raises:
             ModelFileError: the file was changed.
         """
-        for tensor, found in self._held(model):
-            self.file.seek(found.raw_data.offset)
-            _restore(tensor, found, self.file.read(found.raw_data.length))
+        for tensor, stored in self._stored(model):
+            self.file.seek(stored.raw_data.offset)
+            _restore(tensor, stored, self.file.read(stored.raw_data.length))
         self.check()
 
     def content(self, model: onnx.ModelProto) -> Content:
-        """A light model serialized, with ranges of the file where the bytes of tensors belong."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
+        """Serialize a light model, with ranges of the file as the bytes of its tensors."""
+        copy = deepcopy(model)
         token, ranges = secrets.token_bytes(32), list[Range]()
-        for tensor, found in self._held(copy):
-            _restore(tensor, found, protobuf_wire.placeholder(token, len(ranges)))
-            ranges.append(found.raw_data)
+        for tensor, stored in self._stored(copy):
+            _restore(tensor, stored, protobuf_wire.placeholder(token, len(ranges)))
+            ranges.append(stored.raw_data)
         return Content(protobuf_wire.substitute(copy.SerializeToString(), token, ranges), self.file)
 
     def whole_file(self) -> Content:
-        """The file that holds them, byte for byte."""
+        """Return the content of the whole file."""
         return Content([Range(0, self._stamp[0])], self.file)
 
     def close(self) -> None:
-        """Let go of the file, which some systems let nobody replace as long as it is open."""
+        """Close the file: some systems do not let an open file be replaced."""
         self.file.close()
 
     def check(self) -> None:
-        """Raise if the file was changed since it was read.
+        """Check that the file was not changed since it was read.
 
         Raises:
-            ModelFileError: it was.
+            ModelFileError: it was changed.
         """
         if self._state() != self._stamp:
             raise ModelFileError(f"{self.file.name}: was changed while it was converted")
 
-    def _held(self, model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, _Tensor]]:
+    def _stored(self, model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, _Tensor]]:
         for tensor in traversal.tensors(model):
-            found = self._of(tensor)
-            if found is not None:
-                yield tensor, found
+            stored = self._find(tensor)
+            if stored is not None:
+                yield tensor, stored
 
 
-def _restore(tensor: onnx.TensorProto, found: _Tensor, data: bytes) -> None:
+def _restore(tensor: onnx.TensorProto, stored: _Tensor, data: bytes) -> None:
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
-    if found.explicit:
+    if stored.explicit:
         tensor.data_location = onnx.TensorProto.DEFAULT
     tensor.raw_data = data
 
 
 def lighten(data: memoryview, file: BinaryIO, location: str) -> tuple[bytes, Weights] | None:
-    """A serialized model without the bytes of its large tensors; None if it has none.
+    """Remove the bytes of large tensors from a serialized model; None if it has no large tensors.
 
     Args:
         data: the content of the file.
-        file: open for reading.
+        file: the same file, open for reading.
         location: its name.
+
+    Returns:
+        The light model, serialized, and the tensors that it lacks.
     """
     tensors: dict[int, _Tensor] = {}
     try:
         light = _lighten(data, "model", 0, len(data), location, tensors, 0)
-    except protobuf_wire.WireError:  # protobuf knows better what is wrong
+    except protobuf_wire.WireError:  # protobuf's own parser says what is wrong
         return None
     if not tensors:
         return None
@@ -179,68 +182,58 @@ def _lighten(
     if depth > protobuf_wire.MAX_DEPTH:
         raise protobuf_wire.WireError("nested too deeply")
     inside, parts, done = _INSIDE[message], [], start
-    held = [
+    fields = [
         f
         for f in protobuf_wire.fields(data, start, end)
         if f.number in inside and f.wire_type == protobuf_wire.LENGTH
     ]
-    for found in held:
-        if found.end - found.start < MIN_BYTES:
+    counts = Counter(f.number for f in fields)
+    for item in fields:
+        if item.end - item.start < MIN_BYTES:
             continue
-        if message == "attribute" and found.number in _SINGLE and _is_merged(held, found.number):
+        if message == "attribute" and item.number in _SINGLE and counts[item.number] > 1:
             continue
-        what = inside[found.number]
-        if what == "tensor":
-            light = _lighten_tensor(data, found.start, found.end, location, tensors)
+        inner = inside[item.number]
+        if inner == "tensor":
+            light = _lighten_tensor(data, item.start, item.end, location, tensors)
         else:
-            light = _lighten(data, what, found.start, found.end, location, tensors, depth + 1)
+            light = _lighten(data, inner, item.start, item.end, location, tensors, depth + 1)
         if light is not None:
-            parts += [bytes(data[done : found.key]), protobuf_wire.field(found.number, light)]
-            done = found.end
+            parts += [bytes(data[done : item.key]), protobuf_wire.field(item.number, light)]
+            done = item.end
     parts.append(bytes(data[done:end]))
     return b"".join(parts)
-
-
-def _is_merged(found: Sequence[protobuf_wire.Field], number: int) -> bool:
-    return sum(f.number == number for f in found) > 1
 
 
 def _lighten_tensor(
     data: memoryview, start: int, end: int, location: str, tensors: dict[int, _Tensor]
 ) -> bytes | None:
-    """The tensor without its raw_data; None if it is to stay as it is."""
+    """Return the tensor with external data in place of its raw_data; None to leave it unchanged."""
     kept, raw, explicit = bytearray(), list[Range](), False
-    for found in protobuf_wire.fields(data, start, end):
-        if found.number == _RAW_DATA and found.wire_type == protobuf_wire.LENGTH:
-            raw.append(Range(found.start, found.end - found.start))
-        elif (
-            found.number == _DATA_LOCATION
-            and found.wire_type == protobuf_wire.VARINT
-            and not found.value
-        ):
+    for item in protobuf_wire.fields(data, start, end):
+        is_varint = item.wire_type == protobuf_wire.VARINT
+        if item.number == _RAW_DATA and item.wire_type == protobuf_wire.LENGTH:
+            raw.append(Range(item.start, item.end - item.start))
+        elif item.number == _DATA_LOCATION and is_varint and not item.value:
             explicit = True
-        elif found.number in (_EXTERNAL_DATA, _DATA_LOCATION):
+        elif item.number in (_EXTERNAL_DATA, _DATA_LOCATION):
             return None
         else:
-            kept += data[found.key : found.end]
-            if len(kept) > _MAX_OTHER_BYTES:  # it has data of another kind, too
+            kept += data[item.key : item.end]
+            if len(kept) > _MAX_OTHER_BYTES:  # typed data beside raw_data
                 return None
     if len(raw) != 1 or raw[0].length < MIN_BYTES:
         return None
-    light = onnx.TensorProto()
     try:
-        light.ParseFromString(bytes(kept))
-    except Exception:  # protobuf's own errors; it will say the same of the whole file
+        light = onnx.TensorProto.FromString(bytes(kept))
+    except Exception:  # protobuf's own errors, which parsing the whole file raises again
         return None
     size = _SIZES.get(light.data_type)
     if size is None or math.prod(light.dims) * size != raw[0].length:
-        return None  # it contradicts itself, or is of a rare type
+        return None  # dims and data disagree, or a rare type
     tensors[raw[0].offset] = _Tensor(raw[0], explicit)
     light.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (
-        ("location", location),
-        ("offset", str(raw[0].offset)),
-        ("length", str(raw[0].length)),
-    ):
+    entries = {"location": location, "offset": str(raw[0].offset), "length": str(raw[0].length)}
+    for key, value in entries.items():
         light.external_data.add(key=key, value=value)
     return bytes(light.SerializeToString())

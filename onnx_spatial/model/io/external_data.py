@@ -1,13 +1,14 @@
-"""External data: tensors whose bytes lie in other files, in the model's folder or below it.
+"""Check, read and compare external data: tensors with their bytes in other files of the folder.
 
-The bytes are read here and not by onnx, whose loader refuses links, hard ones included, that
-onnxruntime follows: the caches of model hubs and of package installers are made of them.
+onnx's own loader is not used: it refuses links, also hard links, which onnxruntime follows and of
+which the caches of model hubs and package installers consist.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,15 @@ _TYPED = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data"
 
 
 def tensors(source: Source) -> Iterator[onnx.TensorProto]:
-    """The tensors whose bytes lie in another file than the model's."""
+    """Yield the tensors whose bytes are in another file than the model's."""
     for tensor in traversal.tensors(source.proto):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL and not _is_embedded(source, tensor):
+        embedded = source.weights is not None and source.weights.hold(tensor)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and not embedded:
             yield tensor
 
 
-def _is_embedded(source: Source, tensor: onnx.TensorProto) -> bool:
-    return source.weights is not None and source.weights.hold(tensor)
-
-
 def locations(source: Source) -> list[str]:
-    """Files that hold external data, relative to the model's folder."""
+    """Return the files of the external data, relative to the model's folder."""
     return list(dict.fromkeys(_entry(t).get("location", "") for t in tensors(source)))
 
 
@@ -48,23 +46,24 @@ def _entry(tensor: onnx.TensorProto) -> dict[str, str]:
 
 
 def check(source: Source, *, files: bool = True) -> None:
-    """Every external tensor must lie in a file of the model's folder that is long enough.
+    """Check that every external tensor is in a file of the model's folder that is long enough.
 
     Args:
         source: the model.
-        files: look at the files too. Who only rewrites the graph does without them: onnxruntime can
-            be given their contents in memory (`SessionOptions.add_external_initializers`).
+        files: also check the files. They may be missing where only the graph is rewritten:
+            onnxruntime takes data from memory, too (`SessionOptions.add_external_initializers`).
 
     Raises:
-        ModelFileError: one does not.
+        ModelFileError: an entry is invalid, or a file is missing or too short.
     """
     sizes: dict[str, int] = {}
     for tensor in tensors(source):
         entry = _entry(tensor)
         location = entry.get("location", "")
-        if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # as protobuf has it
+        if any(isinstance(text, bytes) for text in (*entry, *entry.values())):  # invalid UTF-8
             raise ModelFileError(
-                f"{source.name}: is damaged: where tensor {tensor.name!r} has its data is not UTF-8 text"
+                f"{source.name}: is damaged: the external data entry of tensor {tensor.name!r} "
+                "is not UTF-8 text"
             )
         try:
             offset, length = int(entry.get("offset", "0")), int(entry.get("length", "0"))
@@ -117,15 +116,14 @@ def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
 
 
 def _leaves(location: str) -> bool:
-    """Whether a location is none, or names a file elsewhere than in the model's folder or below."""
+    """Tell whether a location is empty or outside the model's folder."""
     path = Path(location)
     return not location or bool(path.anchor) or ".." in path.parts
 
 
 def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto:
-    """A copy of a model whose tensors look for their bytes in files of other names."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    """Return a copy of a model whose external data files have other names (old -> new)."""
+    copy = deepcopy(model)
     for tensor in traversal.tensors(copy):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             for entry in tensor.external_data:
@@ -135,16 +133,16 @@ def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> onnx.ModelProto
 
 
 def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uint8]:
-    """Read the bytes of a tensor from the file that holds them, as many as its shape needs.
+    """Read the bytes of an external tensor, as many as its shape needs.
 
     Args:
-        tensor: the message.
+        tensor: the tensor.
         folder: the folder of its model.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: its place is none that a model may name, or holds too few bytes.
-        TypeError: of a type without a fixed size, which external data cannot hold.
+        ValueError: the location is outside the folder, or the file is too short.
+        TypeError: the element type has no fixed size.
     """
     entry = _entry(tensor)
     location = entry.get("location", "")
@@ -160,18 +158,17 @@ def content(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[np.uin
 
 
 def array(tensor: onnx.TensorProto, folder: Path | None) -> npt.NDArray[Any]:
-    """Read a tensor from the file that holds its bytes; see `content`."""
+    """Read an external tensor as an array; see `content`."""
     kind = ir.DataType(tensor.data_type)
     if kind.bitwidth >= 8:
         return content(tensor, folder).view(kind.numpy()).reshape(tuple(tensor.dims))
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
+    copy = deepcopy(tensor)
     embed(copy, folder)
     return onnx.numpy_helper.to_array(copy)
 
 
 def embed(tensor: onnx.TensorProto, folder: Path | None) -> None:
-    """Put the bytes of a tensor into its message, in place; see `content`."""
+    """Read the bytes of an external tensor into its message, in place; see `content`."""
     data = content(tensor, folder).tobytes()
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
@@ -179,7 +176,7 @@ def embed(tensor: onnx.TensorProto, folder: Path | None) -> None:
 
 
 def embed_all(model: onnx.ModelProto, folder: Path | None) -> None:
-    """Put the bytes of all tensors into a model, in place; see `content`."""
+    """Read the bytes of all external tensors into a model, in place; see `content`."""
     for tensor in traversal.tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             embed(tensor, folder)
@@ -188,14 +185,14 @@ def embed_all(model: onnx.ModelProto, folder: Path | None) -> None:
 def same(
     a: onnx.TensorProto, a_folder: Path | None, b: onnx.TensorProto, b_folder: Path | None
 ) -> bool:
-    """Whether two tensors are the same message and hold the same bytes, wherever these lie."""
+    """Tell whether two tensors have equal fields and equal bytes, embedded or external."""
     external = onnx.TensorProto.EXTERNAL
     if external not in (a.data_location, b.data_location):
         return bool(a == b)
     if _without_data(a) != _without_data(b):
         return False
     if a.data_location == b.data_location and a_folder == b_folder and _entry(a) == _entry(b):
-        return True  # in the same place of the same file
+        return True  # the same range of the same file
     pairs = zip_longest(_chunks(a, a_folder), _chunks(b, b_folder))
     try:
         return all(one == other for one, other in pairs)
@@ -204,15 +201,14 @@ def same(
 
 
 def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
+    copy = deepcopy(tensor)
     for field in ("raw_data", "external_data", "data_location", *_TYPED):
         copy.ClearField(field)
     return copy
 
 
 def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
-    """The bytes of a tensor, piece by piece, in pieces of the same size."""
+    """Yield the bytes of a tensor in chunks of equal size."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         data = tensor.raw_data if tensor.HasField("raw_data") else _little_endian(tensor)
         yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))

@@ -1,7 +1,7 @@
-"""The protobuf wire format, as far as it takes to cut large tensors out of a file and put them back.
+"""Parse the protobuf wire format, as far as needed to cut tensors out of a file and restore them.
 
-A message is a row of fields; each has a key (number and wire type) and, where it is a string or a
-message, a length. Whoever changes what is deep inside must correct the length of all around it:
+A message is a sequence of fields; each has a key (number and wire type) and, if it is a string or a
+message, a length. An edit deep inside changes the lengths of all enclosing fields:
 
     model [7: graph [5: initializer [9: raw_data ......]]]        number: length-prefixed content
 """
@@ -15,7 +15,7 @@ from onnx_spatial.model.io.byte_ranges import Range, size_of
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
-#: What protobuf's parsers follow at most; whatever is deeper is theirs to refuse.
+#: Depth limit of protobuf's parsers, which refuse files that are nested deeper.
 MAX_DEPTH = 100
 
 _INDEX_BYTES = 4
@@ -24,7 +24,7 @@ Buffer = bytes | memoryview
 
 
 class WireError(ValueError):
-    """The bytes are no message, or one that protobuf itself should judge."""
+    """Bytes that are not a message, or one that is left to protobuf's own parser."""
 
 
 class Field(NamedTuple):
@@ -33,9 +33,9 @@ class Field(NamedTuple):
     Attributes:
         number: its number in the .proto file.
         wire_type: `VARINT`, `FIXED64`, `LENGTH` or `FIXED32`.
-        key: where its key begins.
-        start, end: where its content lies.
-        value: of a varint.
+        key: offset of its key.
+        start, end: offsets of its content.
+        value: the number, for `VARINT`.
     """
 
     number: int
@@ -47,10 +47,10 @@ class Field(NamedTuple):
 
 
 def fields(data: Buffer, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message in data[start:end].
+    """Yield the fields of the message in data[start:end].
 
     Raises:
-        WireError: it is cut off, or holds a group or an invalid key.
+        WireError: the message is cut off, or holds a group or an invalid key.
     """
     position = start
     while position < end:
@@ -89,7 +89,7 @@ def _varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
+    """Encode a number that is not negative."""
     result = bytearray()
     while value >= 0x80:
         result.append(value & 0x7F | 0x80)
@@ -99,58 +99,54 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A length-prefixed field."""
+    """Encode a length-prefixed field."""
     return varint(number << 3 | LENGTH) + varint(len(content)) + content
 
 
 def substitute(data: bytes, token: bytes, ranges: Sequence[Range]) -> list[bytes | Range]:
-    """A serialized message in parts, with placeholders in it replaced by ranges of a file.
+    """Replace the placeholders in a serialized message by ranges of a file.
 
     Args:
         data: a message.
-        token: what placeholders begin with, and nothing else in the message does.
-        ranges: the i-th replaces the placeholder `placeholder(token, i)`, all that is in some field.
+        token: first bytes of every placeholder, which occur nowhere else in the message.
+        ranges: the i-th replaces `placeholder(token, i)`, which is the whole content of a field.
 
     Returns:
-        The parts of the message, lengths corrected.
+        The parts of the message, with corrected lengths.
     """
-    places: dict[int, Range] = {}
+    offsets: dict[int, Range] = {}
     position = data.find(token)
     while position >= 0:
         after = position + len(token)
-        places[position] = ranges[int.from_bytes(data[after : after + _INDEX_BYTES], "big")]
+        offsets[position] = ranges[int.from_bytes(data[after : after + _INDEX_BYTES], "big")]
         position = data.find(token, after)
-    parts, _ = _substitute(data, 0, len(data), list(places), places)
+    parts, _ = _substitute(data, 0, len(data), list(offsets), offsets)
     return parts
 
 
 def placeholder(token: bytes, index: int) -> bytes:
-    """What stands for the `index`-th range."""
+    """Return the placeholder of the `index`-th range."""
     return token + index.to_bytes(_INDEX_BYTES, "big")
 
 
 def _substitute(
-    data: bytes,
-    start: int,
-    end: int,
-    positions: Sequence[int],
-    places: Mapping[int, Range],
+    data: bytes, start: int, end: int, positions: Sequence[int], offsets: Mapping[int, Range]
 ) -> tuple[list[bytes | Range], int]:
-    """Parts of data[start:end], in which `positions` lie, and their size in all."""
+    """Split data[start:end] at the placeholders at `positions`; return the parts and their size."""
     parts: list[bytes | Range] = []
     done, first = start, 0
-    found = fields(data, start, end)
+    remaining = fields(data, start, end)
     while first < len(positions):
-        here = next(f for f in found if f.end > positions[first])
+        outer = next(f for f in remaining if f.end > positions[first])
         last = first
-        while last < len(positions) and positions[last] < here.end:
+        while last < len(positions) and positions[last] < outer.end:
             last += 1
-        if here.start == positions[first]:
-            inner: list[bytes | Range] = [places[here.start]]
-            size = places[here.start].length
+        if outer.start == positions[first]:
+            inner: list[bytes | Range] = [offsets[outer.start]]
+            size = offsets[outer.start].length
         else:
-            inner, size = _substitute(data, here.start, here.end, positions[first:last], places)
-        parts += [data[done : here.key], varint(here.number << 3 | LENGTH) + varint(size), *inner]
-        done, first = here.end, last
+            inner, size = _substitute(data, outer.start, outer.end, positions[first:last], offsets)
+        parts += [data[done : outer.key], varint(outer.number << 3 | LENGTH) + varint(size), *inner]
+        done, first = outer.end, last
     parts.append(data[done:end])
     return parts, sum(size_of(part) for part in parts)

@@ -1,7 +1,7 @@
-"""Read models from whatever they are given as.
+"""Read models given as path, bytes, ModelProto or onnx_ir.Model; none of these is changed.
 
-Weights stay where they are: external data is not opened, and large tensors that are embedded in a
-model file are left in it (`model.io.embedded_data`). What is given is never changed.
+Weights stay on disk: external data is not opened, and large tensors that are embedded in a model
+file are left in it (`model.io.embedded_data`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from onnx_spatial.model.io.source import Model, Source
 
 __all__ = ["Model", "Source", "read", "resolved", "serialize"]
 
-#: What protobuf says of data, good or not, where its memory runs out.
+#: protobuf's message, for valid and invalid data, where its memory runs out.
 _NO_MEMORY = "Arena alloc failed"
 
 
 def read(model: Model | Source, *, data: bool = True) -> Source:
-    """Parse a model given as path, bytes, ModelProto or onnx_ir.Model; nothing given is changed.
+    """Parse and check a model.
 
     Args:
-        model: the model; one that was read before comes back after its external data was looked at.
-        data: whether the files of its external data must be there.
+        model: the model; of a `Source` only the external data is checked.
+        data: whether the files of its external data must exist.
 
     Raises:
-        ModelFileError: there is no such file, it is no ONNX model, or external data is missing.
+        ModelFileError: there is no such file, it is not a valid ONNX model, or external data is
+            missing.
         MemoryError: there is too little memory to parse it.
     """
     if isinstance(model, Source):
@@ -66,7 +67,7 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
 
 
 def _base_of(model: ir.Model) -> Path | None:
-    """The folder that the external tensors of an onnx_ir model speak of, if it is one."""
+    """Return the folder of an onnx_ir model's external tensors, if they name exactly one."""
     graphs = (model.graph, *model.graph.subgraphs())
     tensors = (v.const_value for g in graphs for v in g.initializers.values())
     folders = {Path(t.base_dir) for t in tensors if isinstance(t, ir.ExternalTensor)}
@@ -77,12 +78,11 @@ def _read_file(path: Path) -> Source:
     try:
         file = path.open("rb")
         with _content(file) as data:
-            found = (
-                embedded_data.lighten(data, file, path.name) if _can_stay(file, path.name) else None
-            )
-            if found is not None:
-                light, held = found
-                return Source(_parse(light, str(path), len(data)), path, weights=held)
+            if _can_stay(file, path.name):
+                light = embedded_data.lighten(data, file, path.name)
+                if light is not None:
+                    proto = _parse(light[0], str(path), len(data))
+                    return Source(proto, path, weights=light[1])
             whole = bytes(data)
         file.close()
     except ValueError as error:  # a path that no system call takes
@@ -96,7 +96,7 @@ def _read_file(path: Path) -> Source:
 
 @contextmanager
 def _content(file: BinaryIO) -> Iterator[memoryview]:
-    """What is in a file: mapped where that is possible, which a pipe or an empty file is not."""
+    """Map a file into memory, or read it if it is a pipe or empty, which cannot be mapped."""
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and os.fstat(file.fileno()).st_size:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             yield view
@@ -105,7 +105,7 @@ def _content(file: BinaryIO) -> Iterator[memoryview]:
 
 
 def _can_stay(file: BinaryIO, name: str) -> bool:
-    """Whether weights can be left in a file: it can be read again, its name written in a model."""
+    """Tell whether weights can stay in a file: it can be read again, and a model can name it."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -134,18 +134,18 @@ def _parse(data: bytes, name: str, size: int | None = None) -> onnx.ModelProto:
 
 
 def resolved(source: Source) -> Source:
-    """The same model with links in the way to its external data followed.
+    """Resolve the links in the paths of a model's external data.
 
     Model hubs keep files as links to blobs in another folder. onnxruntime follows them for a model
-    that it opens by path, but not for one that it is given as bytes.
+    that it opens by path, but not for one that it gets as bytes.
     """
     folder = source.folder
     if folder is None:
         return source
-    given = external_data.locations(source)
+    locations = external_data.locations(source)
     if source.weights is not None:
-        given.append(source.weights.location)
-    real = {location: (folder / location).resolve() for location in given}
+        locations.append(source.weights.location)
+    real = {location: (folder / location).resolve() for location in locations}
     if all(path.is_relative_to(folder.resolve()) for path in real.values()):
         return source
     try:
@@ -157,10 +157,10 @@ def resolved(source: Source) -> Source:
 
 
 def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:
-    """The bytes of a model.
+    """Serialize a model.
 
     Raises:
-        ModelFileError: it exceeds protobuf's 2 GiB.
+        ModelFileError: the model exceeds protobuf's 2 GiB.
     """
     try:
         return bytes(proto.SerializeToString())
@@ -169,7 +169,7 @@ def serialize(proto: onnx.ModelProto, name: str = "model") -> bytes:
 
 
 def too_large(name: str, detail: str) -> ModelFileError:
-    """What is said of a model of 2 GiB or more."""
+    """Return the error for a model of 2 GiB or more."""
     return ModelFileError(
         f"{name}: the model exceeds the 2 GiB that one protobuf file can hold; "
         f"move its weights to external data first ({detail})"

@@ -1,8 +1,9 @@
-"""A model as it was read, and what it may be given as."""
+"""Define `Source`, a model as it was read, and the forms in which callers may pass a model."""
 
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,14 +17,14 @@ Model = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 @dataclass(frozen=True)
 class Source:
-    """A model as it was read; `proto` is ours to read, never to change.
+    """A model as it was read.
 
     Attributes:
-        proto: the parsed model, without the weights that are still in its file.
-        path: the file it came from, if it came from one.
-        data: the bytes it was parsed from, if they are at hand.
-        base: the folder of its external data, where that is known without a path.
-        weights: those that are still in its file.
+        proto: the parsed model without `weights`; read-only.
+        path: its file, if it was read from one.
+        data: the bytes it was parsed from, if they are in memory.
+        base: the folder of its external data, if that is known without a path.
+        weights: tensors whose bytes are still in its file.
     """
 
     proto: onnx.ModelProto
@@ -34,27 +35,26 @@ class Source:
 
     @property
     def folder(self) -> Path | None:
-        """The folder that external data is looked up in."""
+        """Folder of the external data."""
         return self.path.parent if self.path is not None else self.base
 
     @property
     def name(self) -> str:
-        """The model in messages."""
+        """Name of the model in messages."""
         return str(self.path) if self.path is not None else "model"
 
     def holding(self, proto: onnx.ModelProto) -> Source:
-        """Another model made of this one: its weights are where this one's are."""
+        """Return a source for an edited model whose weights are where this one's are."""
         return replace(self, proto=proto, data=None)
 
     def whole(self) -> onnx.ModelProto:
-        """The model with its embedded weights; external data stays external.
+        """Return the model with its embedded weights; external data stays external.
 
         Raises:
             ModelFileError: the file was changed since it was read.
         """
         if self.weights is None:
             return self.proto
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = deepcopy(self.proto)
         self.weights.load(proto)
         return proto

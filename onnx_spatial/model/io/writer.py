@@ -1,10 +1,9 @@
-"""Write models so that a name holds either what it held before or all of the new model.
+"""Write models atomically, with copies of their external data.
 
-Everything is written to a temporary file beside its target first, and moved there in one step. Files
-of external data that an output in another folder needs are copied, never linked: tools that change
-weights in place would change both. Where the file system can share blocks, the copy is free. Beside
-data that is a link out of the folder, which onnxruntime does not follow for the output, goes a copy
-of another name.
+Every file is written to a temporary file beside its target and then moved there. External data that
+an output in another folder needs is copied, not linked: a tool that changes weights in place would
+change both. Where the file system can share blocks, the copy is free. onnxruntime does not follow a
+link out of the output's folder: such data is copied under another name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import itertools
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError, UsageError
@@ -26,24 +24,24 @@ from onnx_spatial.model.io.source import Source
 #: protobuf's limit for one message.
 MAX_BYTES = 2**31 - 1
 
-#: Files, each with the place that a copy of it goes to.
+#: (file, path of its copy).
 _Pairs = list[tuple[Path, Path]]
 
 
 def check(path: Path, source: Source, *, in_place: bool = False) -> None:
-    """Refuse outputs that cannot be written, before any work is done.
+    """Check that an output can be written, before any work is done.
 
     Raises:
-        UsageError: output is the input (unless `in_place`), or the model's external data.
-        ModelFileError: its folder does not exist or takes no files, or it is no regular file.
+        UsageError: the output is the input (unless `in_place`), or the model's external data.
+        ModelFileError: its folder does not exist or is read-only, or it is no regular file.
     """
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+    except (OSError, ValueError) as error:  # a name that is too long or invalid
         raise _failure(path, error) from None
-    if path.exists() and not path.is_file():  # never put a file in the place of a device or pipe
+    if path.exists() and not path.is_file():  # never replace a device or a pipe
         what = "a folder" if path.is_dir() else "no regular file"
         raise ModelFileError(f"{path}: cannot be written: it is {what}")
     if in_place and path.is_symlink():
@@ -54,36 +52,32 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         raise UsageError(f"{path}: the output must not be the input (unless --in-place says so)")
     for location in external_data.locations(source):
         assert source.folder is not None
-        if path.resolve() in ((source.folder / location).resolve(), _beside(path, location)):
-            raise UsageError(f"{path}: is where the model's external data lies or would be copied")
+        if path.resolve() in ((p / location).resolve() for p in (source.folder, path.parent)):
+            raise UsageError(f"{path}: is the path of the model's external data or of its copy")
     if not path.parent.is_dir():
         raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
 
 
-def _beside(path: Path, location: str) -> Path:
-    return (path.parent / location).resolve()
-
-
 def write(source: Source, output: str | os.PathLike[str]) -> None:
-    """Write a model: as the bytes it was read from if these are at hand, else serialized.
+    """Write a model: the bytes it was read from if they are in memory, else serialized anew.
 
-    External data is copied beside an output in another folder; a file there that differs from
-    the one to copy is never overwritten. Where a link of the data's name leads out of the output's
-    folder, the copy and the tensors in it get another name: OUT_data, OUT_data_1, ...
+    External data is copied beside an output in another folder; a file there with other content is
+    never overwritten. Where a link of the data's name leads out of the output's folder, the copy gets
+    another name, also in the tensors: OUT_data, OUT_data_1, ...
 
     Args:
         source: the model.
-        output: where to; a link there is replaced, not followed.
+        output: path of the output; a link there is replaced, not followed.
 
     Raises:
-        UsageError: output is the input.
-        ModelFileError: it cannot be written.
+        UsageError: the output is the input.
+        ModelFileError: the output cannot be written.
     """
     path = Path(output)
     check(path, source)
-    source, copies = _settled(source, path)
+    source, copies = _place_data(source, path)
     _write(source, path, content_of(source, str(path)), copies)
 
 
@@ -91,23 +85,23 @@ def copy(source: Source, output: str | os.PathLike[str]) -> None:
     """Write the file that a model was read from, byte for byte, and its external data.
 
     Raises:
-        UsageError: output is the input.
-        ModelFileError: it cannot be written.
+        UsageError: the output is the input.
+        ModelFileError: the output cannot be written.
     """
     path = Path(output)
     check(path, source)
-    content = as_read(source)
-    _write(source, path, content, _to_copy(source, external_data.locations(source), path.parent))
+    copies = _to_copy(source, external_data.locations(source), path.parent)
+    _write(source, path, as_read(source), copies)
 
 
 def as_read(source: Source) -> Content:
-    """The file that a model was read from, byte for byte, or what else it came as."""
+    """Return the unchanged content of a model's file, or the serialized model if it has no file."""
     return content_of(source) if source.weights is None else source.weights.whole_file()
 
 
 def _write(source: Source, path: Path, content: Content, copies: _Pairs) -> None:
     try:
-        with _Copies.made_for(path, copies):
+        with _copied_data(path, copies):
             atomic_write(path, lambda target: _fill(source, content, target))
     except OSError as error:
         raise _failure(path, error) from None
@@ -120,26 +114,26 @@ def _fill(source: Source, content: Content, target: int) -> None:
 
 
 def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
-    """Put a model in the place of the file that it was made from.
+    """Replace a model's own file by the converted model.
 
-    The file gets a second name first, model.onnx.orig or the next that is free, and loses it when
-    the new one, which is read back before, has taken its place. What the model has of its weights in
-    the file can be had no longer: read the new one.
+    First the file gets a backup name, model.onnx.orig or the next free one. The new file is read
+    back before it replaces the old one. Afterwards `source` can no longer read its weights: read the
+    new file.
 
     Args:
-        source: the model.
-        path: the file it was made from.
-        keep: leave the second name there.
+        source: the converted model.
+        path: the file that it was converted from.
+        keep: keep the backup.
 
     Returns:
-        The second name, if it is left: also where the system does not let go of it.
+        The backup, if it is kept or the system does not delete it; else None.
 
     Raises:
-        ModelFileError: the model cannot be written, or reads back differently; the file at `path`
-            is then what it was.
+        ModelFileError: the model cannot be written, or differs when read back; the file at `path`
+            is then unchanged.
     """
-    settled, copies = _settled(source, path)
-    content = content_of(settled, str(path))
+    placed, copies = _place_data(source, path)
+    content = content_of(placed, str(path))
 
     def check_written(temporary: Path) -> None:
         if not content.is_in(temporary):
@@ -148,15 +142,12 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
             source.weights.close()
 
     original = _identity(path)
-    backup = _set_aside(path)
+    backup = _back_up(path)
     try:
         mode = path.stat().st_mode
-        with _Copies.made_for(path, copies):
+        with _copied_data(path, copies):
             atomic_write(
-                path,
-                lambda target: _fill(settled, content, target),
-                mode=mode,
-                check=check_written,
+                path, lambda target: _fill(placed, content, target), mode=mode, check=check_written
             )
     except BaseException as error:  # Ctrl-C too
         if _identity(path) != original:
@@ -173,9 +164,9 @@ def replace(source: Source, path: Path, *, keep: bool) -> Path | None:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Which file lies at a path; another one lies there after a move, whatever came next.
+    """Return values that tell the file at a path from another one moved there; None if missing.
 
-    Not all file systems number their files.
+    Size and time are among them because not all file systems number their files.
     """
     try:
         state = path.stat()
@@ -184,27 +175,27 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _set_aside(path: Path) -> Path:
-    number = 0
-    while True:
+def _back_up(path: Path) -> Path:
+    """Give a file a backup name, the first that is free."""
+    for number in itertools.count():
         backup = path.with_name(f"{path.name}.orig{number or ''}")
-        number += 1
         try:
-            _second_name(path, backup)
+            _link(path, backup)
         except FileExistsError:
             continue
         except OSError as error:
             raise _failure(backup, error) from None
         return backup
+    raise AssertionError
 
 
-def _second_name(path: Path, backup: Path) -> None:
-    """A hard link, which takes no time; the name `path` is soon given to another file."""
+def _link(path: Path, backup: Path) -> None:
+    """Make a hard link, which takes no time, or a copy on a system without links."""
     try:
         backup.hardlink_to(path)
     except FileExistsError:
         raise
-    except (OSError, NotImplementedError):  # a system without links: a copy, and no half of one
+    except (OSError, NotImplementedError):
         if backup.exists():
             raise FileExistsError from None
         atomic_write(backup, _copy_of(path))
@@ -216,10 +207,10 @@ def _failure(path: Path, error: OSError | ValueError) -> ModelFileError:
 
 
 def content_of(source: Source, name: str = "model") -> Content:
-    """The bytes of a model: those it was read from if they are at hand, else serialized anew.
+    """Return the content of a model's file: the bytes it was read from, else serialized anew.
 
     Raises:
-        ModelFileError: they exceed what one file can hold.
+        ModelFileError: the content exceeds protobuf's 2 GiB.
     """
     if source.data is not None:
         return Content([source.data])
@@ -239,41 +230,29 @@ def _copy_of(path: Path) -> Fill:
     return fill
 
 
-@dataclass
-class _Copies:
-    """Files of external data that go along with a model, gone again if that cannot be written."""
-
-    made: list[Path] = field(default_factory=list)
-
-    @classmethod
-    @contextmanager
-    def made_for(cls, path: Path, pairs: _Pairs) -> Iterator[None]:
-        """Copies that the model at `path` reads, while and after that is written."""
-        copies, before = cls(), _identity(path)
-        try:
-            for origin, target in pairs:
-                copies._copy(origin, target)
-            yield
-        except BaseException:  # Ctrl-C too, be it after the model took its place
-            if _identity(path) == before:
-                copies._undo()
-            raise
-
-    def _copy(self, origin: Path, target: Path) -> None:
-        missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
-        for folder in reversed(missing):
-            self.made.append(folder)  # before it is: an interrupt may come in between
-            folder.mkdir()
-        self.made.append(target)
-        atomic_write(target, _copy_of(origin))
-
-    def _undo(self) -> None:
-        for path in reversed(self.made):
-            with suppress(FileNotFoundError):
-                if path.is_dir():
-                    path.rmdir()
-                else:
-                    path.unlink()
+@contextmanager
+def _copied_data(path: Path, pairs: _Pairs) -> Iterator[None]:
+    """Copy external data while the model at `path` is written; remove it if that fails."""
+    created: list[Path] = []  # a path is added before it is created: an interrupt may come between
+    before = _identity(path)
+    try:
+        for origin, target in pairs:
+            missing = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
+            for folder in reversed(missing):
+                created.append(folder)
+                folder.mkdir()
+            created.append(target)
+            atomic_write(target, _copy_of(origin))
+        yield
+    except BaseException:  # Ctrl-C too, which may come after the model was moved to `path`
+        if _identity(path) == before:
+            for item in reversed(created):
+                with suppress(FileNotFoundError):
+                    if item.is_dir():
+                        item.rmdir()
+                    else:
+                        item.unlink()
+        raise
 
 
 def _to_copy(source: Source, locations: Sequence[str], folder: Path) -> _Pairs:
@@ -295,18 +274,18 @@ def _same_bytes(a: Path, b: Path) -> bool:
     return a.samefile(b) or filecmp.cmp(a, b, shallow=False)
 
 
-def _settled(source: Source, path: Path) -> tuple[Source, _Pairs]:
-    """A model with its external data where onnxruntime finds it from `path`, and what to copy there.
+def _place_data(source: Source, path: Path) -> tuple[Source, _Pairs]:
+    """Return the model with locations that onnxruntime opens from `path`, and the files to copy.
 
-    onnxruntime follows links to data that stay in the folder of a model, or of what the model itself
-    is a link to. An output is no link.
+    onnxruntime follows links to data that stay in the folder of a model, or of the target if the
+    model itself is a link. An output is no link.
     """
     names = external_data.locations(source)
     folder = path.parent.resolve()
-    astray = [n for n in names if not (path.parent / n).resolve().is_relative_to(folder)]
-    copies = _to_copy(source, [n for n in names if n not in astray], path.parent)
+    outside = [n for n in names if not (path.parent / n).resolve().is_relative_to(folder)]
+    copies = _to_copy(source, [n for n in names if n not in outside], path.parent)
     renamed: dict[str, str] = {}
-    for location in astray:
+    for location in outside:
         assert source.folder is not None
         origin = source.folder / location
         name = renamed[location] = _free_name(path, origin, renamed.values())
@@ -318,7 +297,7 @@ def _settled(source: Source, path: Path) -> tuple[Source, _Pairs]:
 
 
 def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
-    """A name beside `path` for a copy of `origin`: of no file yet, or of one that is such a copy."""
+    """Return a name beside `path` for a copy of `origin`: unused, or of a file with equal bytes."""
     for number in itertools.count():
         name = f"{path.name}_data{f'_{number}' if number else ''}"
         target = path.with_name(name)

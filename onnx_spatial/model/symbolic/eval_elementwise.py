@@ -1,10 +1,9 @@
-"""What arithmetic makes of small tensors of expressions, element by element.
+"""Evaluate elementwise operators on symbolic tensors.
 
     [h, w] / 2 * 2 - [h, w]      is      [2*Div(h, 2) - h, 2*Div(w, 2) - w]
 
-int32 and int64 follow the rules of whole numbers. Floating point follows no rule at all: each
-operation is an atom of its operands, so that the same detour (Cast, Div, Ceil, Cast) from the same
-number is the same number, and nothing else is concluded.
+int32 and int64 follow the rules of integers. A floating point operation is an atom of its operands:
+the same chain (Cast, Div, Ceil, Cast) of the same number is the same atom, and nothing else is known.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from onnx_spatial.model.symbolic.symbolic_tensor import (
     table,
 )
 
-#: Types that sizes are computed in, with their bits.
+#: Element types of sizes, with their bits.
 _RING: dict[int, int] = {TensorProto.INT32: 32, TensorProto.INT64: 64}
-#: Floating point types whose arithmetic gives the same for the same operands wherever it stands.
+#: Floating point types whose arithmetic is deterministic.
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
 _TRUTHS = op_traits.having(Trait.TRUTH)
-#: Operators of the default domain that are followed.
+#: Operators of the default domain that are evaluated.
 OPERATORS = frozenset(
     "Abs Add And Cast CastLike Ceil Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Max Min "
     "Mod Mul Neg Not Or Round Sign Sub Sum Where Xor".split()
@@ -47,18 +46,18 @@ _Row = Sequence[Polynomial]
 def compute(
     operator: str, attributes: Attributes, inputs: Sequence[SymbolicTensor | None]
 ) -> SymbolicTensor | None:
-    """The output of one of `OPERATORS`; None where the node is not understood.
+    """Return the output of one of `OPERATORS`; None if it cannot be evaluated.
 
     Args:
-        operator: its type.
-        attributes: its attributes.
-        inputs: its inputs; None for those that are left out.
+        operator: operator type.
+        attributes: attributes of the node.
+        inputs: inputs of the node; None for omitted ones.
 
     Raises:
-        Exception: of any type, where the node breaks its operator's rules.
+        Exception: of any type, if the node breaks its operator's rules.
     """
     known = [i for i in inputs if i is not None]
-    # Before opset 7 `axis` said how operands line up, which nobody computes sizes with.
+    # Before opset 7 `axis` aligned the operands; sizes are not computed that way.
     if not known or len(known) < len(inputs) or {"axis", "broadcast"} & attributes.keys():
         return None
     types = [i.element_type for i in known]
@@ -83,8 +82,8 @@ def compute(
     results = [_apply(operator, attributes, types[0], row) for row in rows]
     if any(r is None for r in results):
         return None
-    of = TensorProto.BOOL if operator in _TRUTHS else types[0]
-    return SymbolicTensor(of, table([r for r in results if r is not None], shape))
+    result_type = TensorProto.BOOL if operator in _TRUTHS else types[0]
+    return SymbolicTensor(result_type, table([r for r in results if r is not None], shape))
 
 
 def _apply(
@@ -107,7 +106,7 @@ def _sum(_: Attributes, row: _Row) -> Polynomial:
     return sum(row, Polynomial.of(0))
 
 
-#: (attributes, operands) -> result, by operator, in whole numbers.
+#: (attributes, operands) -> result, by operator, for integers.
 _WHOLE: dict[str, Callable[[Attributes, _Row], Polynomial]] = {
     "Add": _sum,
     "Sum": _sum,
@@ -123,7 +122,7 @@ _WHOLE: dict[str, Callable[[Attributes, _Row], Polynomial]] = {
     "Min": lambda _, row: polynomial.minimum(row),
 }
 
-#: Difference of two whole numbers -> how they compare.
+#: Difference of two integers -> result of the comparison.
 _COMPARED: dict[str, Callable[[int], bool]] = {
     "Equal": lambda d: d == 0,
     "Greater": lambda d: d > 0,
@@ -134,9 +133,9 @@ _COMPARED: dict[str, Callable[[int], bool]] = {
 
 
 def _wrap(result: Polynomial, element_type: int) -> Polynomial:
-    """`result` in a type of 32 or 64 bits.
+    """Wrap a result to a type of 32 or 64 bits.
 
-    Sizes never leave it. Factors that do stand for numbers that may, which become atoms.
+    Sizes never overflow. A polynomial whose factors overflow may, so it becomes an atom.
     """
     bits = _RING[element_type]
     half = 1 << (bits - 1)
@@ -147,7 +146,7 @@ def _wrap(result: Polynomial, element_type: int) -> Polynomial:
     return polynomial.computed("Wrap", (result,), (bits,))
 
 
-#: In the key of a cast: the type that the number came in is nothing, it is the number itself.
+#: Source type in the key of a cast from any integer type: the result depends on the value only.
 _FROM_WHOLE = "whole"
 
 
@@ -171,11 +170,11 @@ def _cast(value: Polynomial, source: int, to: int, attributes: Attributes) -> Po
 
 
 def _whole_number(value: Polynomial, source: int) -> Polynomial | None:
-    """The number that `value`, of floating point type `source`, was cast from without loss.
+    """Return the integer from which `value`, of floating point type `source`, was cast exactly.
 
-    A double holds each int32, and each int64 that is a size (below 2^53). A float holds whole
-    numbers below 2^24. That is more than any one dim is long in practice, and what a cast to float
-    is for, but products of dims may be larger: those are not given back.
+    A double represents each int32, and each int64 that is a size (below 2^53). A float represents
+    integers below 2^24: more than any single dim in practice, but products of dims may be larger and
+    return None.
     """
     atom = value.lone_atom
     if atom is None or not isinstance(atom.key, OperationKey) or atom.key.operator != "Cast":
@@ -188,7 +187,7 @@ def _whole_number(value: Polynomial, source: int) -> Polynomial | None:
 
 
 def _holds(source: int, to: int) -> bool:
-    """Whether an integer type `to` holds all numbers of `source`, which may be bool."""
+    """Tell whether the integer type `to` represents all values of `source`, which may be bool."""
     if to not in INTEGERS:
         return False
     if source == TensorProto.BOOL:

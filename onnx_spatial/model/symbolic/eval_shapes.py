@@ -1,9 +1,9 @@
-"""What the dims of a value are, in terms of the dims of what it is computed from.
+"""Infer the dims of a node's output from the symbolic dims of its inputs.
 
     x: [n, c, h, w]  ->  Conv(kernel 3, pads 1, 1)  ->  [n, m, h, w]  ->  Pad 1  ->  [n, m, h+2, w+2]
 
-Shape inference knows such things of dims that are numbers; here they are expressions. A rule
-answers None for a dim, or for all of them, where it cannot say.
+onnx's shape inference needs dims that are numbers; here they are polynomials. A rule returns None for
+an unknown dim, or for an unknown rank.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Dims = tuple[Polynomial, ...]
 Partial = tuple[Polynomial | None, ...]
 _Inputs = Sequence[SymbolicTensor | None]
 
-#: Operators whose first output has the dims of their first input.
+#: Operators whose first output has the shape of their first input.
 SAME = op_traits.having(Trait.SAME_SHAPE)
 #: Operators whose inputs are broadcast to each other.
 BROADCAST = op_traits.having(Trait.BROADCASTS) - SAME
 _WINDOWS = op_traits.having(Trait.WINDOWS) - {"ConvTranspose"}
 
-#: Operators of the default domain that there is a rule for.
+#: Operators of the default domain with a rule.
 OPERATORS = SAME | BROADCAST | _WINDOWS | {"Concat", "Pad", "Squeeze", "Transpose", "Unsqueeze"}
-#: Operators that tell the dims of their input.
+#: Shape and Size.
 MEASURING = op_traits.having(Trait.SIZES)
-#: Of these, the ones that take parameters, and which of their inputs those are.
+#: Positions of the inputs that are parameters of a rule.
 PARAMETERS = {"Pad": (1, 3), "Squeeze": (1,), "Unsqueeze": (1,)}
 
 
 def measure(operator: str, attributes: Attributes, dims: Dims) -> SymbolicTensor | None:
-    """What Shape or Size, whichever `operator` is, gives for a tensor of these dims."""
+    """Return the output of Shape or Size for a tensor of these dims; None if it is too large."""
     if operator == "Size":
         count = reduce(mul, dims, Polynomial.of(1))
         return SymbolicTensor(TensorProto.INT64, table([count], ()))
@@ -58,27 +58,23 @@ def measure(operator: str, attributes: Attributes, dims: Dims) -> SymbolicTensor
 def follow(
     operator: str, attributes: Attributes, dims: Sequence[Dims | None], entries: _Inputs
 ) -> Partial | None:
-    """The dims of the first output of one of `OPERATORS`; None if not even the rank is known.
+    """Return the dims of the first output of one of `OPERATORS`; None if the rank is unknown.
 
     Args:
-        operator: its type.
-        attributes: its attributes.
-        dims: the dims of its inputs, as far as they are known.
-        entries: its inputs as small tensors, where they are `PARAMETERS`; None only for those that
-            are left out.
+        operator: operator type.
+        attributes: attributes of the node.
+        dims: dims of its inputs, as far as they are known.
+        entries: its inputs in `PARAMETERS` as symbolic tensors; None for omitted ones.
 
     Raises:
-        Exception: of any type, where axes are only known to the run, or the node breaks its
-            operator's rules.
+        Exception: of any type, if axes are unknown or the node breaks its operator's rules.
     """
     first = dims[0]
     if operator in BROADCAST and not {"axis", "broadcast"} & attributes.keys():
         return _broadcast(dims)
     if first is None:
         return None
-    if (
-        operator in SAME or operator in BROADCAST
-    ):  # which before opset 7 fit themselves to the first
+    if operator in SAME | BROADCAST:  # before opset 7 broadcast to the first input
         return first
     if operator in _WINDOWS:
         weight = op_traits.OPERATORS[operator].weight
@@ -102,10 +98,10 @@ def _broadcast(dims: Sequence[Dims | None]) -> Partial | None:
 
 
 def _aligned(sizes: Sequence[Polynomial]) -> Polynomial | None:
-    """What sizes that stand over each other are broadcast to, if that does not depend on the run."""
+    """Return the size that aligned sizes are broadcast to; None if it depends on their values."""
     distinct = {size for size in sizes if size.constant != 1}
     for size in distinct:
-        if size.constant is not None:  # the others are the same, or 1
+        if size.constant is not None:  # the others are equal to it, or 1
             return size
     if len(distinct) > 1:
         return None
@@ -117,7 +113,7 @@ def _concatenated(axis: int, dims: Sequence[Dims | None]) -> Partial | None:
     if not known:
         return None
     axis %= len(known[0])
-    # Along the other axes all inputs have the same size: the one that says most is taken.
+    # Along the other axes all inputs have the same size: take it from one where it is a number.
     sizes: list[Polynomial | None] = [
         min(column, key=lambda size: size.constant is None) for column in zip(*known, strict=True)
     ]
@@ -136,7 +132,7 @@ def _transposed(attributes: Attributes, first: Dims, _: _Inputs) -> Partial:
 def _unsqueezed(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
     axes = parameter(attributes, "axes", entries, 1)
     if axes is None:
-        raise ValueError("no axes are given")
+        raise ValueError("no axes")
     rank = len(first) + len(axes)
     new = {_axis(axis, rank) for axis in axes}
     old = iter(first)
@@ -145,25 +141,24 @@ def _unsqueezed(attributes: Attributes, first: Dims, entries: _Inputs) -> Partia
 
 def _squeezed(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
     axes = parameter(attributes, "axes", entries, 1)
-    if not axes:  # all that are 1, which the run finds out
-        raise ValueError("no axes are given")
+    if not axes:  # all axes of size 1, which is unknown until run time
+        raise ValueError("no axes")
     gone = {_axis(axis, len(first)) for axis in axes}
     return tuple(size for i, size in enumerate(first) if i not in gone)
 
 
 def _padded(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial | None:
     axes = parameter({}, "axes", entries, 3)
-    at = [_axis(a, len(first)) for a in axes] if axes is not None else list(range(len(first)))
-    held = attributes.get("pads", attributes.get("paddings"))
-    if held is not None:
-        pads = [Polynomial.of(p) for p in held]
+    axes = [_axis(a, len(first)) for a in axes] if axes is not None else list(range(len(first)))
+    amounts = attributes.get("pads", attributes.get("paddings"))
+    if amounts is not None:
+        pads = [Polynomial.of(p) for p in amounts]
     else:
-        given = entries[1]
-        pads = list(given.elements) if given is not None else []
-    if len(pads) != 2 * len(at):
+        pads = list(entries[1].elements) if entries[1] is not None else []
+    if len(pads) != 2 * len(axes):
         return None
     sizes = list(first)
-    for axis, begin, end in zip(at, pads[: len(at)], pads[len(at) :], strict=True):
+    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         sizes[axis] = sizes[axis] + begin + end
     return tuple(sizes)
 
@@ -180,13 +175,13 @@ def _convolved(attributes: Attributes, first: Dims, weight: Dims | None) -> Part
 
 def _pooled(attributes: Attributes, first: Dims) -> Partial:
     kernel = tuple(map(Polynomial.of, attributes["kernel_shape"]))
-    if attributes.get("ceil_mode", 0):  # runtimes differ on windows that start in the padding
+    if attributes.get("ceil_mode", 0):  # runtimes disagree on windows that start in the padding
         return (*first[:2], *[None] * len(kernel))
     return (*first[:2], *_windows(attributes, first[2:], kernel))
 
 
 def _windows(attributes: Attributes, sizes: Dims, kernel: Partial) -> Partial:
-    """How many windows there are along each spatial axis."""
+    """Return the number of windows along each spatial axis."""
     strides = attributes.get("strides") or [1] * len(sizes)
     dilations = attributes.get("dilations") or [1] * len(sizes)
     pads = attributes.get("pads") or [0] * (2 * len(sizes))

@@ -1,14 +1,14 @@
-"""Whole numbers that only the run knows, as polynomials over what cannot be taken apart.
+"""Compute with integers that are unknown until run time, as polynomials over atoms.
 
     Sub(Add(Mul(Div(h, 2), 2), 3), Mul(2, Div(h, 2)))      is      3
 
-An `Polynomial` is an integer combination of products of atoms. Atoms are the quantities that the
-ring rules end at: a dim, an element of some tensor, a quotient. What an atom computes is part of
-its key, so that the same computation, written down twice, is the same atom; the normal form then
-sees that a difference is a constant, wherever the two computations stand in the model.
+A `Polynomial` is an integer combination of products of atoms. An atom is an integer that sums and
+products cannot express: a dim, a tensor element, a quotient. The key of an atom contains its
+computation, so that equal computations anywhere in the model are the same atom, and the normal form
+shows that a difference is constant.
 
-Sums and products that grow too large for that become atoms themselves: they are still equal to
-themselves, only their parts no longer cancel against anything.
+A sum or product that grows too large becomes an atom itself: it is still equal to itself, but its
+terms no longer cancel.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from weakref import WeakValueDictionary
 
-#: Products that an expression may have, and pairs of them that a multiplication may take.
+#: Most terms of a polynomial, and most pairs of terms that a multiplication expands.
 MAX_TERMS = 64
 _MAX_PAIRS = 256
-#: Atoms that a product may have.
+#: Most atoms in a product.
 _MAX_DEGREE = 8
 
 
 class Atom:
-    """A whole number of which nothing is known but its key; use `Polynomial.atom` to make one.
+    """Integer of which only a key is known; use `Polynomial.atom` to make one.
 
-    There is one atom for a key: atoms are equal if they are the same object, and expressions over
-    long chains of atoms compare without looking into the chain.
+    Each key has one atom: atoms are equal if they are the same object, so that polynomials over long
+    chains of atoms compare fast.
     """
 
     __slots__ = ("__weakref__", "key", "nonnegative", "serial")
@@ -48,12 +48,12 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class OperationKey:
-    """Key of an atom that an operator computes.
+    """Key of the atom for the result of an operator.
 
     Attributes:
-        operator: type of the ONNX operator.
-        details: attributes and element types, as far as the result depends on them.
-        operands: what it is applied to, in the operator's order; a frozenset if order is nothing.
+        operator: ONNX operator type.
+        details: attributes and element types that the result depends on.
+        operands: operands in order; a frozenset for commutative operators.
     """
 
     operator: str
@@ -70,14 +70,14 @@ _making = threading.Lock()
 
 def _atom(key: Hashable, nonnegative: bool) -> Atom:
     with _making:
-        found = _atoms.get((key, nonnegative))
-        if found is None:
-            found = _atoms[key, nonnegative] = Atom(key, nonnegative, next(_serials))
-        return found
+        atom = _atoms.get((key, nonnegative))
+        if atom is None:
+            atom = _atoms[key, nonnegative] = Atom(key, nonnegative, next(_serials))
+        return atom
 
 
 class Polynomial:
-    """A whole number: an integer combination of products of atoms, plus a constant."""
+    """Integer combination of products of atoms, plus a constant."""
 
     __slots__ = ("_hash", "_terms")
 
@@ -87,44 +87,44 @@ class Polynomial:
 
     @classmethod
     def of(cls, value: int) -> Polynomial:
-        """A known number."""
+        """Make the polynomial for a known integer."""
         return cls({(): int(value)})
 
     @classmethod
     def atom(cls, key: Hashable, *, nonnegative: bool = False) -> Polynomial:
-        """A number of which only `key` is known: the same key (and claim) is the same number.
+        """Make the polynomial for an atom; the same arguments make the same atom.
 
         Args:
-            key: says what the number is; it is kept as long as an expression refers to it.
-            nonnegative: the caller knows that the number is never below zero.
+            key: identifies the integer; it is kept while a polynomial refers to it.
+            nonnegative: whether the integer is known to be 0 or more.
         """
         return cls({(_atom(key, nonnegative),): 1})
 
     @property
     def terms(self) -> Mapping[tuple[Atom, ...], int]:
-        """Factors of the products of atoms; the constant is that of the empty product."""
+        """Factor of each product of atoms; the empty product has the constant."""
         return MappingProxyType(self._terms)
 
     @property
     def constant(self) -> int | None:
-        """The value, if it is a known number, else None."""
+        """Value, if it is a known integer, else None."""
         if not self._terms:
             return 0
         return self._terms.get(()) if len(self._terms) == 1 else None
 
     @property
     def nonnegative(self) -> bool:
-        """Whether the number is provably not below zero."""
+        """Whether the value is provably 0 or more."""
         return all(
             factor > 0 and all(atom.nonnegative for atom in product)
             for product, factor in self._terms.items()
         )
 
     def is_below(self, bound: int) -> bool:
-        """Whether the number is provably less than `bound`: a number, or what is left of a division.
+        """Tell whether the value is provably less than `bound`: a known integer or a remainder.
 
-        That is written as Mod, or as `a - b * Div(a, b)`; with Div rounding toward zero both lie
-        between -b and b.
+        A remainder is a Mod, or `a - b * Div(a, b)` with Div rounding toward zero; both are between
+        -b and b.
         """
         if self.constant is not None:
             return self.constant < bound
@@ -147,14 +147,14 @@ class Polynomial:
 
     @property
     def lone_atom(self) -> Atom | None:
-        """The atom, if the expression is nothing but one atom, else None."""
+        """Atom, if the polynomial is a single atom, else None."""
         if len(self._terms) != 1:
             return None
         ((product, factor),) = self._terms.items()
         return product[0] if len(product) == 1 and factor == 1 else None
 
     def divisible(self, divisor: int) -> bool:
-        """Whether every factor and the constant are multiples of `divisor`, which is not 0."""
+        """Tell whether every factor and the constant are multiples of `divisor`, which is not 0."""
         return all(factor % divisor == 0 for factor in self._terms.values())
 
     def _scaled(self, factor: int) -> Polynomial:
@@ -212,11 +212,11 @@ class Polynomial:
         return self._hash
 
     def __repr__(self) -> str:
-        words = [
+        terms = [
             "*".join((*([str(factor)] if factor != 1 or not product else []), *map(repr, product)))
             for product, factor in self._terms.items()
         ]
-        return f"<{' + '.join(words) or '0'}>"
+        return f"<{' + '.join(terms) or '0'}>"
 
 
 def computed(
@@ -226,14 +226,14 @@ def computed(
     *,
     nonnegative: bool = False,
 ) -> Polynomial:
-    """The result of an operator that the ring rules say nothing of, as an atom."""
+    """Return the atom for the result of an operator that is not a sum or product."""
     return Polynomial.atom(
         OperationKey(operator, details, tuple(operands)), nonnegative=nonnegative
     )
 
 
 def _commutative(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
-    # As a set {a, a} would be {a}, which stands for another number.
+    # The set {a, a} would be {a}, the key of another atom.
     operands = frozenset((a, b)) if a != b else (a, b)
     return Polynomial.atom(
         OperationKey(operator, (), operands), nonnegative=a.nonnegative and b.nonnegative
@@ -241,7 +241,7 @@ def _commutative(operator: str, a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def quotient(a: Polynomial, b: Polynomial) -> Polynomial:
-    """`a / b` rounded toward zero, as ONNX's Div does with whole numbers."""
+    """Return `a / b` rounded toward zero, as ONNX's Div does with integers."""
     if b.constant and a.divisible(b.constant):
         return a._over(b.constant)
     if a.constant is not None and b.constant:
@@ -251,7 +251,7 @@ def quotient(a: Polynomial, b: Polynomial) -> Polynomial:
 
 
 def remainder(a: Polynomial, b: Polynomial, *, truncated: bool = False) -> Polynomial:
-    """`a mod b` with the sign of `b`, as ONNX's Mod is; `truncated` (fmod): with that of `a`."""
+    """Return `a mod b` with the sign of `b`, as ONNX's Mod; `truncated` (fmod): of `a`."""
     if b.constant and a.divisible(b.constant):
         return Polynomial.of(0)
     if a.constant is not None and b.constant:
@@ -261,14 +261,14 @@ def remainder(a: Polynomial, b: Polynomial, *, truncated: bool = False) -> Polyn
 
 
 def absolute(a: Polynomial) -> Polynomial:
-    """`a` without its sign."""
+    """Return the absolute value of `a`."""
     if a.nonnegative:
         return a
     return -a if (-a).nonnegative else computed("Abs", (a,), nonnegative=True)
 
 
 def maximum(operands: Iterable[Polynomial]) -> Polynomial:
-    """The largest of one or more numbers."""
+    """Return the maximum of one or more polynomials."""
     kept = _extremes(operands, lambda a, b: (a - b).nonnegative)
     if len(kept) == 1:
         return kept[0]
@@ -277,7 +277,7 @@ def maximum(operands: Iterable[Polynomial]) -> Polynomial:
 
 
 def minimum(operands: Iterable[Polynomial]) -> Polynomial:
-    """The smallest of one or more numbers."""
+    """Return the minimum of one or more polynomials."""
     kept = _extremes(operands, lambda a, b: (b - a).nonnegative)
     if len(kept) == 1:
         return kept[0]
@@ -288,7 +288,7 @@ def minimum(operands: Iterable[Polynomial]) -> Polynomial:
 def _extremes(
     operands: Iterable[Polynomial], beats: Callable[[Polynomial, Polynomial], bool]
 ) -> list[Polynomial]:
-    """The operands that no other provably beats, each once."""
+    """Return the distinct operands that no other one provably exceeds (for Min: undercuts)."""
     kept = list(dict.fromkeys(operands))
     if len(kept) > MAX_TERMS:
         return kept

@@ -1,10 +1,10 @@
-"""Ranks and element types that follow backward, from what reads a value.
+"""Infer ranks and element types backward, from the readers of a value.
 
     Foreign -> a -> Mul b -> SpaceToBatch -> Conv with a 5-D weight        a, if b is a scalar, is 5-D
 
-Shape inference goes forward only, and ends at an operator that it does not know. But a Conv, a
-Transpose, a Pad tell how many axes their input has: else the model does not run. What stands in a
-graph says so of the values of that graph only: a branch need not run.
+onnx's shape inference goes forward only, and stops at an operator that it does not know. But a Conv,
+Transpose or Pad determines the rank of its input: else the model does not run. Nodes determine only
+values of their own graph, because a branch may never run.
 """
 
 from __future__ import annotations
@@ -22,60 +22,59 @@ from onnx_spatial.model.symbolic.symbolic_tensor import Attributes
 
 _SAME = op_traits.having(Trait.SAME_RANK)
 _REDUCTIONS = op_traits.having(Trait.REDUCES)
-#: Operators whose attributes have an entry for each spatial axis, or two.
 _SPATIAL = op_traits.having(Trait.WINDOWS)
+#: Attributes of these operators, with their entries per spatial axis.
 _PER_AXIS = {"dilations": 1, "kernel_shape": 1, "pads": 2, "strides": 1}
-#: Where others have a vector with an entry for each axis, and of how many.
+#: Inputs with entries for each axis: (position, entries per axis).
 _VECTORS = {"Pad": ((1, 2),), "Resize": ((2, 1), (3, 1)), "Tile": ((1, 1),), "Upsample": ((1, 1),)}
 
-
-#: Before, operators broadcast and took their parameters in other ways.
+#: Before it, broadcasting and parameters were different.
 _MIN_OPSET = 7
 
 
 def declared(graph: onnx.GraphProto) -> dict[str, int]:
-    """The ranks that a graph declares of its outputs; of none where it says that there is no axis."""
-    known = ((v.name, shape_inference.dims(v.type)) for v in graph.output)
-    return {name: len(dims) for name, dims in known if dims}
+    """Return the ranks above 0 that a graph declares for its outputs."""
+    outputs = ((v.name, shape_inference.dims(v.type)) for v in graph.output)
+    return {name: len(dims) for name, dims in outputs if dims}
 
 
 def declare(
     model: onnx.ModelProto, inferred: onnx.ModelProto, outputs: Mapping[str, int] | None
 ) -> bool:
-    """Declare in `model` the ranks and element types that follow backward.
+    """Infer ranks and element types backward and declare them in `model`, in place.
 
     Args:
-        model: edited in place; what only a function's callers know stays unknown.
-        inferred: what shape inference made of it.
-        outputs: ranks of outputs of the main graph. They are taken for true where nothing else says
-            what they are. None: find only what any run makes sure of that gets there, and not what
-            follows from our operators' outputs, which get their rank from what we write for them.
+        model: the model; the values in its functions are not inferred.
+        inferred: the result of shape inference for it.
+        outputs: ranks of outputs of the main graph, used where nothing else determines them. None:
+            infer only ranks that hold in every run, and not through probes, whose output ranks are
+            those of the nodes that replace them.
 
     Returns:
-        Whether there were any that were not found in `inferred`.
+        Whether any rank or type is new.
     """
     local = {(f.domain, f.name) for f in model.functions}
-    found = False
+    changed = False
     pairs = zip(traversal.graphs(model), constant_folding.scopes(inferred), strict=True)
     for (place, graph), (scope, known) in pairs:
         if place.function is not None or not isinstance(graph, onnx.GraphProto):
             continue
         nodes = [n for n in known.node if (n.domain, n.op_type) not in local]
-        settling = _Settling(scope, nodes, {v.name for v in graph.input})
-        settling.run(through_ours=outputs is not None)
+        inference = _BackwardInference(scope, nodes, {v.name for v in graph.input})
+        inference.run(through_probes=outputs is not None)
         if graph is model.graph and outputs is not None:
-            settling.claim(outputs.items())
-            settling.run(through_ours=True)
-        found |= _write(graph, settling)
-    return found
+            inference.add_ranks(outputs.items())
+            inference.run(through_probes=True)
+        changed |= _write(graph, inference)
+    return changed
 
 
-class _Settling:
-    """What follows backward in one graph.
+class _BackwardInference:
+    """Backward inference in one graph.
 
     Attributes:
-        ranks: of values of which none was known.
-        types: element types, likewise.
+        ranks: inferred ranks.
+        types: inferred element types.
     """
 
     def __init__(
@@ -88,18 +87,18 @@ class _Settling:
         self._own = inputs | {name for node in nodes for name in node.output if name}
         self.ranks: dict[str, int] = {}
         self.types: dict[str, int] = {}
-        open_ = {n for n in self._own if self._rank(n) is None or self._element_type(n) is None}
+        unknown = {n for n in self._own if self._rank(n) is None or self._element_type(n) is None}
         self._nodes = [
             (node, symbolic_tensor.attributes(node))
             for node in nodes
-            if not open_.isdisjoint((*node.input, *node.output))
+            if not unknown.isdisjoint((*node.input, *node.output))
         ]
 
-    def run(self, *, through_ours: bool) -> None:
-        """Go back through the nodes until nothing new is found.
+    def run(self, *, through_probes: bool) -> None:
+        """Go back through the nodes until nothing new is inferred.
 
         Args:
-            through_ours: whether the data of our operators is of the rank of their outputs.
+            through_probes: whether the rank of a probe's output is that of its data.
         """
         before = -1
         while before < len(self.ranks) + len(self.types):
@@ -107,39 +106,42 @@ class _Settling:
             for node, attributes in reversed(self._nodes):
                 if attributes is None or self._scope.opset < _MIN_OPSET:
                     continue
-                if (
-                    node.domain == shape_inference.DOMAIN
-                ):  # all of ours keep rank and type of their data
-                    if through_ours:
-                        self.claim(self._as_behind(node))
-                    self._claim_types(node.input[:1], node.output[:1])
+                if node.domain == shape_inference.DOMAIN:
+                    # Spatial operators keep the rank and element type of their data.
+                    if through_probes:
+                        self.add_ranks(self._output_rank(node))
+                    self._add_types(node.input[:1], node.output[:1])
                 elif op_traits.is_standard(node):
                     try:
-                        self.claim(list(self._ranks(node, attributes)))
-                    except Exception:  # the node breaks its operator's rules, as the run will say
+                        self.add_ranks(list(self._ranks(node, attributes)))
+                    except Exception:  # the node breaks its operator's rules, and fails when run
                         continue
-                    for given, others in _of_one_type(node, self._scope.opset):
-                        self._claim_types(given, others)
+                    for inputs, outputs in _of_one_type(node, self._scope.opset):
+                        self._add_types(inputs, outputs)
 
-    def claim(self, ranks: Iterable[tuple[str, int]]) -> None:
-        """Take down the ranks of values of this graph of which none is known."""
+    def add_ranks(self, ranks: Iterable[tuple[str, int]]) -> None:
+        """Add ranks for the values of this graph that have none."""
         for name, rank in ranks:
             if self._is_own_tensor(name) and self._rank(name) is None and rank >= 0:
                 self.ranks[name] = rank
 
-    def _claim_types(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Take down the element type of inputs that have that of the others, and of the outputs."""
-        known = map(self._element_type, (*inputs, *outputs))
-        found = next((element_type for element_type in known if element_type is not None), None)
+    def _add_types(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Add element types for the inputs without one; all inputs and outputs have the same."""
+        types = map(self._element_type, (*inputs, *outputs))
+        common = next((t for t in types if t is not None), None)
         for name in inputs:
-            if found is not None and self._is_own_tensor(name) and self._element_type(name) is None:
-                self.types[name] = found
+            if (
+                common is not None
+                and self._is_own_tensor(name)
+                and self._element_type(name) is None
+            ):
+                self.types[name] = common
 
-    def _as_behind(self, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
-        """The rank of the data, where it is that of an output."""
+    def _output_rank(self, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
+        """Yield the rank of an output as that of the data."""
         outputs = node.output if node.op_type == "Split" else node.output[:1]
-        found = [rank for rank in map(self._rank, outputs) if rank is not None]
-        yield from ((name, rank) for name in node.input[:1] for rank in found[:1])
+        ranks = [rank for rank in map(self._rank, outputs) if rank is not None]
+        yield from ((name, rank) for name in node.input[:1] for rank in ranks[:1])
 
     def _is_own_tensor(self, name: str) -> bool:
         known = self._scope.types.get(name)
@@ -158,29 +160,29 @@ class _Settling:
         return shape_inference.element_type(self._scope.type(name)) if name else None
 
     def _length(self, node: onnx.NodeProto, index: int) -> int | None:
-        """How long a vector among the inputs is; None if that is unknown, or nothing stands there."""
+        """Return the length of an input that is a vector; None if it is unknown or omitted."""
         name = node.input[index] if index < len(node.input) else ""
         dims = shape_inference.dims(self._scope.type(name)) if name else None
         size = dims[0] if dims is not None and len(dims) == 1 else None
         return size if isinstance(size, int) and size > 0 else None
 
     def _ranks(self, node: onnx.NodeProto, attributes: Attributes) -> Iterator[tuple[str, int]]:
-        """What one node says of its inputs."""
+        """Yield the ranks that a node determines for its inputs."""
         operator, data = node.op_type, node.input[0] if node.input else ""
-        own = self._own_rank(node, attributes)
-        if own is not None:
-            yield data, own
+        rank = self._data_rank(node, attributes)
+        if rank is not None:
+            yield data, rank
         if operator in _SAME:
-            yield from self._as_behind(node)
+            yield from self._output_rank(node)
         elif operator in eval_shapes.BROADCAST:
             yield from self._broadcast(node)
         else:
-            added, after = self._added(node, attributes), self._rank(node.output[0])
-            if added is not None and after is not None:
-                yield data, after - added
+            added, output = self._added(node, attributes), self._rank(node.output[0])
+            if added is not None and output is not None:
+                yield data, output - added
 
-    def _own_rank(self, node: onnx.NodeProto, attributes: Attributes) -> int | None:
-        """The rank of the data by weights, attributes and parameters."""
+    def _data_rank(self, node: onnx.NodeProto, attributes: Attributes) -> int | None:
+        """Return the rank of the data by weight, attributes and parameters."""
         operator = node.op_type
         weight = op_traits.of(node).weight
         rank = None if weight is None else self._rank(node.input[weight])
@@ -204,7 +206,7 @@ class _Settling:
         return None
 
     def _added(self, node: onnx.NodeProto, attributes: Attributes) -> int | None:
-        """How many axes more a node gives than it takes; None if that is unknown."""
+        """Return the rank of a node's output minus that of its data; None if it is unknown."""
         operator = node.op_type
         if operator == "Gather":
             indices = self._rank(node.input[1])
@@ -222,7 +224,7 @@ class _Settling:
         return count if operator == "Unsqueeze" else -count
 
     def _broadcast(self, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
-        """The one input that has all the axes of the output, because no other has."""
+        """Yield the output's rank for the only input that can have it."""
         result = self._rank(node.output[0])
         others = [name for name in node.input if self._rank(name) != result]
         unknown = [name for name in node.input if self._rank(name) is None]
@@ -231,21 +233,21 @@ class _Settling:
 
 
 def _of_one_type(node: onnx.NodeProto, opset: int) -> list[tuple[list[str], list[str]]]:
-    """Inputs, and outputs, of a node that its operator gives one and the same type."""
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    """Return the inputs and outputs of a node that share a type variable of its schema."""
+    groups: dict[str, tuple[list[str], list[str]]] = {}
     signature = _signature(node.op_type, opset)
     for side, names in enumerate((node.input, node.output)):
         variables = signature[side]
         for index, name in enumerate(names):
             variable = variables[min(index, len(variables) - 1)] if variables else None
             if name and variable is not None:
-                found.setdefault(variable, ([], []))[side].append(name)
-    return list(found.values())
+                groups.setdefault(variable, ([], []))[side].append(name)
+    return list(groups.values())
 
 
 @cache
 def _signature(operator: str, opset: int) -> tuple[tuple[str | None, ...], ...]:
-    """The type variables of an operator's inputs and outputs; None for one of a type of its own."""
+    """Return the type variables of an operator's inputs and outputs; None for a fixed type."""
     try:
         schema = onnx.defs.get_schema(operator, opset)
     except onnx.defs.SchemaError:
@@ -257,16 +259,16 @@ def _signature(operator: str, opset: int) -> tuple[tuple[str | None, ...], ...]:
     )
 
 
-def _write(graph: onnx.GraphProto, settling: _Settling) -> bool:
-    """Declare what was settled; whether there was anything."""
+def _write(graph: onnx.GraphProto, inference: _BackwardInference) -> bool:
+    """Declare the inferred ranks and types; return whether there are any."""
     infos = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)}
-    for name in dict.fromkeys((*settling.ranks, *settling.types)):
+    for name in dict.fromkeys((*inference.ranks, *inference.types)):
         info = infos[name] if name in infos else graph.value_info.add(name=name)
         tensor = info.type.tensor_type
-        if name in settling.types:
-            tensor.elem_type = settling.types[name]
-        if name in settling.ranks:
+        if name in inference.types:
+            tensor.elem_type = inference.types[name]
+        if name in inference.ranks:
             tensor.shape.SetInParent()
-            for _ in range(settling.ranks[name]):
+            for _ in range(inference.ranks[name]):
                 tensor.shape.dim.add()
-    return bool(settling.ranks or settling.types)
+    return bool(inference.ranks or inference.types)

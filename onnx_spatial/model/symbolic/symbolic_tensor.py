@@ -1,8 +1,8 @@
-"""Small tensors whose elements are expressions: shapes, pads, crops, axes on their way.
+"""Define symbolic tensors: small tensors of polynomials, such as shapes, pads, crops and axes.
 
     Shape(x) = [n, h, w, c]        Slice(Shape(x), 1, 3) = [h, w]        Add([h, w], 4) = [h+4, w+4]
 
-What operators compute of them is in `eval_elementwise`, what they only move is in `eval_movement`.
+`eval_elementwise` evaluates arithmetic on them, `eval_movement` data movement.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from onnx import TensorProto
 
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
-#: Elements that a tensor may have to be followed.
+#: Most elements of a symbolic tensor.
 MAX_ENTRIES = 64
 
 Table = npt.NDArray[np.object_]
 #: Attribute values by name.
 Attributes = Mapping[str, Any]
 
-#: Element types that hold whole numbers.
+#: Integer element types.
 INTEGERS = frozenset(
     {
         *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
@@ -36,12 +36,12 @@ INTEGERS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class SymbolicTensor:
-    """A small tensor.
+    """A small tensor of polynomials.
 
     Attributes:
         element_type: its ONNX element type.
-        table: an `Polynomial` for each element; true and false are 1 and 0, and what is neither
-            a whole number nor bool is an atom.
+        table: a `Polynomial` for each element; True and False are 1 and 0, and elements that are
+            neither integer nor bool are atoms.
     """
 
     element_type: int
@@ -49,26 +49,25 @@ class SymbolicTensor:
 
     @property
     def elements(self) -> tuple[Polynomial, ...]:
-        """The expressions in C order."""
+        """Elements in C order."""
         return tuple(self.table.reshape(-1).tolist())
 
     @property
     def constants(self) -> list[int] | None:
-        """The elements in C order, if each is a known whole number."""
+        """Elements in C order, if each is a known integer."""
         if self.element_type not in INTEGERS:
             return None
-        values = [e.constant for e in self.elements]
-        known = [v for v in values if v is not None]
-        return known if len(known) == len(values) else None
+        known = [v for e in self.elements if (v := e.constant) is not None]
+        return known if len(known) == self.table.size else None
 
 
 @dataclass(frozen=True, slots=True)
 class LiteralKey:
-    """Key of the atom that is a known number of another than an integer type.
+    """Key of the atom for a known number that is not an integer.
 
     Attributes:
         element_type: its ONNX element type.
-        data: its bytes, because -0.0 == 0.0 and no NaN equals itself.
+        data: its bytes, because -0.0 == 0.0 and a NaN does not equal itself.
     """
 
     element_type: int
@@ -76,14 +75,14 @@ class LiteralKey:
 
 
 def table(elements: Sequence[Polynomial], shape: Sequence[int]) -> Table:
-    """Expressions in C order as an array."""
+    """Make an array of polynomials in C order."""
     result = np.empty(len(elements), object)
     result[:] = elements
     return result.reshape(tuple(shape))
 
 
 def of_array(value: npt.NDArray[np.generic]) -> SymbolicTensor | None:
-    """A tensor that is known, if it is small and of numbers."""
+    """Convert a known array; None if it is large or not numeric."""
     if value.size > MAX_ENTRIES or value.dtype.kind in "OSU":
         return None
     try:
@@ -98,12 +97,12 @@ def of_array(value: npt.NDArray[np.generic]) -> SymbolicTensor | None:
 
 
 def literal(element_type: int, value: np.generic) -> Polynomial:
-    """A known number of another than an integer type."""
+    """Return the atom for a known number that is not an integer."""
     return Polynomial.atom(LiteralKey(element_type, value.tobytes()))
 
 
 def attributes(node: onnx.NodeProto) -> Attributes | None:
-    """The attributes of a node; None if some are the caller's of its function, or unreadable."""
+    """Return the attributes of a node; None if one refers to its function's or is unreadable."""
     if any(a.ref_attr_name for a in node.attribute):
         return None
     try:

@@ -1,22 +1,22 @@
-"""Follow sizes that are computed at run time, as polynomials, so that differences can be constant.
+"""Evaluate sizes that a graph computes at run time as polynomials, so that differences are constant.
 
     s = Shape(x); e = 2 - (s[1] mod 2)          pads = [[0, e+2]]      crops = [[0, e]]
 
-`pads - crops` is [[0, 2]] whatever the size of x; `SymbolicValues.entries` gives both as polynomials
-whose difference is a constant. It follows values backward through shape arithmetic (`eval_elementwise`,
-`eval_movement`) and shapes through the operators in between (`eval_shapes`). Where it cannot follow, the
-value is an atom of its own: equal to itself, and to nothing else.
+`pads - crops` is [[0, 2]] for every size of x; `SymbolicValues.entries` returns both as polynomials.
+It follows values backward through shape arithmetic (`eval_elementwise`, `eval_movement`) and shapes
+through other operators (`eval_shapes`). Where it cannot follow, the value is an atom of its own.
 
-int32 and int64 are one ring here. Sums and products agree in both as far as 32 bits go, and legal
-sizes lie below 2^31: a cast between the two changes no size, and an expression for a size, its
-quotients and comparisons included, is right as long as nothing on the way to it overflows, which
-would make the model wrong itself. The number of elements of a tensor is such a size too.
+int32 and int64 are treated as one ring. Sums and products agree in both within 32 bits, and valid
+sizes are below 2^31: a cast between the two changes no size. A polynomial for a size, its quotients
+and comparisons included, is correct unless a step towards it overflows, which would make the model
+itself wrong. The number of elements of a tensor is such a size, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import onnx
@@ -44,8 +44,8 @@ Rule = Callable[
 ]
 
 
-class _Question(NamedTuple):
-    """What is asked of a value: its elements, or its dims."""
+class _Query(NamedTuple):
+    """Query for the elements or the dims of a value."""
 
     scope: constant_folding.ConstantScope
     name: str
@@ -53,96 +53,82 @@ class _Question(NamedTuple):
 
 
 class SymbolicValues:
-    """The sizes and the small integer tensors that can be seen in one graph, as expressions."""
+    """Sizes and small integer tensors that are visible in one graph, as polynomials."""
 
     def __init__(self, scope: constant_folding.ConstantScope, rules: Rule | None = None) -> None:
-        """Look at the values of `scope`.
+        """Prepare to evaluate the values of `scope`.
 
         Args:
-            scope: a graph, with the types that are known of its values.
-            rules: says the dims behind nodes of other domains than ONNX's own, if given.
+            scope: a graph, with the known types of its values.
+            rules: gives the dims behind nodes of other domains than ONNX's own.
         """
         self._scope = scope
         self._rule = rules
-        self._entries: dict[_Question, SymbolicTensor | None] = {}
-        self._dims: dict[_Question, Dims | None] = {}
+        self._results: dict[_Query, SymbolicTensor | Dims | None] = {}
 
     def entries(self, name: str) -> tuple[Polynomial, ...] | None:
-        """The elements, in C order, of an integer tensor of at most 64 elements.
+        """Return the elements, in C order, of an integer tensor of at most 64 elements.
 
         Returns:
             None if the tensor is larger, of another type, or its number of elements is unknown.
         """
-        found = self._tensor(name)
-        return found.elements if found is not None else None
+        tensor = self._tensor(name)
+        return tensor.elements if tensor is not None else None
 
     def shape_of_entries(self, name: str) -> tuple[int, ...] | None:
-        """The shape that `entries` has; None where that is None."""
-        found = self._tensor(name)
-        return found.table.shape if found is not None else None
+        """Return the shape of the tensor of `entries`; None where that is None."""
+        tensor = self._tensor(name)
+        return tensor.table.shape if tensor is not None else None
 
     def dims(self, name: str) -> Dims | None:
-        """The dims of a tensor; None if its rank is unknown."""
-        question = self._question(self._scope, name, elements=False)
-        if question is None:
-            return None
-        self._settle(question)
-        return self._dims[question]
+        """Return the dims of a tensor; None if its rank is unknown."""
+        query = self._query(self._scope, name, elements=False)
+        result = self._evaluate(query) if query is not None else None
+        return result if isinstance(result, tuple) else None
 
     def note(self, name: str, dims: Sequence[Polynomial]) -> None:
-        """Take down the dims of a value that the caller knows better.
+        """Set dims of a value that the caller knows better.
 
-        To be called before anything that lies behind the value is asked for: what has been
-        answered stays as it is (and true), but does not fit what is answered later.
+        Call it before any query for values that depend on this one: earlier results stay as they
+        are. They are true, but cannot be compared with later ones.
         """
-        question = self._question(self._scope, name, elements=False)
-        if question is not None:
-            self._dims[question] = symbols.named_dims(question.scope, name, dims)
+        query = self._query(self._scope, name, elements=False)
+        if query is not None:
+            self._results[query] = symbols.named_dims(query.scope, name, dims)
 
     def _tensor(self, name: str) -> SymbolicTensor | None:
-        question = self._question(self._scope, name, elements=True)
-        if question is None:
-            return None
-        self._settle(question)
-        found = self._entries[question]
-        return (
-            found if found is not None and found.element_type in symbolic_tensor.INTEGERS else None
-        )
+        query = self._query(self._scope, name, elements=True)
+        return _integers(self._evaluate(query)) if query is not None else None
 
-    def _question(
+    def _query(
         self, scope: constant_folding.ConstantScope, name: str, *, elements: bool
-    ) -> _Question | None:
+    ) -> _Query | None:
         owner = scope.owner(name) if name else None
-        return _Question(owner, name, elements) if owner is not None else None
+        return _Query(owner, name, elements) if owner is not None else None
 
-    def _settle(self, question: _Question) -> None:
-        """Answer a question and those it leads to, depth first without recursion.
+    def _evaluate(self, query: _Query) -> SymbolicTensor | Dims | None:
+        """Evaluate a query after those that it depends on, depth first without recursion.
 
-        What is asked for while it is in work, in a cyclic graph, is opaque to the one who asks.
+        In a cyclic graph, a query that depends on itself sees an opaque value.
         """
-        stack, in_work = [question], set[_Question]()
+        stack, in_work = [query], set[_Query]()
         while stack:
             current = stack[-1]
-            if self._is_settled(current):
+            if current in self._results:
                 stack.pop()
             elif current in in_work:
-                if current.elements:
-                    self._entries[current] = self._find_entries(current)
-                else:
-                    self._dims[current] = self._find_dims(current)
+                find = self._find_entries if current.elements else self._find_dims
+                self._results[current] = find(current)
                 in_work.discard(current)
             else:
                 in_work.add(current)
-                stack.extend(
-                    s for s in self._sources(current) if not (self._is_settled(s) or s in in_work)
-                )
+                sources = self._sources(current)
+                stack.extend(s for s in sources if s not in self._results and s not in in_work)
+        return self._results[query]
 
-    def _is_settled(self, question: _Question) -> bool:
-        return question in (self._entries if question.elements else self._dims)
-
-    def _followed(self, question: _Question) -> onnx.NodeProto | None:
-        """The node behind a value, if what it does is looked into to answer the question."""
-        scope, name, elements = question
+    def _producer(self, query: _Query) -> onnx.NodeProto | None:
+        """Return the node that produces a value, if the query is evaluated through it."""
+        scope, name, elements = query
         node, static = scope.producer(name), symbols.static(scope.type(name))
         if node is None:
             return None
@@ -156,70 +142,65 @@ class SymbolicValues:
             return node if node.op_type in eval_shapes.OPERATORS else None
         return node if self._rule is not None else None
 
-    def _sources(self, question: _Question) -> list[_Question]:
-        """What has to be known before a question is answered."""
-        node = self._followed(question)
-        if node is None:
+    def _sources(self, query: _Query) -> list[_Query]:
+        """Return the queries that a query depends on."""
+        node = self._producer(query)
+        scope, _, elements = query
+        if node is None or (elements and scope.value(query.name) is not None):
             return []
-        scope, name, elements = question
-        if elements and scope.value(name) is not None:
-            return []
-        measured: Sequence[str] = []  # their dims are of interest
-        read: Sequence[str] = []  # their elements are
+        by_dims: Sequence[str] = []
+        by_elements: Sequence[str] = []
         if elements and node.op_type in eval_shapes.MEASURING:
-            measured = node.input[:1]
+            by_dims = node.input[:1]
         elif elements:
-            read = node.input
+            by_elements = node.input
         elif op_traits.is_standard(node):
-            measured = node.input
-            read = _parameters(node)
+            by_dims, by_elements = node.input, _parameters(node)
         else:
-            measured, read = node.input[:1], node.input[1:]
-        asked = (
-            *(self._question(scope, source, elements=False) for source in measured),
-            *(self._question(scope, source, elements=True) for source in read),
+            by_dims, by_elements = node.input[:1], node.input[1:]
+        queries = (
+            *(self._query(scope, source, elements=False) for source in by_dims),
+            *(self._query(scope, source, elements=True) for source in by_elements),
         )
-        return [q for q in asked if q is not None]
+        return [q for q in queries if q is not None]
 
     def _source_dims(self, scope: constant_folding.ConstantScope, name: str) -> Dims | None:
-        question = self._question(scope, name, elements=False)
-        if question is None:
+        query = self._query(scope, name, elements=False)
+        if query is None:
             return None
-        if question in self._dims:
-            return self._dims[question]
-        return symbols.named_dims(question.scope, name)
+        if query not in self._results:
+            return symbols.named_dims(query.scope, name)
+        result = self._results[query]
+        return result if isinstance(result, tuple) else None
 
     def _source_entries(
         self, scope: constant_folding.ConstantScope, name: str
     ) -> SymbolicTensor | None:
-        question = self._question(scope, name, elements=True)
-        if question is None:
+        query = self._query(scope, name, elements=True)
+        if query is None:
             return None
-        if question in self._entries:
-            return self._entries[question]
-        return symbols.opaque_entries(question.scope, name)
+        if query not in self._results:
+            return symbols.opaque_entries(query.scope, name)
+        result = self._results[query]
+        return result if isinstance(result, SymbolicTensor) else None
 
-    def _find_entries(self, question: _Question) -> SymbolicTensor | None:
-        scope, name, _ = question
+    def _find_entries(self, query: _Query) -> SymbolicTensor | None:
+        scope, name, _ = query
         value = scope.value(name)
         if value is not None:
             return symbolic_tensor.of_array(value)
-        return self._follow_entries(question) or symbols.opaque_entries(scope, name)
-
-    def _follow_entries(self, question: _Question) -> SymbolicTensor | None:
-        node = self._followed(question)
+        node = self._producer(query)
         attributes = symbolic_tensor.attributes(node) if node is not None else None
-        if node is None or attributes is None:
-            return None
-        try:
-            return self._apply(question, node, attributes)
-        except Exception:  # the node breaks its operator's rules, as the run will say
-            return None
+        result = None
+        if node is not None and attributes is not None:
+            with suppress(Exception):  # the node breaks its operator's rules, and fails when run
+                result = self._apply(query, node, attributes)
+        return result or symbols.opaque_entries(scope, name)
 
     def _apply(
-        self, question: _Question, node: onnx.NodeProto, attributes: Attributes
+        self, query: _Query, node: onnx.NodeProto, attributes: Attributes
     ) -> SymbolicTensor | None:
-        scope, name, _ = question
+        scope, name, _ = query
         if node.op_type in eval_shapes.MEASURING:
             dims = self._source_dims(scope, node.input[0])
             return eval_shapes.measure(node.op_type, attributes, dims) if dims is not None else None
@@ -231,46 +212,44 @@ class SymbolicValues:
         index = list(node.output).index(name)
         return eval_movement.move(node.op_type, attributes, len(node.output), index, inputs)
 
-    def _find_dims(self, question: _Question) -> Dims | None:
-        scope, name, _ = question
-        return symbols.named_dims(scope, name, self._follow_dims(question))
-
-    def _follow_dims(self, question: _Question) -> Sequence[Polynomial | None] | None:
-        node, scope = self._followed(question), question.scope
+    def _find_dims(self, query: _Query) -> Dims | None:
+        node, dims = self._producer(query), None
         attributes = symbolic_tensor.attributes(node) if node is not None else None
-        if node is None or attributes is None:
-            return None
+        if node is not None and attributes is not None:
+            dims = self._follow_dims(query.scope, node, attributes)
+        return symbols.named_dims(query.scope, query.name, dims)
+
+    def _follow_dims(
+        self, scope: constant_folding.ConstantScope, node: onnx.NodeProto, attributes: Attributes
+    ) -> Sequence[Polynomial | None] | None:
         if not op_traits.is_standard(node):
-            return self._ask_rule(node, scope)
+            assert self._rule is not None
+            first, *others = node.input or [""]
+            tensors = [_integers(self._source_entries(scope, source)) for source in others]
+            elements = [tensor.elements if tensor is not None else None for tensor in tensors]
+            return self._rule(node, self._source_dims(scope, first), elements)
         dims = [self._source_dims(scope, source) for source in node.input]
         parameters = _parameters(node)
         inputs = [self._source_entries(scope, s) if s in parameters else None for s in node.input]
         if any(i is None for s, i in zip(node.input, inputs, strict=True) if s in parameters):
             return None
-        try:
+        with suppress(Exception):  # as above
             return eval_shapes.follow(node.op_type, attributes, dims, inputs)
-        except Exception:  # as above
-            return None
-
-    def _ask_rule(
-        self, node: onnx.NodeProto, scope: constant_folding.ConstantScope
-    ) -> Sequence[Polynomial] | None:
-        if self._rule is None:
-            return None
-        first, *others = node.input or [""]
-        found = [self._source_entries(scope, source) for source in others]
-        elements = [
-            f.elements if f is not None and f.element_type in symbolic_tensor.INTEGERS else None
-            for f in found
-        ]
-        return self._rule(node, self._source_dims(scope, first), elements)
+        return None
 
 
-#: Operators whose outputs are looked into for their elements.
+#: Operators through which elements are evaluated.
 _OPERATORS = eval_elementwise.OPERATORS | eval_movement.OPERATORS | eval_shapes.MEASURING
 
 
+def _integers(result: SymbolicTensor | Dims | None) -> SymbolicTensor | None:
+    """Return a result if it is a symbolic tensor of an integer type."""
+    if isinstance(result, SymbolicTensor) and result.element_type in symbolic_tensor.INTEGERS:
+        return result
+    return None
+
+
 def _parameters(node: onnx.NodeProto) -> list[str]:
-    """Inputs of a standard operator that say what becomes of the dims of the others."""
+    """Return the inputs of a standard operator that determine how dims change."""
     positions = eval_shapes.PARAMETERS.get(node.op_type, ())
     return [node.input[i] for i in positions if i < len(node.input) and node.input[i]]

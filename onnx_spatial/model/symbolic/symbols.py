@@ -1,4 +1,4 @@
-"""Atoms for what a graph leaves to the run: elements of tensors, and dims."""
+"""Make atoms for dims and tensor elements that are unknown until run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_spatial.model.symbolic.symbolic_tensor import MAX_ENTRIES, SymbolicTen
 
 @dataclass(frozen=True, slots=True)
 class ElementKey:
-    """Key of the atom that is one element of a tensor, as the run computes it."""
+    """Key of the atom for one element of a tensor."""
 
     scope: constant_folding.ConstantScope
     name: str
@@ -24,7 +24,7 @@ class ElementKey:
 
 @dataclass(frozen=True, slots=True)
 class DimKey:
-    """Key of the atom that is one dim of a value."""
+    """Key of the atom for one dim of a value."""
 
     scope: constant_folding.ConstantScope
     name: str
@@ -33,14 +33,14 @@ class DimKey:
 
 @dataclass(frozen=True, slots=True)
 class NamedDimKey:
-    """Key of the atom that is every dim of the name among the inputs of the main graph."""
+    """Key of the atom for all dims of one name among the inputs of the main graph."""
 
     scope: constant_folding.ConstantScope
     name: str
 
 
 def static(known: onnx.TypeProto | None) -> tuple[int, ...] | None:
-    """The dims of a tensor type, if all are known numbers."""
+    """Return the dims of a tensor type, if all are known numbers."""
     dims = shape_inference.dims(known)
     sizes = [d for d in dims or () if isinstance(d, int)]
     return tuple(sizes) if dims is not None and len(sizes) == len(dims) else None
@@ -49,40 +49,37 @@ def static(known: onnx.TypeProto | None) -> tuple[int, ...] | None:
 def named_dims(
     scope: constant_folding.ConstantScope,
     name: str,
-    found: Sequence[Polynomial | None] | None = None,
+    computed: Sequence[Polynomial | None] | None = None,
 ) -> tuple[Polynomial, ...] | None:
-    """The dims of a value of `scope`, with an atom for each that is unknown.
+    """Return the dims of a value, with an atom for each unknown one; None if the rank is unknown.
 
     Args:
         scope: the graph that the value belongs to.
         name: its name there.
-        found: what the caller knows of its dims; what is declared of them as numbers comes first.
-
-    Returns:
-        None if not even the rank is known.
+        computed: its dims, as far as the caller knows them; declared numbers take precedence.
     """
     declared = shape_inference.dims(scope.type(name))
     if declared is None:
-        if found is None:
+        if computed is None:
             return None
-        declared = (None,) * len(found)
-    if found is None or len(found) != len(declared):
-        found = (None,) * len(declared)
+        declared = (None,) * len(computed)
+    if computed is None or len(computed) != len(declared):
+        computed = (None,) * len(declared)
     dims = []
-    for axis, (stated, size) in enumerate(zip(declared, found, strict=True)):
-        if isinstance(stated, int):
-            dims.append(Polynomial.of(stated))
+    for axis, (dim, size) in enumerate(zip(declared, computed, strict=True)):
+        if isinstance(dim, int):
+            dims.append(Polynomial.of(dim))
         elif size is not None:
             dims.append(size)
-        elif stated is not None and scope.is_fed(name):  # elsewhere nobody vouches for names
-            dims.append(Polynomial.atom(NamedDimKey(scope, stated), nonnegative=True))
+        elif dim is not None and scope.is_fed(name):  # names of other values are not reliable
+            dims.append(Polynomial.atom(NamedDimKey(scope, dim), nonnegative=True))
         else:
             dims.append(Polynomial.atom(DimKey(scope, name, axis), nonnegative=True))
     return tuple(dims)
 
 
 def opaque_entries(scope: constant_folding.ConstantScope, name: str) -> SymbolicTensor | None:
-    """A small tensor of `scope` as an atom for each of its elements; None if its shape is unknown."""
+    """Return an atom for each element of a small tensor; None if its shape is unknown."""
     known = scope.type(name)
     shape, element_type = static(known), shape_inference.element_type(known)
     if shape is None or element_type is None or math.prod(shape) > MAX_ENTRIES:
