@@ -25,8 +25,8 @@ from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.converted_part import Converted
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 _MAIN = traversal.Place()
 
@@ -45,7 +45,7 @@ class InPlace:
         self,
         operators: Sequence[OperatorCheck],
         original: Original,
-        converted: Converted,
+        converted: Graphs,
         watched: Sequence[tuple[Recorder, Proof]] = (),
     ) -> None:
         self._converted = converted

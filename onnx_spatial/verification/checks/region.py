@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import onnx
 
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.verification.arrays import SPREADS, Array, Spread, element_type_of, is_float
+from onnx_spatial.verification.arrays import SPREADS, Array, Spread, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import to_float64
@@ -24,7 +23,7 @@ from onnx_spatial.verification.compare.reference import Budget, Expected, Refere
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Check
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
@@ -79,7 +78,7 @@ class Proof:
         source = models.original.holding(region.original())
         self._original = ReferenceModel(source, models.domains)
         self._converted = region.converted()
-        self._sessions: dict[bool, Session] = {}
+        self._sessions = BothLevels(self._converted, region.output, models.converted.folder)
 
     def isolated(self) -> list[Compared] | str:
         """Compare on generated data; or return why that is impossible."""
@@ -132,7 +131,7 @@ class Proof:
         """
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
             return "not everything is a tensor there"
-        typed = replace(self.region, inputs={n: _type_of(a) for n, a in feeds.items()})
+        typed = replace(self.region, inputs={n: type_of(a) for n, a in feeds.items()})
         proof = Proof(typed, self._models, self._seed, self._budget)
         try:
             try:
@@ -151,7 +150,7 @@ class Proof:
 
     def close(self) -> None:
         """Release the sessions."""
-        self._sessions.clear()
+        self._sessions.close()
         if "_reference" in self.__dict__:
             self._reference.close()
         if "_rounding" in self.__dict__:
@@ -175,17 +174,9 @@ class Proof:
         if not isinstance(own, np.ndarray):
             raise RunFailure("the nodes that it was fused with give no tensor", "load")
         expected = self._reference.expected(feeds, own)
-        for optimised in (False, True):
-            actual: Array | str
-            try:
-                session = self._session(optimised)
-                names = {*session.inputs, *session.overridable}
-                fed = {n: a for n, a in feeds.items() if n in names}
-                actual = session.run(fed)[self.region.output]
-            except RunFailure as failure:
-                if failure.lacks_kernel:
-                    raise  # the whole model will tell whether that is the conversion's fault
-                actual = f"it does not {failure.stage}: {failure}"
+        for optimised, actual, failure in self._sessions.run(feeds):
+            if failure is not None and failure.lacks_kernel:
+                raise failure  # the whole model will tell whether that is the conversion's fault
             yield self._judged("isolated", optimised, feeds, expected, actual, own)
 
     def _judged(
@@ -215,21 +206,6 @@ class Proof:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
         return Compared(check, feeds, verdict)
 
-    def _session(self, optimised: bool) -> Session:
-        if optimised not in self._sessions:
-            self._sessions[optimised] = Session(
-                self._converted.SerializeToString(),
-                optimise=optimised,
-                folder=self._models.converted.folder,
-                threads=1,
-            )
-        return self._sessions[optimised]
-
 
 def _never_ran(check: Check) -> bool:
     return (check.reason or "").startswith("it does not run")
-
-
-def _type_of(array: Array) -> onnx.TypeProto:
-    element_type = element_type_of(array)
-    return onnx.helper.make_tensor_type_proto(element_type, [None] * array.ndim)

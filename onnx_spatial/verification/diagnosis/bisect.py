@@ -23,7 +23,7 @@ from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.converted_part import Converted
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Serialized models larger than this (256 MiB) are not copied to be bisected.
 MOST_BYTES = 2**28
@@ -60,7 +60,7 @@ def bisect(
     """
     if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
         return None
-    converted = Converted(after.proto)
+    converted = Graphs(after.proto)
     producers = {
         name: node
         for node in traversal.in_order(before.proto.graph)

@@ -23,14 +23,7 @@ import onnx
 from onnx_spatial.errors import ModelFileError, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
-from onnx_spatial.verification import extract
-from onnx_spatial.verification.arrays import (
-    Array,
-    dtype_name,
-    element_type_of,
-    is_float,
-    same_bits,
-)
+from onnx_spatial.verification.arrays import Array, dtype_name, is_float, same_bits, type_of
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.diagnosis import script
@@ -38,7 +31,7 @@ from onnx_spatial.verification.diagnosis.bisect import Bisection
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, is_computed
 
 #: Arithmetic that is on sizes in a converted part which moves data.
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range"})
@@ -111,8 +104,7 @@ def _cut(
     """Cut out the nodes between known values and an output; each model keeps its own constants."""
 
     def stops(name: str, producer: Producer | None) -> bool:
-        computed = isinstance(producer, onnx.NodeProto) and producer.input
-        return name in known and (producer is None or bool(computed))
+        return name in known and (producer is None or is_computed(producer))
 
     read: set[str] = set()
     cut: list[onnx.ModelProto] = []
@@ -121,17 +113,10 @@ def _cut(
         if not isinstance(part, Part) or not part.read <= set(values):
             return None
         read |= part.read
-        types = {n: _type(values[n]) for n in sorted(part.read)}
-        model = extract.model_of(
-            part.imports, part.nodes, types, [output], part.stored, part.sparse
-        )
+        model = part.model({n: type_of(values[n]) for n in sorted(part.read)}, output)
         cut.append(_embedded(source.holding(model)))
     original, converted = cut
     return _Pair(original, converted, {n: values[n] for n in sorted(read)}, optimised)
-
-
-def _type(array: Array) -> onnx.TypeProto:
-    return onnx.helper.make_tensor_type_proto(element_type_of(array), [None] * array.ndim)
 
 
 def _whole(source: reader.Source) -> onnx.ModelProto:

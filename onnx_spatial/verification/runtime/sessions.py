@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -227,6 +228,37 @@ class Session:
                 raise _failure(error, "run") from None
 
         return once
+
+
+class BothLevels:
+    """One output of a model, without onnxruntime's optimisations and with all of them."""
+
+    def __init__(self, model: onnx.ModelProto, output: str, folder: Path | None) -> None:
+        self._output = output
+        self._session = cache(
+            lambda optimise: Session(
+                model.SerializeToString(), optimise=optimise, folder=folder, threads=1
+            )
+        )
+
+    def run(self, feeds: Mapping[str, Any]) -> Iterator[tuple[bool, Any, RunFailure | None]]:
+        """Yield for each level whether it optimises, and the output, or in words why there is none.
+
+        Data that the model does not read is left out.
+        """
+        for optimised in (False, True):
+            failure = None
+            try:
+                session = self._session(optimised)
+                names = {*session.inputs, *session.overridable}
+                output = session.run({n: a for n, a in feeds.items() if n in names})[self._output]
+            except RunFailure as error:
+                output, failure = f"it does not {error.stage}: {error}", error
+            yield optimised, output, failure
+
+    def close(self) -> None:
+        """Release the sessions."""
+        self._session.cache_clear()
 
 
 def endless() -> RunFailure:

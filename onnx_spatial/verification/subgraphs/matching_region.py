@@ -23,9 +23,14 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification import extract
 from onnx_spatial.verification.subgraphs.types import KnownTypes
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
+from onnx_spatial.verification.subgraphs.value_graph import (
+    Graphs,
+    Part,
+    Producer,
+    is_computed,
+    scopes,
+)
 
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
@@ -63,16 +68,12 @@ class MatchingRegion:
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
-        return self._model(self.before, self.inputs)
+        return self.before.model(self.inputs, self.output)
 
     def converted(self) -> onnx.ModelProto:
         """Make the part of the converted model a model, with the inputs that it reads."""
-        return self._model(self.after, {n: self.inputs[n] for n in sorted(self.after.read)})
-
-    def _model(self, part: Part, inputs: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
-        return extract.model_of(
-            part.imports, part.nodes, inputs, [self.output], part.stored, part.sparse
-        )
+        inputs = {n: self.inputs[n] for n in sorted(self.after.read)}
+        return self.after.model(inputs, self.output)
 
 
 class MatchingRegions:
@@ -256,8 +257,7 @@ class MatchingRegions:
     def _is_shared(self, name: str, place: traversal.Place) -> bool:
         """Whether both models compute a value from others, other than sizes."""
         producers = (graphs.find(name, place) for graphs in (self._original, self._converted))
-        computed = all(isinstance(node, onnx.NodeProto) and node.input for node in producers)
-        return computed and not self.is_size(name, place)
+        return all(map(is_computed, producers)) and not self.is_size(name, place)
 
     def is_size(self, name: str, place: traversal.Place) -> bool:
         """Whether a value may be sizes or amounts, by its type."""

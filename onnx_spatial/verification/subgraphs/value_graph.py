@@ -2,12 +2,14 @@
 
     stops -> [ nodes with their constants ] -> output
 
-Values of outer graphs are followed, too: a part may reach from a branch into the main graph.
+Values of outer graphs are followed, too: a part may reach from a branch into the main graph. Converted
+models keep the value names of the original, in the same graph: the nodes that replace a site are those
+between its inputs and its output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -39,6 +41,16 @@ class Part:
     sparse: list[onnx.SparseTensorProto]
     imports: extract.Imports
 
+    def model(
+        self,
+        inputs: Mapping[str, onnx.TypeProto],
+        output: str,
+        known: Iterable[onnx.TensorProto] = (),
+    ) -> onnx.ModelProto:
+        """Make the part a model with some inputs, and with `known` as further constants."""
+        stored = [*known, *self.stored]
+        return extract.model_of(self.imports, self.nodes, inputs, [output], stored, self.sparse)
+
 
 class Graphs:
     """The graphs of a model, by place and value name."""
@@ -58,10 +70,6 @@ class Graphs:
         }
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
-
-    def has(self, place: traversal.Place) -> bool:
-        """Whether the model has a graph at `place`."""
-        return place in self._graphs
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
         """Whether a node of the graph at `place` computes a value."""
@@ -131,6 +139,35 @@ class Graphs:
         ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
         return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
+
+    def slice(
+        self,
+        place: traversal.Place,
+        output: str,
+        stops: Collection[str],
+        known: Collection[str] = (),
+    ) -> Part | str:
+        """Extract the part that computes a value from `stops` alone, or say why there is none.
+
+        Constants of the model for stops that are `known` are in the part.
+        """
+        if place not in self._graphs:
+            return f"the converted model has no {place}"
+        if not self.computes(output, place):
+            return "its output is not a value of the converted model: it was merged with others"
+
+        def stop(name: str, producer: Producer | None) -> bool:
+            return name in stops and (name not in known or is_computed(producer))
+
+        part = self.part(place, output, stop)
+        if isinstance(part, Part) and (other := sorted(part.read - set(stops))):
+            return f"it also reads {other[0]!r}: it was merged with others"
+        return part
+
+
+def is_computed(producer: Producer | None) -> bool:
+    """Whether a value is computed from others, and not a constant or an input."""
+    return isinstance(producer, onnx.NodeProto) and bool(producer.input)
 
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
