@@ -16,7 +16,6 @@ from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 from onnx_spatial.verification.subgraphs.transpose_chain import Original
-from onnx_spatial.verification.subgraphs.types import KnownTypes
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 
@@ -64,12 +63,15 @@ class Context:
         return Graphs(self.models.converted.proto)
 
     @cached_property
-    def regions(self) -> RegionResults:
-        """Comparisons of regions that both models compute, made once for each region."""
-        named, infos = self.reference.named, self.reference.infos
-        original, types = self.models.original.proto, lambda: KnownTypes(named, infos)
-        regions = MatchingRegions(original, self.converted, infos, types)
-        return RegionResults(regions, self.models, self.seed)
+    def regions(self) -> MatchingRegions:
+        """Regions that both models compute."""
+        original, reference = self.models.original.proto, self.reference
+        return MatchingRegions(original, self.converted, reference.named, reference.infos)
+
+    @cached_property
+    def region_results(self) -> RegionResults:
+        """Comparisons of these regions, made once for each."""
+        return RegionResults(self.regions, self.models, self.seed)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def check(context: Context) -> None:
             if inner:
                 changed.leave("there are too many of them")
             continue
-        outcome = context.regions.of_value(place, name)
+        outcome = context.region_results.of_value(place, name)
         for each in outcome.compared:
             changed.record(each.check, each.feeds, name)
         if outcome.proof is not None:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -33,13 +34,7 @@ _RANDOM = "a node that it was fused with is random"
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison and its data.
-
-    Attributes:
-        check: the comparison.
-        feeds: the inputs.
-        verdict: of measured rounding, where the tolerance was exceeded.
-    """
+    """A comparison, its data, and the verdict of measured rounding beyond the tolerance."""
 
     check: Check
     feeds: dict[str, Array]
@@ -63,9 +58,6 @@ class Proof:
         models: the models that it was cut from.
         seed: of the data.
         budget: seconds that are left for double precision.
-
-    Attributes:
-        region: as given.
     """
 
     def __init__(
@@ -123,17 +115,12 @@ class Proof:
             return []
 
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
-        """Compare the values of a run of the whole converted model; or return why not.
-
-        Args:
-            feeds: values of the inputs there.
-            actual: value of the output there.
-        """
+        """Compare values of inputs and output in a run of the converted model; or return why not."""
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
             return "not everything is a tensor there"
         typed = replace(self.region, inputs={n: type_of(a) for n, a in feeds.items()})
         proof = Proof(typed, self._models, self._seed, self._budget)
-        try:
+        with closing(proof):
             try:
                 own = proof._original.program.run(feeds)[self.region.output]
                 if proof._reference.random:
@@ -142,8 +129,6 @@ class Proof:
             except (RunFailure, OperatorError, ModelFileError) as failure:
                 return str(failure)
             compared = proof._judged("in place", False, dict(feeds), expected, actual, actual)
-        finally:
-            proof.close()
         if compared.undecided:
             return Undecided(f"it may be rounding that {compared.check.reason}")
         return compared

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
@@ -35,13 +35,7 @@ class Outcome:
 
 
 class RegionResults:
-    """The regions of a model and the results of their comparisons.
-
-    Args:
-        regions: finds them.
-        models: the two models.
-        seed: of the data.
-    """
+    """The results of comparing the regions of two models, on data of a seed."""
 
     def __init__(self, regions: MatchingRegions, models: ModelPair, seed: int) -> None:
         self._regions = regions
@@ -50,14 +44,6 @@ class RegionResults:
         self._budget = Budget()
         self._results: dict[tuple[traversal.Place, str], list[Compared] | str] = {}
         self._unconfirmed: set[tuple[traversal.Place, str]] = set()
-
-    def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
-        """Return the regions of an operator; or why there are none."""
-        return self._regions.around(info)
-
-    def is_size(self, name: str, place: traversal.Place) -> bool:
-        """Return whether a value may be sizes or amounts by its type."""
-        return self._regions.is_size(name, place)
 
     def proof(self, region: MatchingRegion) -> Proof:
         """Return a region ready to be compared."""
@@ -78,10 +64,6 @@ class RegionResults:
         """Compare the region that leads to a value, on rare numbers as well.
 
         Rare numbers, because a conversion has no reason to touch these nodes.
-
-        Args:
-            place: graph that holds the value.
-            output: name of the value.
         """
         region = self._regions.at(place, output)
         if isinstance(region, str):
@@ -119,18 +101,12 @@ class RegionResults:
         return compared
 
     def _compared(self, region: MatchingRegion) -> list[Compared] | str:
-        proof = self.proof(region)
-        try:
+        with closing(self.proof(region)) as proof:
             return proof.isolated()
-        finally:
-            proof.close()
 
     def _on_rare(self, region: MatchingRegion) -> list[Compared]:
-        proof = self.proof(region)
-        try:
+        with closing(self.proof(region)) as proof:
             return proof.spread()
-        finally:
-            proof.close()
 
 
 def _differs(compared: list[Compared] | str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,19 +29,6 @@ SECONDS = 20.0
 MOST_OUTPUTS = 8
 #: Beyond the tolerance, the error of the converted model may be so many times that of the original.
 WORSE = 4.0
-
-
-@dataclass(frozen=True)
-class Float64Output:
-    """An output in double precision.
-
-    Attributes:
-        expected: its values and the bounds of rounding.
-        own_error: largest error of the original, relative to the largest element.
-    """
-
-    expected: Expected
-    own_error: float
 
 
 class Float64Outputs:
@@ -65,7 +52,7 @@ class Float64Outputs:
         self.obstacle: str | None = None
         self._program = program
         self._left = SECONDS
-        self._outputs: dict[tuple[int, str], Float64Output | None] = {}
+        self._outputs: dict[tuple[int, str], Expected | None] = {}
         self._references: dict[str, Reference] = {}
         self._names = [
             name for name, m in marks.items() if m.arithmetic and not (m.discrete or m.random)
@@ -96,7 +83,7 @@ class Float64Outputs:
     def has_magnitudes(self, run: int, name: str) -> bool:
         """Whether each element of an output was judged by the magnitudes of its own terms."""
         known = self._outputs.get((run, name))
-        return known is not None and known.expected.has_magnitudes
+        return known is not None and known.has_magnitudes
 
     def close(self) -> None:
         """Release the sessions."""
@@ -104,7 +91,7 @@ class Float64Outputs:
             reference.close()
         self._references.clear()
 
-    def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Float64Output | None:
+    def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Expected | None:
         if self._left <= 0 or not isinstance(own, np.ndarray) or not is_float(own.dtype):
             return None
         started = time.monotonic()
@@ -119,8 +106,7 @@ class Float64Outputs:
         if expected.precise is None:
             self.obstacle = self._reference(name).obstacle or self.obstacle
             return None
-        own_error = expected.check("in place", False, own, own).max_relative_error
-        return Float64Output(expected, own_error or 0.0)
+        return expected
 
     def _reference(self, name: str) -> Reference:
         if name not in self._references:
@@ -135,9 +121,9 @@ class Float64Outputs:
         self.close()
 
 
-def judge(result: OutputResult, known: Float64Output, actual: Array) -> OutputResult:
+def judge(result: OutputResult, known: Expected, actual: Array) -> OutputResult:
     """Overrule a comparison with the original, or make it stricter, by double precision."""
-    check = known.expected.check("in place", result.optimised, actual, actual)
+    check = known.check("in place", result.optimised, actual, actual)
     if check.max_ulps is None:
         return result
     judged = replace(

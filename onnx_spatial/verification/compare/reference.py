@@ -152,6 +152,11 @@ class Expected:
             errors = _distances(self._rounded, self.own.astype(np.float64))
             return np.asarray(np.where(errors > 0, errors / self.unit, 0.0) <= self.ulps)
 
+    @cached_property
+    def own_error(self) -> float:
+        """Largest error of the original itself, relative to the largest element."""
+        return self.check("in place", False, self.own, self.own).max_relative_error or 0.0
+
     @property
     def has_magnitudes(self) -> bool:
         """Whether each element has a unit of its own magnitude."""

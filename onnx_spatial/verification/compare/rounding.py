@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeGuard
 
@@ -53,26 +54,24 @@ class Verdict(Enum):
     DIFFERS = "rounding does not explain it"
 
 
+@dataclass(eq=False)
 class Movement:
     """The movement of an output in runs that round differently.
 
     For whole numbers (labels, quantised steps, reals that are all whole) it is the share that changed.
 
-    Args:
-        expected: the original's output.
-
     Attributes:
+        expected: the original's output.
         optimised: the output with onnxruntime's optimisations; None if it was not measured.
     """
 
-    def __init__(self, expected: Array) -> None:
-        self._expected = expected
-        self._distances: list[Distance] = []
-        self.optimised: Array | None = None
+    expected: Array
+    optimised: Array | None = None
+    _distances: Sequence[Distance] = ()
 
     def add(self, actual: Array) -> None:
         """Add the output of another run."""
-        self._distances = [*self._distances, Distance(self._expected, actual)]
+        self._distances = [*self._distances, Distance(self.expected, actual)]
 
     @property
     def runs(self) -> int:
@@ -95,7 +94,7 @@ class Movement:
         if all(d.whole for d in self._distances):
             return f"{self.changed:.2g} of the elements"
         with np.errstate(all="ignore"):
-            sizes = np.abs(self._expected[np.isfinite(self._expected)])
+            sizes = np.abs(self.expected[np.isfinite(self.expected)])
         largest = float(sizes.max()) if sizes.size else 0.0
         return f"{self.largest / largest if largest else 0.0:.2g} of the largest value"
 
@@ -106,7 +105,7 @@ class Movement:
             actual: the other output.
             each: whether elements that move less than most are held to their own movement.
         """
-        distance = Distance(self._expected, actual)
+        distance = Distance(self.expected, actual)
         whole = distance.whole and all(d.whole for d in self._distances)
 
         def explains(factor: float) -> bool:
@@ -123,7 +122,7 @@ class Movement:
     def _is_noise(self) -> bool:
         """Whether rounding moves most elements by their own size."""
         with np.errstate(all="ignore"):
-            sizes = np.abs(self._expected.astype(np.float64))
+            sizes = np.abs(self.expected.astype(np.float64))
             sizes = sizes[np.isfinite(sizes)]
         p99 = max((d.p99 for d in self._distances), default=0.0)
         return bool(sizes.size) and ACCEPTED * p99 > np.quantile(sizes, 0.99)
@@ -132,7 +131,7 @@ class Movement:
         """Whether no larger share of elements jumps, and 8-bit steps no further on average."""
         if distance.changed > min(factor * self.changed, (1 + self.changed) / 2):
             return False
-        are_steps = self._expected.dtype.kind in "iu" and self._expected.dtype.itemsize == 1
+        are_steps = self.expected.dtype.kind in "iu" and self.expected.dtype.itemsize == 1
         return not are_steps or distance.mean <= factor * max(d.mean for d in self._distances)
 
     def _explains_reals(self, distance: Distance, factor: float, each: bool) -> bool:
@@ -147,7 +146,7 @@ class Movement:
         moved = [d.each for d in measured]
         own = np.maximum(np.maximum.reduce(moved), least)
         with np.errstate(all="ignore"):
-            steady = ~(own >= WILD * np.abs(self._expected.astype(np.float64)))
+            steady = ~(own >= WILD * np.abs(self.expected.astype(np.float64)))
         for times, free in ((ACCEPTED, FEW), (FAR * ACCEPTED, 0)):
             limit = times * factor / ACCEPTED * own
             beyond = int((steady & (distance.each > limit)).sum())

@@ -96,7 +96,7 @@ class FirstRun:
         self._following: set[str] = set()
         explain = len(self._open) > 1
         self._trials = TrialRuns(
-            program, inputs, seed, progress, seconds, self._least, most, explain=explain
+            program, inputs, seed, progress, seconds, self._least, most, explain
         )
         self._growth = Growth(candidates, self._trials, self._run)
         self._hill_climb = HillClimb(

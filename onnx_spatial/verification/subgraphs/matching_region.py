@@ -14,7 +14,7 @@ must fit the data, so they are followed back to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,22 +82,22 @@ class MatchingRegions:
     Args:
         original: the original, with its weights.
         converted: the converted model.
+        named: the original without weights, with names for unknown dims of its inputs.
         infos: the sites of the original.
-        types: returns the types of its values; called only if there are regions.
     """
 
     def __init__(
         self,
         original: onnx.ModelProto,
         converted: Graphs,
+        named: onnx.ModelProto,
         infos: Sequence[OperatorInfo],
-        types: Callable[[], KnownTypes],
     ) -> None:
         self._model = original
         self._converted = converted
+        self._named = named
         self._infos = infos
         self._sites = {f.index for f in infos}
-        self._get_types = types
         self._regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
@@ -140,7 +140,7 @@ class MatchingRegions:
 
     @cached_property
     def _types(self) -> KnownTypes:
-        return self._get_types()
+        return KnownTypes(self._named, self._infos)
 
     @cached_property
     def _positions(self) -> dict[int, int]:
