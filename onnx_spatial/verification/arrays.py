@@ -88,11 +88,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 
 
 def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
-    """The array in a tensor message; strings as Python strings.
-
-    Args:
-        tensor: the message.
-        folder: folder of external data.
+    """The array in a tensor message, read from `folder` if it is external; strings as Python strings.
 
     Raises:
         ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.

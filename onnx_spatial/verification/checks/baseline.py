@@ -22,11 +22,7 @@ from onnx_spatial.verification.sizes.trial_runs import Trial
 class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
-    Args:
-        program: the original.
-        marks: how exactly each of its outputs can be expected.
-        trials: its runs.
-        source: the original, if onnxruntime loads it as it is.
+    `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it.
     """
 
     def __init__(

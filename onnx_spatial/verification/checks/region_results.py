@@ -23,8 +23,7 @@ class Outcome:
 
     Attributes:
         proof: compares it in a run of the whole; None if there is no region.
-        compared: the comparisons on generated data.
-        reason: why there are none.
+        compared, reason: the comparisons on generated data, or why there are none.
         doubtful: whether there is a difference that may not matter.
     """
 

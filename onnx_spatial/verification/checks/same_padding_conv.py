@@ -150,10 +150,7 @@ def _dims(facts: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
 def _shapes(facts: NodeFacts, weight: int, *, computed: bool) -> Iterator[tuple[int, ...]]:
     """Yield shapes of data to compare with; none where a size matters that is not known.
 
-    Args:
-        facts: analysis of the convolution.
-        weight: position of its weight among its inputs.
-        computed: whether the converted model reads sizes at run time.
+    All sizes but the channels are free if the converted model has `computed` its pads at run time.
     """
     dilations, group = facts.integers("dilations"), facts.attributes.get("group", 1)
     strides = facts.attributes.get("strides", (1,) * len(dilations))

@@ -28,10 +28,7 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 class Exactness:
     """The operations that a value depends on.
 
-    Attributes:
-        arithmetic: floating-point arithmetic.
-        discrete: a step from reals to whole numbers behind arithmetic.
-        random: a random operator.
+    Floating-point arithmetic, a step from reals to whole numbers behind it (`discrete`), random ones.
     """
 
     arithmetic: bool = False

@@ -34,11 +34,6 @@ WORSE = 4.0
 class Float64Outputs:
     """The outputs of one model in double precision, run by run.
 
-    Args:
-        program: the original.
-        marks: exactness of each output.
-        runs: inputs of all runs.
-
     Attributes:
         obstacle: why the last output without double precision has none; None if all have it.
     """
@@ -63,13 +58,7 @@ class Float64Outputs:
     def judged(
         self, result: OutputResult, feeds: Mapping[str, Array], own: object, actual: object
     ) -> OutputResult:
-        """Judge a comparison by double precision, where the output is known in it.
-
-        Args:
-            result: of comparing the original's output with the converted model's.
-            feeds: inputs of the run.
-            own, actual: the two outputs.
-        """
+        """Judge a comparison of the original's `own` output by double precision, where it is known."""
         key = (result.run, result.name)
         if result.name not in self._names or not isinstance(actual, np.ndarray):
             return result

@@ -38,10 +38,7 @@ def perturbed(
 ) -> tuple[onnx.ModelProto, list[int]]:
     """Build a model whose computed reals are off at random, and return the positions of its sites.
 
-    Args:
-        program: the model.
-        types: element types of its values by name.
-        quantised: whether to move the inputs of QuantizeLinear by shares of a step.
+    Element types are by value name. If `quantised`, inputs of QuantizeLinear move by shares of a step.
     """
     model = onnx.ModelProto()
     model.CopyFrom(program.flat)
@@ -68,11 +65,9 @@ class _Writer:
         self._count = 0
 
     def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
-        """Perturb the values that a graph and its subgraphs compute from data.
+        """Perturb what a graph and its subgraphs compute from data, in place.
 
-        Args:
-            graph: is changed.
-            outer: values of the outer graphs that depend on data; sizes do not.
+        `outer` are the values of the outer graphs that depend on data; sizes do not.
         """
         data = to_float64.reached(
             graph, {*outer, *(v.name for v in graph.input)} - set(self._stored)

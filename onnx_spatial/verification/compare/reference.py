@@ -24,6 +24,7 @@ from onnx_spatial.verification.arrays import Array, dtype_name, is_float
 from onnx_spatial.verification.compare import exactness, to_float64
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.error_bounds import magnitudes
+from onnx_spatial.verification.compare.error_metrics import largest_finite
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import RTOL, compare
 from onnx_spatial.verification.report import Check
@@ -75,13 +76,9 @@ class Expected:
         *,
         same_kernels: bool = True,
     ) -> Check:
-        """Compare the output of the converted model.
+        """Compare the output of the converted model, or say in words why there is none; `x` is its data.
 
-        Args:
-            how, optimised: see `Check`.
-            x: the input.
-            actual: the output, or the reason why there is none.
-            same_kernels: whether onnxruntime ran all standard nodes of the original.
+        `same_kernels`: whether onnxruntime ran all standard nodes of the original.
         """
         if isinstance(actual, str) or not self.exactness.arithmetic:
             check = bitwise(how, optimised, x, self.own, actual)
@@ -109,8 +106,7 @@ class Expected:
             errors = _distances(self._target, actual.astype(np.float64))
             ulps = np.where(errors > 0, errors / self.unit, 0.0)
         known = self._trusted
-        finite = np.abs(self._target[np.isfinite(self._target)])
-        largest = float(finite.max()) if finite.size else 0.0
+        largest = largest_finite(self._target)
         allowed = np.where(known, self.ulps, RTOL.get(dtype_name(self.own), 0.0) * largest)
         amounts = np.where(known, ulps, errors)
         worst = float(errors.max()) if errors.size else 0.0
@@ -187,8 +183,7 @@ class Reference:
     """The part of the original that a region replaces, ready to run in double precision.
 
     Args:
-        program: the part, in its own types.
-        output: name of its output.
+        program, output: the part in its own types, and the name of its output.
         epsilon: of the shortest type of reals in it or in its replacement; None: there are none.
         budget: of the model that it is part of.
 
@@ -231,12 +226,7 @@ class Reference:
         return self._exactness.random
 
     def expected(self, feeds: Mapping[str, Array], own: Array) -> Expected:
-        """Compute the expected output.
-
-        Args:
-            feeds: inputs by name.
-            own: output of the original in its own types.
-        """
+        """Compute the expected output beside the `own` one of the original in its own types."""
         result = Expected(own, self._exactness)
         if self._precise is None or self._budget.left <= 0 or not is_float(own.dtype):
             return result
@@ -260,8 +250,7 @@ class Reference:
         Without magnitudes, the unit of the largest element, and at least `rtol` of that element.
         """
         assert self._epsilon is not None
-        finite = np.abs(precise[np.isfinite(precise)])
-        largest = float(finite.max()) if finite.size else 0.0
+        largest = largest_finite(precise)
         if self._magnitude is not None:
             positive = {n: np.abs(a) if is_float(a.dtype) else a for n, a in wide.items()}
             sizes = self._run(self._magnitude, positive)

@@ -27,8 +27,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.compare import exactness
-from onnx_spatial.verification.compare.distance import Distance
-from onnx_spatial.verification.compare.error_metrics import Errors
+from onnx_spatial.verification.compare.error_metrics import Distance, Errors, largest_finite
 from onnx_spatial.verification.compare.perturbed import perturbed
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -93,17 +92,13 @@ class Movement:
         """The movement in words, to follow "by"."""
         if all(d.whole for d in self._distances):
             return f"{self.changed:.2g} of the elements"
-        with np.errstate(all="ignore"):
-            sizes = np.abs(self.expected[np.isfinite(self.expected)])
-        largest = float(sizes.max()) if sizes.size else 0.0
+        largest = largest_finite(self.expected)
         return f"{self.largest / largest if largest else 0.0:.2g} of the largest value"
 
     def verdict(self, actual: Array, *, each: bool = False) -> Verdict:
         """Decide whether rounding explains the difference from the output of another form.
 
-        Args:
-            actual: the other output.
-            each: whether elements that move less than most are held to their own movement.
+        If `each`, elements that move less than most are held to their own movement.
         """
         distance = Distance(self.expected, actual)
         whole = distance.whole and all(d.whole for d in self._distances)
@@ -205,11 +200,9 @@ class Rounding:
     def of(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], *, optimised: bool
     ) -> Mapping[str, Movement]:
-        """The movement of each output by name; outputs that cannot be measured are left out.
+        """The movement of each output of a run, by name; outputs that cannot be measured are left out.
 
-        Args:
-            feeds, outputs: of a run of the original.
-            optimised: whether to include a run with optimisations.
+        If `optimised`, a run with optimisations is included.
         """
         if feeds is not self._feeds:
             self._feeds, self._measured = feeds, {}

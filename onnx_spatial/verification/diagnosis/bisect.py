@@ -31,12 +31,7 @@ MOST_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of a bisection.
-
-    Attributes:
-        first: the first value that differs; None if none does.
-        values: inputs and computed tensors of the original, by name.
-    """
+    """The first value that differs, if one does; inputs and computed tensors of the original by name."""
 
     first: FirstValue | None
     values: Mapping[str, Array]
@@ -52,11 +47,7 @@ def bisect(
 ) -> Bisection | None:
     """Find the first value of the main graph that differs; None if the models cannot be run so.
 
-    Args:
-        before, after: the two models.
-        operators: the spatial operators of the original, by position in `traversal.nodes`.
-        feeds: data on which they differ.
-        optimised: whether onnxruntime's optimisations are on.
+    `operators` are the spatial operators of the original, by position in `traversal.nodes`.
     """
     if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
         return None

@@ -50,13 +50,7 @@ class _Pair:
 def save(
     folder: Path, models: ModelPair, difference: Difference, bisection: Bisection | None
 ) -> Path:
-    """Write a reproducer and return the path of its script.
-
-    Args:
-        folder: where to save it; created if missing.
-        models: the two models.
-        difference: the first difference.
-        bisection: of the run that showed it, if there was one.
+    """Write a reproducer of the first difference and return the path of its script.
 
     Raises:
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.

@@ -14,14 +14,7 @@ from onnx_spatial.verification.runtime.sessions import RunFailure, first_line
 
 
 class FlatModel:
-    """A model without functions, as far as they can be inlined.
-
-    Args:
-        model: the original.
-        sites: positions of its spatial operators in `traversal.nodes`.
-
-    Attributes:
-        proto: the model without functions; the original itself if it has none.
+    """A model without functions (`proto`), as far as they can be inlined; sites are by position.
 
     Raises:
         RunFailure: the functions cannot be inlined.

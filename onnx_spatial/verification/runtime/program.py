@@ -33,17 +33,13 @@ _FEW_WEIGHTS, _FEW_ELEMENTS, _FEW_PRODUCTS = 2**24, 2**20, 2**30
 
 
 class Program(RunContext):
-    """A model with spatial operators, ready to run.
+    """A model with spatial operators, ready to run; `flat` is the model with its functions inlined.
 
     Args:
-        model: the original.
+        model, folder: the original and the folder of its external data.
         sites: positions of its spatial operators in `traversal.nodes`.
-        folder: folder of its external data.
         kernels: numpy kernels for other operators, by operator type of the default domain.
         optimise: whether onnxruntime may optimise the nodes between sites.
-
-    Attributes:
-        flat: the model with its functions inlined.
 
     Raises:
         RunFailure: functions cannot be inlined, or nodes depend on each other in a cycle.

@@ -63,9 +63,7 @@ _SIGNATURE = re.compile(
 class Extension:
     """Custom operators of a domain that sessions have to register.
 
-    Attributes:
-        register: registers the operators with the options of a session.
-        raising: a context to run them in; it raises the error of an operator that failed.
+    `raising` is a context to run them in, which raises the error of an operator that failed.
     """
 
     register: Callable[[ort.SessionOptions], None]
@@ -182,11 +180,7 @@ class Session:
         self.outputs = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Run the model and return its outputs by name; sequences are lists.
-
-        Args:
-            feeds: inputs by name.
-            outputs: names of the outputs; all by default.
+        """Run the model and return its outputs by name, or some of them; sequences are lists.
 
         Raises:
             RunFailure: it cannot run on this data.

@@ -33,11 +33,9 @@ class Growth:
     run: Run
 
     def least(self, start: Assignment, groups: Sequence[Sequence[str]]) -> Trial | None:
-        """Find the successful run with the least sizes, in the proportions of the start.
+        """Find the successful run with the least sizes, in the proportions of a start that is too small.
 
-        Args:
-            start: sizes that are too small.
-            groups: symbols that grow; those of one group have the same size.
+        The symbols of each group grow together and have the same size.
         """
         low = start.sizes[groups[0][0]]
         keep = [symbol for group in groups for symbol in group]

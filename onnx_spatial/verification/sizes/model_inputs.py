@@ -156,9 +156,8 @@ class Assignment:
     Attributes:
         sizes: of every symbol.
         values: run-time parameters of sites, and overridden initializers.
-        mode: how integer inputs are filled, see `arrays.INTEGER_MODES`.
+        mode, spread: how inputs are filled, see `arrays`; usual numbers without a spread.
         number: part of the seed: runs of other numbers have other data.
-        spread: kind of unusual numbers, if any.
     """
 
     sizes: Mapping[str, int]

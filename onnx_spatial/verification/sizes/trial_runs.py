@@ -99,9 +99,8 @@ class TrialRuns:
     def begin(self, *, anew: bool = True) -> None:
         """Begin a search method, with a budget of its own.
 
-        Args:
-            anew: whether it looks for other sizes than the methods before: then earlier assignments may
-                be tried again. Otherwise it shares the time with these methods.
+        If `anew` it looks for other sizes, and may try earlier assignments again; else it shares the time
+        with the methods before.
         """
         now = time.process_time()
         if anew:

@@ -79,11 +79,7 @@ class MatchingRegion:
 class MatchingRegions:
     """The regions of a model and its conversion.
 
-    Args:
-        original: the original, with its weights.
-        converted: the converted model.
-        named: the original without weights, with names for unknown dims of its inputs.
-        infos: the sites of the original.
+    `named` is the original without weights, with names for unknown dims of its inputs.
     """
 
     def __init__(

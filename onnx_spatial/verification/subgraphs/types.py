@@ -14,12 +14,7 @@ from onnx_spatial.verification.subgraphs.value_graph import scopes
 
 
 class KnownTypes:
-    """Types by graph and value name.
-
-    Args:
-        model: the original, with names for unknown dims of its inputs.
-        infos: its sites.
-    """
+    """Types by graph and value name, in a model with names for unknown dims of its inputs."""
 
     def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
         self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
