@@ -19,6 +19,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.compare import to_float64
+from onnx_spatial.verification.runtime.flat_model import take_number
 from onnx_spatial.verification.runtime.program import Program
 
 #: A computed real, and what goes into a sum of products, is off by up to so many units in the last
@@ -46,13 +47,8 @@ def perturbed(
     for index in program.positions():
         nodes[index].attribute.append(helper.make_attribute(shape_inference.NUMBER, index))
     _Writer(model, types, quantised).graph(model.graph, set())
-    sites = []
-    for index, (_, _, node) in enumerate(traversal.nodes(model)):
-        for number in reversed(range(len(node.attribute))):
-            if node.attribute[number].name == shape_inference.NUMBER:
-                del node.attribute[number]
-                sites.append(index)
-    return model, sites
+    numbers = [take_number(node) for _, _, node in traversal.nodes(model)]
+    return model, [index for index, number in enumerate(numbers) if number is not None]
 
 
 class _Writer:

@@ -99,8 +99,8 @@ class TrialRuns:
     def begin(self, *, anew: bool = True) -> None:
         """Begin a search method, with a budget of its own.
 
-        If `anew` it looks for other sizes, and may try earlier assignments again; else it shares the time
-        with the methods before.
+        If `anew` it looks for other sizes, and may try earlier assignments again; else it shares the
+        time with the methods before.
         """
         now = time.process_time()
         if anew:

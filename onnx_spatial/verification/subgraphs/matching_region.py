@@ -23,9 +23,9 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification.subgraphs.types import KnownTypes
 from onnx_spatial.verification.subgraphs.value_graph import (
     Graphs,
+    KnownTypes,
     Part,
     Producer,
     is_computed,

@@ -1,4 +1,4 @@
-"""Index the graphs of a model by value name, and extract the part that computes a value.
+"""Index producers and types of values by graph and name, and extract the part that computes a value.
 
     stops -> [ nodes with their constants ] -> output
 
@@ -9,12 +9,15 @@ between its inputs and its output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 
+from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification import extract
 
 #: Produces a value: a node, an initializer, a sparse initializer.
@@ -163,6 +166,36 @@ class Graphs:
         if isinstance(part, Part) and (other := sorted(part.read - set(stops))):
             return f"it also reads {other[0]!r}: it was merged with others"
         return part
+
+
+class KnownTypes:
+    """Types by graph and value name, in a model with names for unknown dims of its inputs."""
+
+    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
+        self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
+        for place, graph in traversal.graphs(analysis.inferred(model, infos)):
+            known = self._types.setdefault(place, {})
+            declared = list(graph.value_info)
+            if isinstance(graph, onnx.GraphProto):
+                declared += [*graph.input, *graph.output]
+                for tensor in graph.initializer:
+                    known[tensor.name] = onnx.helper.make_tensor_type_proto(
+                        tensor.data_type, tensor.dims
+                    )
+            known.update((value.name, value.type) for value in declared)
+        for info in infos:  # the data of a site in a function has the type of the calls
+            data = info.facts.inputs[0] if info.facts.inputs else None
+            name = info.node.input[0] if info.node.input else ""
+            unknown = shape_inference.dims(self.find(name, info.place)) is None
+            if data is not None and len(info.element_types) == 1 and unknown:
+                (element_type,) = info.element_types
+                known = onnx.helper.make_tensor_type_proto(element_type, data.shape)
+                self._types.setdefault(info.place, {})[name] = known
+
+    def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:
+        """The type of a value that the graph at `place` can read, as far as it is known."""
+        known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
+        return next((each for each in known if each is not None), None)
 
 
 def is_computed(producer: Producer | None) -> bool:
