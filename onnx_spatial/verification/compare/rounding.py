@@ -213,7 +213,8 @@ class Rounding:
     def _measure(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], optimised: bool
     ) -> dict[str, Movement]:
-        quantised = optimised and self._quantises
+        nodes = traversal.nodes(self._program.flat)
+        quantised = optimised and any(n.op_type == "QuantizeLinear" for _, _, n in nodes)
         movements: dict[str, Movement] = {}
         if optimised and not quantised:
             plain = self.of(feeds, outputs, optimised=False)
@@ -237,10 +238,6 @@ class Rounding:
             if time.monotonic() - started > self._seconds:
                 break
         return movements
-
-    @property
-    def _quantises(self) -> bool:
-        return any(n.op_type == "QuantizeLinear" for _, _, n in traversal.nodes(self._program.flat))
 
     def _optimised(self, feeds: Mapping[str, Array]) -> Mapping[str, Any]:
         """Run the original with onnxruntime's optimisations, as a whole or in parts."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.defs
+from onnx.defs import has
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
@@ -89,14 +89,11 @@ class Program(RunContext):
         nodes: dict[str, str] = {}
         for _, _, node in traversal.nodes(self.flat):
             domain = op_traits.canonical_domain(node.domain)
-            known = (domain, node.op_type) in functions or _is_known(domain, node.op_type)
+            key = (domain, node.op_type)
+            known = key in functions or has(node.op_type, domain) or key in _onnxruntime_operators()
             if self.site_of(node) is None and not known:
                 nodes.setdefault(f"{domain or 'ai.onnx'}:{node.op_type}", traversal.label(node))
         return [f"{operator} (node {label!r})" for operator, label in nodes.items()]
-
-
-def _is_known(domain: str, op_type: str) -> bool:
-    return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
 
 
 @cache

@@ -133,7 +133,7 @@ class TrialRuns:
         self._tries += 1
         self.ran = True
         arrays = feeds(self.inputs, assignment, self.seed)
-        self.progress(f"looking for legal input sizes, try {self._tries}: {_shapes(arrays)}")
+        self.progress(f"looking for legal input sizes, try {self._tries}: {shapes(arrays, _SHOWN)}")
         self.program.explains = self.explain
         try:
             outputs = self.program.run(arrays)
@@ -163,8 +163,10 @@ class TrialRuns:
                 self.outgrown = True
                 return False
             if size > LARGEST_INPUT or not is_countable(assignment.shape(graph_input)):
-                failure = _too_large(graph_input.name, size)
-                self.last_failure = self.last_failure or failure
+                how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
+                limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
+                reason = f"input {graph_input.name!r} has {how_many}{limit}"
+                self.last_failure = self.last_failure or RunFailure(reason, "run")
                 return False
         return True
 
@@ -183,13 +185,8 @@ def _count(graph_input: GraphInput, sizes: Mapping[str, int]) -> float:
     return float(np.prod([float(d if isinstance(d, int) else sizes[d]) for d in dims]))
 
 
-def _too_large(name: str, size: float) -> RunFailure:
-    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
-    limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
-    return RunFailure(f"input {name!r} has {how_many}{limit}", "run")
-
-
-def _shapes(arrays: Mapping[str, Array]) -> str:
-    """The shapes of a few arrays, on one line of a terminal."""
-    shown = [f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in arrays.items()]
-    return ", ".join([*shown[:_SHOWN], *(["..."] if len(shown) > _SHOWN else [])])
+def shapes(arrays: Mapping[str, Array], most: int | None = None) -> str:
+    """The shapes of arrays in words, or of some of them."""
+    texts = [f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in arrays.items()]
+    more = ["..."] if most is not None and len(texts) > most else []
+    return ", ".join([*texts[:most], *more])
