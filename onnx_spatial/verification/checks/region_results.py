@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.model_pair import ModelPair
@@ -33,20 +33,20 @@ class Outcome:
     doubtful: bool = False
 
 
+@dataclass
 class RegionResults:
     """The results of comparing the regions of two models, on data of a seed."""
 
-    def __init__(self, regions: MatchingRegions, models: ModelPair, seed: int) -> None:
-        self._regions = regions
-        self._models = models
-        self._seed = seed
-        self._budget = Budget()
-        self._results: dict[tuple[traversal.Place, str], list[Compared] | str] = {}
-        self._unconfirmed: set[tuple[traversal.Place, str]] = set()
+    regions: MatchingRegions
+    models: ModelPair
+    seed: int
+    _budget: Budget = field(default_factory=Budget)
+    _results: dict[tuple[traversal.Place, str], list[Compared] | str] = field(default_factory=dict)
+    _unconfirmed: set[tuple[traversal.Place, str]] = field(default_factory=set)
 
     def proof(self, region: MatchingRegion) -> Proof:
         """Return a region ready to be compared."""
-        return Proof(region, self._models, self._seed, self._budget)
+        return Proof(region, self.models, self.seed, self._budget)
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region; or return why that is impossible. Each is compared once."""
@@ -64,7 +64,7 @@ class RegionResults:
 
         Rare numbers, because a conversion has no reason to touch these nodes.
         """
-        region = self._regions.at(place, output)
+        region = self.regions.at(place, output)
         if isinstance(region, str):
             return Outcome(reason=region)
         compared = self.of(region)
@@ -81,7 +81,7 @@ class RegionResults:
         differed = (region.place, region.output) in self._unconfirmed  # by its values, maybe
         if not differed and (not _differs(rare) or region.fed):
             return [*usual, *rare]
-        wider = self._regions.widened(region)
+        wider = self.regions.widened(region)
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
@@ -89,7 +89,7 @@ class RegionResults:
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""
-        wider = self._regions.widened(region)
+        wider = self.regions.widened(region)
         compared = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(compared, str):
             return _Doubt(

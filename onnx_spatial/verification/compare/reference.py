@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
@@ -24,7 +23,7 @@ from onnx_spatial.verification.arrays import Array, dtype_name, is_float
 from onnx_spatial.verification.compare import exactness, to_float64
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.error_bounds import magnitudes
-from onnx_spatial.verification.compare.error_metrics import largest_finite
+from onnx_spatial.verification.compare.error_metrics import errors, largest_finite
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import RTOL, compare
 from onnx_spatial.verification.report import Check
@@ -103,13 +102,12 @@ class Expected:
     def _in_float64(self, check: Check, actual: Array) -> Check:
         """Judge a comparison by double precision."""
         with np.errstate(all="ignore"):
-            errors = _distances(self._target, actual.astype(np.float64))
-            ulps = np.where(errors > 0, errors / self.unit, 0.0)
+            apart, largest = errors(self._target, actual.astype(np.float64))
+            ulps = np.where(apart > 0, apart / self.unit, 0.0)
         known = self._trusted
-        largest = largest_finite(self._target)
         allowed = np.where(known, self.ulps, RTOL.get(dtype_name(self.own), 0.0) * largest)
-        amounts = np.where(known, ulps, errors)
-        worst = float(errors.max()) if errors.size else 0.0
+        amounts = np.where(known, ulps, apart)
+        worst = float(apart.max()) if apart.size else 0.0
         count = int((~(amounts <= allowed)).sum())
         most = float(ulps[known].max()) if known.any() else 0.0
         relative = worst / largest if largest else (np.inf if worst else 0.0)
@@ -145,8 +143,8 @@ class Expected:
     def _trusted(self) -> npt.NDArray[np.bool_]:
         """Elements of which double precision and the original agree."""
         with np.errstate(all="ignore"):
-            errors = _distances(self._rounded, self.own.astype(np.float64))
-            return np.asarray(np.where(errors > 0, errors / self.unit, 0.0) <= self.ulps)
+            apart, _ = errors(self._rounded, self.own.astype(np.float64))
+            return np.asarray(np.where(apart > 0, apart / self.unit, 0.0) <= self.ulps)
 
     @cached_property
     def own_error(self) -> float:
@@ -162,14 +160,6 @@ class Expected:
     def agrees(self) -> bool:
         """Whether double precision is trusted for some element."""
         return not self.own.size or bool(self._trusted.any())
-
-
-def _distances(expected: Doubles, actual: Doubles) -> Doubles:
-    """Distances of elements; infinite where NaN or an infinity is on one side only."""
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    errors = np.where(finite, np.abs(actual - expected), np.inf)
-    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    return np.where(same, 0.0, errors)
 
 
 class Budget:
@@ -205,20 +195,18 @@ class Reference:
         if epsilon is None or not self._exactness.arithmetic:
             self.obstacle = "it does not compute with reals"
         if self.obstacle is None:
-            self._prepare(program.flat)
+            self._prepare(program, program.positions())
 
-    def _prepare(self, flat: onnx.ModelProto) -> None:
-        program = self._program
-        sites = program.positions()
+    def _prepare(self, program: Program, sites: list[int]) -> None:
+        self._ulps = _allowed(program)
         try:
-            model = to_float64.doubled(flat, program.folder)
+            model = to_float64.doubled(program.flat, program.folder)
             self._precise = Program(model, sites, program.folder, KERNELS)
             magnitude = magnitudes(model, sites)
             if magnitude is not None:
                 self._magnitude = Program(*magnitude, program.folder, KERNELS)
         except (ModelFileError, RunFailure) as error:
             self.obstacle = str(error)
-        self._ulps = _allowed(flat, program)
 
     @property
     def random(self) -> bool:
@@ -282,8 +270,9 @@ class Reference:
                 program.close()
 
 
-def _allowed(model: onnx.ModelProto, program: Program) -> float:
+def _allowed(program: Program) -> float:
     """Units in the last place of its magnitude that an element may be off by."""
+    model = program.flat
     data = to_float64.reached(model.graph, to_float64.reals(model))
     dims = {t.name: tuple(t.dims) for t in model.graph.initializer}
     allowed = ULPS

@@ -15,8 +15,9 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -172,30 +173,25 @@ def is_comparable(actual: Any, expected: Any) -> TypeGuard[Array]:
     )
 
 
+@dataclass(eq=False)
 class Rounding:
     """The effect of rounding on the outputs of a model; measured on request.
 
-    Args:
+    Attributes:
         program: the model.
         source: the same as a file that onnxruntime loads; None if onnxruntime lacks operators, or it is
             a part of a model.
         seconds: after which no further run begins.
-
-    Attributes:
         obstacle: why the last run that failed did; None if none did.
     """
 
-    def __init__(
-        self, program: Program, source: reader.Source | None = None, seconds: float = SECONDS
-    ) -> None:
-        self.obstacle: str | None = None
-        self._program = program
-        self._source = source
-        self._seconds = seconds
-        self._types: Mapping[str, int] | None = None
-        self._programs: dict[bool, Program] = {}
-        self._feeds: Mapping[str, Array] | None = None
-        self._measured: dict[bool, dict[str, Movement]] = {}
+    program: Program
+    source: reader.Source | None = None
+    seconds: float = SECONDS
+    obstacle: str | None = None
+    _programs: dict[bool, Program] = field(default_factory=dict)
+    _feeds: Mapping[str, Array] | None = None
+    _measured: dict[bool, dict[str, Movement]] = field(default_factory=dict)
 
     def of(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], *, optimised: bool
@@ -213,7 +209,7 @@ class Rounding:
     def _measure(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], optimised: bool
     ) -> dict[str, Movement]:
-        nodes = traversal.nodes(self._program.flat)
+        nodes = traversal.nodes(self.program.flat)
         quantised = optimised and any(n.op_type == "QuantizeLinear" for _, _, n in nodes)
         movements: dict[str, Movement] = {}
         if optimised and not quantised:
@@ -235,28 +231,30 @@ class Rounding:
                     movement.add(actual)
                     if is_optimised:
                         movement.optimised = actual
-            if time.monotonic() - started > self._seconds:
+            if time.monotonic() - started > self.seconds:
                 break
         return movements
 
     def _optimised(self, feeds: Mapping[str, Array]) -> Mapping[str, Any]:
         """Run the original with onnxruntime's optimisations, as a whole or in parts."""
-        program = self._program
-        if self._source is not None:
-            data = self._source.data or reader.serialize(self._source.proto, self._source.name)
-            return Session(data, optimise=True, folder=self._source.folder).run(feeds)
+        program = self.program
+        if self.source is not None:
+            data = self.source.data or reader.serialize(self.source.proto, self.source.name)
+            return Session(data, optimise=True, folder=self.source.folder).run(feeds)
         again = Program(program.flat, program.positions(), program.folder, optimise=True)
         try:
             return again.run(feeds)
         finally:
             again.close()
 
+    @cached_property
+    def _types(self) -> Mapping[str, int]:
+        return exactness.element_types(self.program)
+
     def _perturbed(self, quantised: bool) -> Program:
         if quantised not in self._programs:
-            if self._types is None:
-                self._types = exactness.element_types(self._program)
-            model, sites = perturbed(self._program, self._types, quantised=quantised)
-            self._programs[quantised] = Program(model, sites, self._program.folder)
+            model, sites = perturbed(self.program, self._types, quantised=quantised)
+            self._programs[quantised] = Program(model, sites, self.program.folder)
         return self._programs[quantised]
 
     def close(self) -> None:
