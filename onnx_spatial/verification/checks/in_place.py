@@ -57,7 +57,7 @@ class InPlace:
         ]
 
     def parts(self, size_of: Callable[[int], int], most: int) -> list[InPlace]:
-        """Split into parts, each of which fetches at most `most` bytes in one run, or one operator.
+        """Split into parts, each of which fetches at most `most` bytes in one run, or a single operator.
 
         `size_of` gives the bytes of an operator's data by its position in `traversal.nodes`.
         """

@@ -8,7 +8,7 @@ generated data. They must give what the original's weights give on data that num
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts
+from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.arrays import Array, plain
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
@@ -63,32 +63,21 @@ def _find(context: Context) -> list[OperatorCheck]:
     }
     if not refused:
         return []
-    inputs = _input_facts(context, refused)
-    checks = []
-    for index, (place, node) in refused.items():
-        if index in inputs:
-            facts = NodeFacts(node.op_type, node.domain, inputs[index], analysis.attributes(node))
-            info = OperatorInfo(index, place, node, analysis.opset_of(model, place), True, facts)
-            checks.append(OperatorCheck.of(info, refused=True))
-    return checks
-
-
-def _input_facts(
-    context: Context, indices: Container[int]
-) -> dict[int, tuple[InputFacts | None, ...]]:
-    """Return the analysis of the inputs of some nodes, by position in `traversal.nodes`."""
-    reference = context.reference
-    inferred = analysis.inferred(reference.named, reference.infos, reference.source.folder)
+    inferred = analysis.inferred(model, context.reference.infos, context.reference.source.folder)
     nodes = [node for _, _, node in traversal.nodes(inferred)]  # kept, and with them their ids
     positions = {id(node): index for index, node in enumerate(nodes)}
-    return {
-        positions[id(node)]: tuple(
-            analysis.input_facts(scope.type(name)) if name else None for name in node.input
-        )
-        for scope, graph in constant_folding.scopes(inferred)
-        for node in graph.node
-        if positions[id(node)] in indices
-    }
+    typed = ((scope, node) for scope, g in constant_folding.scopes(inferred) for node in g.node)
+    checks = []
+    for scope, each in typed:
+        index = positions[id(each)]
+        if index in refused:
+            place, node = refused[index]
+            inputs = (analysis.input_facts(scope.type(n)) if n else None for n in each.input)
+            attributes = analysis.attributes(node)
+            facts = NodeFacts(node.op_type, node.domain, tuple(inputs), attributes)
+            info = OperatorInfo(index, place, node, analysis.opset_of(model, place), True, facts)
+            checks.append(OperatorCheck.of(info, refused=True))
+    return sorted(checks, key=lambda check: check.info.index)
 
 
 def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> None:

@@ -58,7 +58,7 @@ class Float64Outputs:
     def judged(
         self, result: OutputResult, feeds: Mapping[str, Array], own: object, actual: object
     ) -> OutputResult:
-        """Judge a comparison of the original's `own` output by double precision, where it is known."""
+        """Judge a comparison with the original's `own` output by double precision, if that is known."""
         key = (result.run, result.name)
         if result.name not in self._names or not isinstance(actual, np.ndarray):
             return result

@@ -100,8 +100,7 @@ class RunFailure(Exception):
         hopeless: other sizes would fail, too.
         progress: number of nodes that ran before.
         operands: the inputs of the node, if requested (`RunContext.explains`).
-        refused: position of the spatial operator whose rule is broken, and the shape of its data;
-            None for other failures.
+        refused: position of the spatial operator whose rule is broken, and the shape of its data.
     """
 
     def __init__(
@@ -118,10 +117,9 @@ class RunFailure(Exception):
 
 
 class Session:
-    """A model in onnxruntime on the CPU.
+    """A serialized model in onnxruntime on the CPU.
 
     Args:
-        model: serialized.
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
         threads: for one node; 0 is onnxruntime's default.
