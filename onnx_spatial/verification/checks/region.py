@@ -46,7 +46,11 @@ class Compared:
         return self.verdict is Verdict.UNDECIDED
 
 
-class Undecided(str):
+class Doubt(str):
+    """Why nothing is proven: there is a difference that may not matter."""
+
+
+class Undecided(Doubt):
     """Why nothing is proven: there is a difference, which may be rounding or not."""
 
 

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
+from onnx_spatial.verification.checks.region import Compared, Doubt, Proof
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, MatchingRegions
-
-
-class _Doubt(str):
-    """Why nothing is proven: there is a difference that may not matter."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result for a part of a model.
-
-    Attributes:
-        proof: compares it in a run of the whole; None if there is no region.
-        compared, reason: the comparisons on generated data, or why there are none.
-        doubtful: whether there is a difference that may not matter.
-    """
-
-    proof: Proof | None = None
-    compared: Sequence[Compared] = ()
-    reason: str | None = None
-    doubtful: bool = False
 
 
 @dataclass
@@ -59,21 +38,15 @@ class RegionResults:
             self._results[key] = compared
         return self._results[key]
 
-    def of_value(self, place: traversal.Place, output: str) -> Outcome:
-        """Compare the region that leads to a value, on rare numbers as well.
+    def on_rare_numbers(self, region: MatchingRegion) -> list[Compared] | str:
+        """Compare a region on usual and rare numbers; or return why that is impossible.
 
-        Rare numbers, because a conversion has no reason to touch these nodes.
+        Rare numbers, where a conversion has no reason to touch the nodes.
         """
-        region = self.regions.at(place, output)
-        if isinstance(region, str):
-            return Outcome(reason=region)
         compared = self.of(region)
-        if not isinstance(compared, str) and not _differs(compared):
-            compared = self._spread(region, compared)
-        if isinstance(compared, str):
-            doubtful = isinstance(compared, _Doubt | Undecided)
-            return Outcome(self.proof(region), (), compared, doubtful)
-        return Outcome(self.proof(region), compared)
+        if isinstance(compared, str) or _differs(compared):
+            return compared
+        return self._spread(region, compared)
 
     def _spread(self, region: MatchingRegion, usual: list[Compared]) -> list[Compared] | str:
         """Add the comparisons on rare numbers."""
@@ -85,18 +58,16 @@ class RegionResults:
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
-        return _Doubt("it differs, but on values that the model may never have there")
+        return Doubt("it differs, but on values that the model may never have there")
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""
         wider = self.regions.widened(region)
         compared = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(compared, str):
-            return _Doubt(
-                f"it differs at sizes that the model may never have there, and {compared}"
-            )
+            return Doubt(f"it differs at sizes that the model may never have there, and {compared}")
         if _differs(compared) and isinstance(wider, MatchingRegion) and not wider.settled:
-            return _Doubt("it differs, but at sizes that the model may never have there")
+            return Doubt("it differs, but at sizes that the model may never have there")
         return compared
 
     def _compared(self, region: MatchingRegion) -> list[Compared] | str:
