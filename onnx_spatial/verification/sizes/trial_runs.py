@@ -38,9 +38,7 @@ class Trial:
     """A successful run of the original.
 
     Attributes:
-        assignment: sizes and values that its inputs were made of.
-        feeds: its inputs.
-        outputs: its outputs.
+        assignment, feeds, outputs: what its inputs were made of, inputs and outputs.
         executed: sites that took part.
         any_bits: whether the inputs hold NaNs, infinities and extremes: then only outputs that do not
             depend on arithmetic can be compared.

@@ -29,13 +29,7 @@ _MOST_STEPS = 8
 
 @dataclass(frozen=True)
 class Transpose:
-    """A Transpose of the original.
-
-    Attributes:
-        index: position in the order of `traversal.nodes`.
-        output: name of its output.
-        perm: its permutation; None reverses the axes.
-    """
+    """A Transpose of the original, by position in `traversal.nodes`; no `perm` reverses the axes."""
 
     index: int
     output: str
