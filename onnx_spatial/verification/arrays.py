@@ -59,6 +59,11 @@ def element_type_of(array: Array) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
 
 
+def type_of(array: Array) -> onnx.TypeProto:
+    """ONNX's type for arrays of the element type and rank of one, and of any sizes."""
+    return onnx.helper.make_tensor_type_proto(element_type_of(array), [None] * array.ndim)
+
+
 def dtype_name(array: Array) -> str:
     """The element type in reports: float32, bfloat16, string."""
     return "string" if array.dtype.kind in "OUST" else str(array.dtype.name)
@@ -83,11 +88,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 
 
 def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
-    """The array in a tensor message; strings as Python strings.
-
-    Args:
-        tensor: the message.
-        folder: folder of external data.
+    """The array in a tensor message, read from `folder` if it is external; strings as Python strings.
 
     Raises:
         ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,17 +27,12 @@ from onnx_spatial.verification.sizes.model_inputs import (
 )
 
 
+@dataclass
 class ReferenceModel:
-    """A model and what has to be known of it to run it by definition.
+    """A model and what has to be known of it to run it by definition."""
 
-    Args:
-        source: the model.
-        domains: operator domains of the user's own that hold spatial operators.
-    """
-
-    def __init__(self, source: reader.Source, domains: Iterable[str]) -> None:
-        self.source = source
-        self._domains = domains
+    source: reader.Source
+    domains: Iterable[str]
 
     @cached_property
     def inputs(self) -> list[GraphInput]:
@@ -51,7 +47,7 @@ class ReferenceModel:
     @cached_property
     def infos(self) -> list[OperatorInfo]:
         """Analysis of its spatial operators."""
-        return analysis.find(self.named, self._domains, self.source.folder)
+        return analysis.find(self.named, self.domains, self.source.folder)
 
     @cached_property
     def known_infos(self) -> list[OperatorInfo]:

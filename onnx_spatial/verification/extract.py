@@ -12,13 +12,7 @@ from onnx_spatial.model import op_traits, traversal
 
 @dataclass(frozen=True)
 class Imports:
-    """Versions and functions that a part of a model takes from the whole.
-
-    Attributes:
-        ir_version: of the model.
-        opsets: domain -> version; "" is the default domain.
-        functions: the model's local functions.
-    """
+    """What a part of a model takes from the whole: opsets by domain ("" is the default), functions."""
 
     ir_version: int
     opsets: Mapping[str, int]

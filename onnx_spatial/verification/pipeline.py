@@ -21,7 +21,6 @@ from onnx_spatial.verification.checks import (
 )
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
-from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis import advice, roles
 from onnx_spatial.verification.report import Verification
@@ -35,14 +34,6 @@ def _check_oracles(context: Context) -> None:
         references.check(operator, dict(context.oracles), context.seed)
 
 
-def _same_interface(findings: Findings) -> bool:
-    return not findings.interface
-
-
-def _only_operators_proven(findings: Findings) -> bool:
-    return conclude(findings).sites_only
-
-
 #: The checks of a converted model, in this order. A further check is a further line here.
 CHECKS: tuple[ModelCheck, ...] = (
     ModelCheck("isolated", isolated.check),
@@ -54,17 +45,20 @@ CHECKS: tuple[ModelCheck, ...] = (
         "other_nodes",
         other_nodes.check,
         needs=("fused", "same_padding_conv", "interface"),
-        when=_same_interface,
+        when=lambda findings: not findings.interface,
     ),
     ModelCheck(
-        "end_to_end", end_to_end.check, needs=("interface", "other_nodes"), when=_same_interface
+        "end_to_end",
+        end_to_end.check,
+        needs=("interface", "other_nodes"),
+        when=lambda findings: not findings.interface,
     ),
     ModelCheck("declarations", interface.check_declarations, needs=("end_to_end",)),
     ModelCheck(
         "unchanged",
         unchanged.check,
         needs=("fused", "same_padding_conv", "end_to_end"),
-        when=_only_operators_proven,
+        when=lambda findings: conclude(findings).sites_only,
     ),
 )
 

@@ -16,17 +16,13 @@ from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
 from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.sizes.trial_runs import Trial
+from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 
 
 class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
-    Args:
-        program: the original.
-        marks: how exactly each of its outputs can be expected.
-        trials: its runs.
-        source: the original, if onnxruntime loads it as it is.
+    `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it.
     """
 
     def __init__(
@@ -125,18 +121,11 @@ def repeated(
         outputs = program.run(trial.feeds)
         changing = [n for n in steady if not _same(trial.outputs[n], outputs[n])]
         if changing:
-            findings.unsteady.append(
-                f"output {changing[0]!r} of the original differs from run to run with {sizes(trial)}"
-            )
+            what = f"output {changing[0]!r} of the original"
+            findings.unsteady.append(f"{what} differs from run to run with {shapes(trial.feeds)}")
         else:
             kept.append(trial)
     return marks, kept
-
-
-def sizes(trial: Trial) -> str:
-    """Return the shapes of the inputs of a trial in words."""
-    shapes = {n: a.shape for n, a in trial.feeds.items()}
-    return ", ".join(f"{n} {'x'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items())
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -14,10 +14,9 @@ from onnx_spatial.verification.checks.region import Proof
 from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.converted_part import Converted
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
 from onnx_spatial.verification.subgraphs.transpose_chain import Original
-from onnx_spatial.verification.subgraphs.types import KnownTypes
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 
 @dataclass
@@ -59,17 +58,20 @@ class Context:
         return Original(self.reference.named, self.reference.infos)
 
     @cached_property
-    def converted(self) -> Converted:
+    def converted(self) -> Graphs:
         """The graphs of the converted model."""
-        return Converted(self.models.converted.proto)
+        return Graphs(self.models.converted.proto)
 
     @cached_property
-    def regions(self) -> RegionResults:
-        """Comparisons of regions that both models compute, made once for each region."""
-        named, infos = self.reference.named, self.reference.infos
-        original, types = self.models.original.proto, lambda: KnownTypes(named, infos)
-        regions = MatchingRegions(original, self.converted, infos, types)
-        return RegionResults(regions, self.models, self.seed)
+    def regions(self) -> MatchingRegions:
+        """Regions that both models compute."""
+        original, reference = self.models.original.proto, self.reference
+        return MatchingRegions(original, self.converted, reference.named, reference.infos)
+
+    @cached_property
+    def region_results(self) -> RegionResults:
+        """Comparisons of these regions, made once for each."""
+        return RegionResults(self.regions, self.models, self.seed)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.reference_runs import MANY_SIZES
-from onnx_spatial.verification.sizes.trial_runs import Trial
+from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 
 #: Bytes of values that one run of the converted model keeps to compare operators in place.
 MOST_WATCHED = 2**28
@@ -120,7 +120,7 @@ def _compare(
         _broken(expected.program, optimised, "does not load", failure, trials[0], findings)
         return False
     for number, trial in enumerate(trials):
-        context.request.progress(f"run {number + 1}/{len(trials)}: {baseline.sizes(trial)}")
+        context.request.progress(f"run {number + 1}/{len(trials)}: {shapes(trial.feeds)}")
         try:
             outputs = session.run(trial.feeds, compare=not trial.any_bits)
         except RunFailure as failure:

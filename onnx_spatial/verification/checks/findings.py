@@ -91,11 +91,7 @@ class OperatorCheck:
 class ChangedNode:
     """A node of the original, not a spatial operator, that the converted model changes.
 
-    Attributes:
-        node: the original's node.
-        place: graph that holds it.
-        difference: the first comparison that failed, if one did.
-        gap: why it could not be compared, where it has to be.
+    It has the first comparison that failed, or why it could not be compared, where it has to be.
     """
 
     node: onnx.NodeProto

@@ -24,12 +24,12 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     comparisons: list[tuple[Compared, str]] = []
     reason = None
     for region in regions:
-        compared = context.regions.of(region)
+        compared = context.region_results.of(region)
         if isinstance(compared, str):
             reason = compared
             if isinstance(compared, Undecided):
                 operator.undecided = compared
-            context.watched.append((operator, context.regions.proof(region)))
+            context.watched.append((operator, context.region_results.proof(region)))
         else:
             comparisons += ((each, region.output) for each in compared)
     if reason is not None:

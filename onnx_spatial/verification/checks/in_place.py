@@ -25,8 +25,8 @@ from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.converted_part import Converted
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 _MAIN = traversal.Place()
 
@@ -34,18 +34,14 @@ _MAIN = traversal.Place()
 class InPlace:
     """Operators and regions of the main graph to compare in runs of the whole converted model.
 
-    Args:
-        operators: the spatial operators of the original.
-        original: the chains around them.
-        converted: the converted model.
-        watched: nodes that are to be compared by their regions.
+    `watched` are the nodes that are to be compared by their regions.
     """
 
     def __init__(
         self,
         operators: Sequence[OperatorCheck],
         original: Original,
-        converted: Converted,
+        converted: Graphs,
         watched: Sequence[tuple[Recorder, Proof]] = (),
     ) -> None:
         self._converted = converted
@@ -61,11 +57,9 @@ class InPlace:
         ]
 
     def parts(self, size_of: Callable[[int], int], most: int) -> list[InPlace]:
-        """Split into parts, each of which fetches few bytes in one run.
+        """Split into parts, each of which fetches at most `most` bytes in one run, or a single operator.
 
-        Args:
-            size_of: bytes of an operator's data, by its position in `traversal.nodes`.
-            most: bytes of one part, if it holds more than one operator or region.
+        `size_of` gives the bytes of an operator's data by its position in `traversal.nodes`.
         """
         parts: list[InPlace] = []
         left = 0
@@ -96,12 +90,7 @@ class InPlace:
         return [n for n in dict.fromkeys(names) if self._converted.computes(n)]
 
     def compare(self, values: Mapping[str, Array], stored: Callable[[str], Array | None]) -> None:
-        """Compare every operator and region by the values of one run.
-
-        Args:
-            values: values that were fetched or fed, by name.
-            stored: returns the value of an initializer by name, None if there is none.
-        """
+        """Compare every operator and region by the values of one run, fetched, fed or stored."""
 
         def value_of(name: str) -> Array | None:
             value = values.get(name)
@@ -162,13 +151,7 @@ def _compare_chain(
 
 
 class WatchedSession:
-    """A session of the converted model that also fetches what `InPlace` compares.
-
-    Args:
-        source: the converted model.
-        in_place: the operators to compare in passing, without optimisations only.
-        optimised: with onnxruntime's optimisations, or without any.
-    """
+    """A session of the converted model that, unless it optimises, fetches what `in_place` compares."""
 
     def __init__(self, source: reader.Source, in_place: InPlace, *, optimised: bool) -> None:
         self.optimised = optimised

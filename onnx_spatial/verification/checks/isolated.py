@@ -8,25 +8,27 @@ onnxruntime's optimisations off and on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx.helper import make_tensor_type_proto
 
 from onnx_spatial.analysis import dtype_name
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.verification.arrays import Array, extremes, patterns
+from onnx_spatial.verification.arrays import Array, element_type_of, extremes, patterns, type_of
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import BothLevels
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import corners
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
-from onnx_spatial.verification.subgraphs.converted_part import Converted, ConvertedPart
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part
 
 #: Larger data than this (128 MiB of float32) is compared inside the model only.
 MAX_ELEMENTS = 2**25
@@ -76,16 +78,14 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         operator.replaced |= chain.replaced(computes)
 
 
-def _part(
-    chains: Sequence[TransposeChain], converted: Converted
-) -> tuple[TransposeChain, ConvertedPart] | str:
+def _part(chains: Sequence[TransposeChain], converted: Graphs) -> tuple[TransposeChain, Part] | str:
     """Return the shortest chain that can be cut out with its replacement, or why none can."""
-    nearest: tuple[TransposeChain, ConvertedPart] | str | None = None
+    nearest: tuple[TransposeChain, Part] | str | None = None
     for chain in chains:
         stops = {chain.source, *chain.parameters}
         known = {name for name, value in chain.parameters.items() if value is not None}
         part = converted.slice(chain.head.place, chain.sink, stops, known)
-        if isinstance(part, ConvertedPart) and chain.source in part.read:
+        if isinstance(part, Part) and chain.source in part.read:
             return chain, part
         nearest = nearest or (part if isinstance(part, str) else (chain, part))
     assert nearest is not None
@@ -95,7 +95,7 @@ def _part(
 def _compare(
     operator: OperatorCheck,
     chain: TransposeChain,
-    part: ConvertedPart,
+    part: Part,
     folder: Path | None,
     seed: int,
 ) -> bool:
@@ -178,24 +178,17 @@ def _inputs(chain: TransposeChain, sample: ShapeSample) -> list[Array | None]:
     return [sample.parameters.get(index, value) for index, value in enumerate(known)]
 
 
+@dataclass
 class _Comparison:
-    """The nodes that replace one operator in two sessions, for one element type."""
+    """The nodes that replace one operator, for one element type."""
 
-    def __init__(
-        self,
-        operator: OperatorCheck,
-        chain: TransposeChain,
-        part: ConvertedPart,
-        element_type: int,
-        folder: Path | None,
-    ) -> None:
-        self._operator = operator
-        self._chain = chain
-        self._part = part
-        self._element_type = element_type
-        self._folder = folder
-        self._sessions: dict[object, Session] = {}
-        self.never_ran = True
+    operator: OperatorCheck
+    chain: TransposeChain
+    part: Part
+    element_type: int
+    folder: Path | None
+    never_ran: bool = True
+    _sessions: dict[object, BothLevels] = field(default_factory=dict)
 
     def run(self, sample: ShapeSample, rng: np.random.Generator) -> None:
         """Compare at one size, on distinct data and then on extreme values.
@@ -203,53 +196,35 @@ class _Comparison:
         Raises:
             OperatorError: the operator does not accept this size after all.
         """
-        shape = self._chain.source_shape(sample.shape)
-        self._compare(sample, patterns(self._element_type, shape, rng))
+        shape = self.chain.source_shape(sample.shape)
+        self._compare(sample, patterns(self.element_type, shape, rng))
         if sample.large:  # an error that depends on the size shows on any data
             return
-        everywhere = extremes(self._element_type, shape, rng)
-        if everywhere is not None and self._operator.difference is None:
+        everywhere = extremes(self.element_type, shape, rng)
+        if everywhere is not None and self.operator.difference is None:
             self._compare(sample, everywhere)
 
     def _compare(self, sample: ShapeSample, x: Array) -> None:
-        chain, node = self._chain, self._chain.head.node
+        chain, node = self.chain, self.chain.head.node
         inputs = {n: v for n, v in chain.parameters.items() if v is not None}
         inputs[chain.source] = x
         inputs |= {node.input[i]: value for i, value in sample.parameters.items()}
         expected = chain.run([x, *_inputs(chain, sample)[1:]])
         run_time = {chain.source, *(node.input[i] for i in sample.parameters)}
-        for optimised in (False, True):
-            try:
-                session = self._session(inputs, run_time, optimised)
-                fed = {n: a for n, a in inputs.items() if n in session.inputs}
-                actual: Array | str = session.run(fed)[chain.sink]
-                self.never_ran = False
-            except RunFailure as failure:
-                self.never_ran &= failure.stage == "run"
-                actual = f"it does not {failure.stage}: {failure}"
+        for optimised, actual, failure in self._session(inputs, run_time).run(inputs):
+            self.never_ran &= failure is not None and failure.stage == "run"
             check = bitwise("isolated", optimised, x, expected, actual)
-            self._operator.record(check, inputs, chain.sink)
+            self.operator.record(check, inputs, chain.sink)
 
-    def _session(
-        self, inputs: Mapping[str, Array], run_time: Iterable[str], optimised: bool
-    ) -> Session:
-        fed = {n: inputs[n] for n in run_time if n in self._part.read}
-        key = (optimised, *((n, a.ndim) for n, a in sorted(fed.items())))
+    def _session(self, inputs: Mapping[str, Array], run_time: Iterable[str]) -> BothLevels:
+        read = {n: a for n, a in sorted(inputs.items()) if n in self.part.read}
+        fed = {n: a for n, a in read.items() if n in run_time}
+        key = tuple((n, a.ndim) for n, a in fed.items())
         if key not in self._sessions:
-            types = {n: self._type(n, a) for n, a in fed.items()}
-            known = {
-                n: onnx.numpy_helper.from_array(a, n)
-                for n, a in inputs.items()
-                if n not in fed and n in self._part.read
-            }
-            model = self._part.model(types, known, self._chain.sink)
-            self._sessions[key] = Session(
-                model.SerializeToString(), optimise=optimised, folder=self._folder, threads=1
-            )
+            types = {n: type_of(a) for n, a in fed.items()}
+            for name in fed.keys() - {self.chain.source}:  # a parameter of a fixed shape
+                types[name] = make_tensor_type_proto(element_type_of(fed[name]), fed[name].shape)
+            known = (onnx.numpy_helper.from_array(a, n) for n, a in read.items() if n not in fed)
+            model = self.part.model(types, self.chain.sink, known)
+            self._sessions[key] = BothLevels(model, self.chain.sink, self.folder)
         return self._sessions[key]
-
-    def _type(self, name: str, array: Array) -> onnx.TypeProto:
-        if name == self._chain.source:
-            return onnx.helper.make_tensor_type_proto(self._element_type, [None] * array.ndim)
-        element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        return onnx.helper.make_tensor_type_proto(element_type, list(array.shape))

@@ -14,13 +14,7 @@ from onnx_spatial.model.io import reader
 
 @dataclass(frozen=True)
 class ModelPair:
-    """An original and its conversion.
-
-    Attributes:
-        original: the original.
-        converted: its conversion.
-        domains: operator domains of the user's own that hold spatial operators.
-    """
+    """An original, its conversion, and the user's own domains that hold spatial operators."""
 
     original: reader.Source
     converted: reader.Source

@@ -19,6 +19,7 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
+from onnx_spatial.verification.checks.region import Compared, Doubt
 from onnx_spatial.verification.checks.unchanged import Equality
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
@@ -50,13 +51,18 @@ def check(context: Context) -> None:
             if inner:
                 changed.leave("there are too many of them")
             continue
-        outcome = context.regions.of_value(place, name)
-        for each in outcome.compared:
-            changed.record(each.check, each.feeds, name)
-        if outcome.proof is not None:
-            context.watched.append((changed, outcome.proof))
-        if outcome.reason is not None and (inner or outcome.doubtful):
-            changed.leave(outcome.reason)
+        region = context.regions.at(place, name)
+        compared: list[Compared] | str
+        if isinstance(region, str):
+            compared = region
+        else:
+            compared = context.region_results.on_rare_numbers(region)
+            context.watched.append((changed, context.region_results.proof(region)))
+        if not isinstance(compared, str):
+            for each in compared:
+                changed.record(each.check, each.feeds, name)
+        elif inner or isinstance(compared, Doubt):
+            changed.leave(compared)
 
 
 def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place]]:

@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import onnx
 
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.verification.arrays import SPREADS, Array, Spread, element_type_of, is_float
+from onnx_spatial.verification.arrays import SPREADS, Array, Spread, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import to_float64
@@ -24,7 +24,7 @@ from onnx_spatial.verification.compare.reference import Budget, Expected, Refere
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Check
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
@@ -34,13 +34,7 @@ _RANDOM = "a node that it was fused with is random"
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison and its data.
-
-    Attributes:
-        check: the comparison.
-        feeds: the inputs.
-        verdict: of measured rounding, where the tolerance was exceeded.
-    """
+    """A comparison, its data, and the verdict of measured rounding beyond the tolerance."""
 
     check: Check
     feeds: dict[str, Array]
@@ -52,7 +46,11 @@ class Compared:
         return self.verdict is Verdict.UNDECIDED
 
 
-class Undecided(str):
+class Doubt(str):
+    """Why nothing is proven: there is a difference that may not matter."""
+
+
+class Undecided(Doubt):
     """Why nothing is proven: there is a difference, which may be rounding or not."""
 
 
@@ -64,9 +62,6 @@ class Proof:
         models: the models that it was cut from.
         seed: of the data.
         budget: seconds that are left for double precision.
-
-    Attributes:
-        region: as given.
     """
 
     def __init__(
@@ -79,7 +74,7 @@ class Proof:
         source = models.original.holding(region.original())
         self._original = ReferenceModel(source, models.domains)
         self._converted = region.converted()
-        self._sessions: dict[bool, Session] = {}
+        self._sessions = BothLevels(self._converted, region.output, models.converted.folder)
 
     def isolated(self) -> list[Compared] | str:
         """Compare on generated data; or return why that is impossible."""
@@ -93,7 +88,8 @@ class Proof:
             compared = [c for trial in trials for c in self._compare(trial)]
         except (RunFailure, OperatorError, ModelFileError) as error:
             return str(error)
-        if len(trials) > 1 and all(_never_ran(c.check) for c in compared):
+        reasons = [c.check.reason or "" for c in compared]
+        if len(trials) > 1 and all(r.startswith("it does not run") for r in reasons):
             return "it runs at none of the sizes that seem legal here"
         return self._decided(compared)
 
@@ -124,17 +120,12 @@ class Proof:
             return []
 
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
-        """Compare the values of a run of the whole converted model; or return why not.
-
-        Args:
-            feeds: values of the inputs there.
-            actual: value of the output there.
-        """
+        """Compare values of inputs and output in a run of the converted model; or return why not."""
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
             return "not everything is a tensor there"
-        typed = replace(self.region, inputs={n: _type_of(a) for n, a in feeds.items()})
+        typed = replace(self.region, inputs={n: type_of(a) for n, a in feeds.items()})
         proof = Proof(typed, self._models, self._seed, self._budget)
-        try:
+        with closing(proof):
             try:
                 own = proof._original.program.run(feeds)[self.region.output]
                 if proof._reference.random:
@@ -143,15 +134,13 @@ class Proof:
             except (RunFailure, OperatorError, ModelFileError) as failure:
                 return str(failure)
             compared = proof._judged("in place", False, dict(feeds), expected, actual, actual)
-        finally:
-            proof.close()
         if compared.undecided:
             return Undecided(f"it may be rounding that {compared.check.reason}")
         return compared
 
     def close(self) -> None:
         """Release the sessions."""
-        self._sessions.clear()
+        self._sessions.close()
         if "_reference" in self.__dict__:
             self._reference.close()
         if "_rounding" in self.__dict__:
@@ -175,17 +164,9 @@ class Proof:
         if not isinstance(own, np.ndarray):
             raise RunFailure("the nodes that it was fused with give no tensor", "load")
         expected = self._reference.expected(feeds, own)
-        for optimised in (False, True):
-            actual: Array | str
-            try:
-                session = self._session(optimised)
-                names = {*session.inputs, *session.overridable}
-                fed = {n: a for n, a in feeds.items() if n in names}
-                actual = session.run(fed)[self.region.output]
-            except RunFailure as failure:
-                if failure.lacks_kernel:
-                    raise  # the whole model will tell whether that is the conversion's fault
-                actual = f"it does not {failure.stage}: {failure}"
+        for optimised, actual, failure in self._sessions.run(feeds):
+            if failure is not None and failure.lacks_kernel:
+                raise failure  # the whole model will tell whether that is the conversion's fault
             yield self._judged("isolated", optimised, feeds, expected, actual, own)
 
     def _judged(
@@ -214,22 +195,3 @@ class Proof:
         if verdict is Verdict.ACCEPTED:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
         return Compared(check, feeds, verdict)
-
-    def _session(self, optimised: bool) -> Session:
-        if optimised not in self._sessions:
-            self._sessions[optimised] = Session(
-                self._converted.SerializeToString(),
-                optimise=optimised,
-                folder=self._models.converted.folder,
-                threads=1,
-            )
-        return self._sessions[optimised]
-
-
-def _never_ran(check: Check) -> bool:
-    return (check.reason or "").startswith("it does not run")
-
-
-def _type_of(array: Array) -> onnx.TypeProto:
-    element_type = element_type_of(array)
-    return onnx.helper.make_tensor_type_proto(element_type, [None] * array.ndim)

@@ -32,11 +32,6 @@ _MOST_ELEMENTS = 2**25
 def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[Trial]] | str:
     """Run the original's part of a region on generated data; or return why that is impossible.
 
-    Args:
-        original: the part as a model.
-        part: the part as nodes.
-        seed: of the data.
-
     Raises:
         RunFailure: something in the part cannot be run at all.
     """

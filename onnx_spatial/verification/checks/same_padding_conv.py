@@ -8,8 +8,8 @@ generated data. They must give what the original's weights give on data that num
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -20,18 +20,19 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import is_countable
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts
-from onnx_spatial.verification.arrays import Array, dtype_name, plain
+from onnx_spatial.operators.spellings import NodeFacts
+from onnx_spatial.verification.arrays import Array, plain
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.isolated import MAX_ELEMENTS
+from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime import same_padding
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.converted_part import Converted
+from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Unknown sizes, as (times the dilation, plus that): odd and even, and smaller than a window.
 _SIZES = ((4, 1), (6, 0), (3, 2), (0, 2))
@@ -45,7 +46,7 @@ def check(context: Context) -> None:
     convolutions = _find(context)
     context.findings.convolutions = convolutions
     if convolutions:
-        original = Converted(context.reference.named)
+        original = Graphs(context.reference.named)
         for convolution in convolutions:
             context.request.progress(f"convolution {convolution.result.node}")
             _check(convolution, original, context)
@@ -62,35 +63,24 @@ def _find(context: Context) -> list[OperatorCheck]:
     }
     if not refused:
         return []
-    inputs = _input_facts(context, refused)
-    checks = []
-    for index, (place, node) in refused.items():
-        if index in inputs:
-            facts = NodeFacts(node.op_type, node.domain, inputs[index], analysis.attributes(node))
-            info = OperatorInfo(index, place, node, analysis.opset_of(model, place), True, facts)
-            checks.append(OperatorCheck.of(info, refused=True))
-    return checks
-
-
-def _input_facts(
-    context: Context, indices: Container[int]
-) -> dict[int, tuple[InputFacts | None, ...]]:
-    """Return the analysis of the inputs of some nodes, by position in `traversal.nodes`."""
-    reference = context.reference
-    inferred = analysis.inferred(reference.named, reference.infos, reference.source.folder)
+    inferred = analysis.inferred(model, context.reference.infos, context.reference.source.folder)
     nodes = [node for _, _, node in traversal.nodes(inferred)]  # kept, and with them their ids
     positions = {id(node): index for index, node in enumerate(nodes)}
-    return {
-        positions[id(node)]: tuple(
-            analysis.input_facts(scope.type(name)) if name else None for name in node.input
-        )
-        for scope, graph in constant_folding.scopes(inferred)
-        for node in graph.node
-        if positions[id(node)] in indices
-    }
+    typed = ((scope, node) for scope, g in constant_folding.scopes(inferred) for node in g.node)
+    checks = []
+    for scope, each in typed:
+        index = positions[id(each)]
+        if index in refused:
+            place, node = refused[index]
+            inputs = (analysis.input_facts(scope.type(n)) if n else None for n in each.input)
+            attributes = analysis.attributes(node)
+            facts = NodeFacts(node.op_type, node.domain, tuple(inputs), attributes)
+            info = OperatorInfo(index, place, node, analysis.opset_of(model, place), True, facts)
+            checks.append(OperatorCheck.of(info, refused=True))
+    return sorted(checks, key=lambda check: check.info.index)
 
 
-def _check(convolution: OperatorCheck, original: Converted, context: Context) -> None:
+def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> None:
     info, result = convolution.info, convolution.result
     folder, seed = context.models.converted.folder, context.seed
     source, sink = str(info.node.input[0]), convolution.output
@@ -113,51 +103,25 @@ def _check(convolution: OperatorCheck, original: Converted, context: Context) ->
     element_type = _element_type(data.dtype)
     types = {source: onnx.helper.make_tensor_type_proto(element_type, [None] * len(shapes[0]))}
     try:
-        program = Program(before.model(types, {}, sink), (), folder)
-        model = after.model(types, {}, sink).SerializeToString()
-        sessions = [_session(model, folder, optimised=optimised) for optimised in (False, True)]
+        program = Program(before.model(types, sink), (), folder)
+        sessions = BothLevels(after.model(types, sink), sink, folder)
         for number, shape in enumerate(shapes):
             x = plain(element_type, shape, np.random.default_rng([seed, number]))
             expected = program.run({source: x})[sink]
-            for optimised, session in enumerate(sessions):
-                actual = _run(session, source, x)
-                _compare(convolution, x, expected, actual, bool(optimised))
+            for optimised, actual, _ in sessions.run({source: x}):
+                check = _compared(optimised, x, expected, actual)
+                convolution.record(check, {source: x}, sink)
     except RunFailure as failure:  # of the original: such sizes are not legal here
         convolution.withdraw(str(failure))
 
 
-def _session(model: bytes, folder: Path | None, *, optimised: bool) -> Session | str:
-    """Make a session, or return why it does not load."""
-    try:
-        return Session(model, optimise=optimised, folder=folder, threads=1)
-    except RunFailure as failure:
-        return f"it does not load: {failure}"
-
-
-def _run(session: Session | str, source: str, x: Array) -> Array | str:
-    """Run a part of the converted model, or return why it does not run."""
-    if isinstance(session, str):
-        return session
-    try:
-        (result,) = session.run({source: x}).values()
-    except RunFailure as failure:
-        return f"it does not run: {failure}"
-    return np.asarray(result)
-
-
-def _compare(
-    convolution: OperatorCheck, x: Array, expected: Array, actual: Array | str, optimised: bool
-) -> None:
-    mismatches: int = expected.size
-    reason: str | None
+def _compared(optimised: bool, x: Array, expected: Array, actual: Array | str) -> Check:
+    check = bitwise("isolated", optimised, x, expected, actual)
     if isinstance(actual, str):
-        reason = actual
-    else:
-        (result,) = compare("", 0, optimised, expected, actual, Exactness(arithmetic=True))
-        mismatches, reason = result.mismatches, None if result.passed else result.reason
-    what = (dtype_name(x), x.shape, expected.size)
-    check = Check("isolated", optimised, *what, mismatches, reason)
-    convolution.record(check, {str(convolution.info.node.input[0]): x}, convolution.output)
+        return check
+    (result,) = compare("", 0, optimised, expected, actual, Exactness(arithmetic=True))
+    reason = None if result.passed else result.reason
+    return replace(check, mismatches=result.mismatches, reason=reason)
 
 
 def _element_type(name: str) -> int:
@@ -175,10 +139,7 @@ def _dims(facts: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
 def _shapes(facts: NodeFacts, weight: int, *, computed: bool) -> Iterator[tuple[int, ...]]:
     """Yield shapes of data to compare with; none where a size matters that is not known.
 
-    Args:
-        facts: analysis of the convolution.
-        weight: position of its weight among its inputs.
-        computed: whether the converted model reads sizes at run time.
+    All sizes but the channels are free if the converted model has `computed` its pads at run time.
     """
     dilations, group = facts.integers("dilations"), facts.attributes.get("group", 1)
     strides = facts.attributes.get("strides", (1,) * len(dilations))

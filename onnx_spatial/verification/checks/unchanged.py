@@ -26,10 +26,7 @@ def check(context: Context) -> None:
 def differences(models: ModelPair, proven: Collection[int]) -> Iterator[str]:
     """Yield one line for each part of the original that the converted model lacks or changes.
 
-    Args:
-        models: the two models.
-        proven: positions of the nodes that are replaced, in the order of `traversal.nodes`: the
-            spatial operators, and the Transposes and regions that were proven with them.
+    Nodes that are `proven` were replaced: spatial operators, and the Transposes and regions with them.
     """
     same = Equality(models)
     original, converted = models.original.proto, models.converted.proto

@@ -43,11 +43,8 @@ def magnitudes(
 ) -> tuple[onnx.ModelProto, list[int]] | None:
     """Build the model of magnitudes and the positions of its sites; None without a rule for an operator.
 
-    Its inputs are the absolute values of the model's inputs.
-
-    Args:
-        model: in double precision, without local functions.
-        sites: positions of its spatial operators in `traversal.nodes`.
+    The model is in double precision, without local functions. The inputs of the new one are the absolute
+    values of its inputs.
     """
     data = to_float64.reached(model.graph, to_float64.reals(model))
     nodes = [n for _, _, n in traversal.nodes(model)]

@@ -20,20 +20,16 @@ NOT_NUMBERS = "OUSTb"
 
 @dataclass(frozen=True)
 class ErrorMetrics:
-    """Errors of an output, relative to its largest finite value where the name says so.
+    """Errors of an output, by the names and in the units of `OutputResult`.
 
-    Attributes:
-        max_abs, max_relative: the largest; infinite where NaN or an infinity is on one side only.
-        mean_relative, p50_relative, p99_relative: the mean, the median and the 99th percentile.
-        max_steps: largest ULP distance, of real types only: 0 between NaNs, infinite between NaN and a
-            number.
+    Infinite where NaN or an infinity is on one side only; `max_steps` is 0 between NaNs.
     """
 
-    max_abs: float = 0.0
-    max_relative: float = 0.0
-    mean_relative: float = 0.0
-    p50_relative: float = 0.0
-    p99_relative: float = 0.0
+    max_abs_error: float = 0.0
+    max_relative_error: float = 0.0
+    mean_relative_error: float = 0.0
+    p50_relative_error: float = 0.0
+    p99_relative_error: float = 0.0
     max_steps: float | None = None
 
 
@@ -63,9 +59,13 @@ def errors(expected: Array, actual: Array) -> tuple[Errors, float]:
             same = (np.isnan(a) & np.isnan(b)) | (a == b)
             apart = np.minimum(np.abs(a - b), limit)
             distances[part] = np.where(finite, apart, np.where(same, 0.0, np.inf))
-            values = np.abs(a[np.isfinite(a)])
-        largest = max(largest, float(values.max()) if values.size else 0.0)
+            largest = max(largest, largest_finite(a))
     return distances.reshape(expected.shape), largest
+
+
+def largest_finite(array: Array) -> float:
+    """The largest magnitude among the finite numbers of an array; 0 if there are none."""
+    return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
 
 
 def measure_errors(
@@ -114,3 +114,44 @@ def _ranks(array: Array) -> npt.NDArray[np.int64]:
     lowest = np.int64(-(2 ** (bits - 1)))
     with np.errstate(over="ignore"):
         return np.where(wide < 0, lowest - wide, wide)
+
+
+class Distance:
+    """The distance of two arrays of one shape and type.
+
+    Attributes:
+        whole: whether all elements are whole numbers, or of a type without distances.
+        changed: share of elements that differ.
+        strange: share of elements that are finite on one side only.
+        each: distance of each element; 0 for those.
+        mean, p50, p99, largest: of the distances.
+    """
+
+    def __init__(self, expected: Array, actual: Array) -> None:
+        self.changed = self.strange = self.mean = self.p50 = self.p99 = self.largest = 0.0
+        self.each: Errors = np.zeros(expected.shape, np.float32)
+        self.whole = expected.dtype.kind in NOT_NUMBERS or (
+            _is_whole(expected) and _is_whole(actual)
+        )
+        if not expected.size:
+            return
+        if expected.dtype.kind in NOT_NUMBERS:
+            self.changed = float((expected != actual).mean())
+            return
+        distances, _ = errors(expected, actual)
+        finite = np.isfinite(distances)
+        near = distances[finite]
+        self.each = np.where(finite, distances, 0)
+        self.changed = float((distances > 0).mean())
+        self.strange = float(1.0 - finite.mean())
+        if near.size:
+            p50, p99 = np.quantile(near, (0.5, 0.99), method="higher")
+            self.mean, self.p50, self.p99 = float(near.mean()), float(p50), float(p99)
+            self.largest = float(near.max())
+
+
+def _is_whole(array: Array) -> bool:
+    if not is_float(array.dtype):
+        return True
+    with np.errstate(all="ignore"):
+        return bool((array == np.rint(array.astype(np.float64))).all())

@@ -28,10 +28,7 @@ _RANDOM = op_traits.having(Trait.RANDOM)
 class Exactness:
     """The operations that a value depends on.
 
-    Attributes:
-        arithmetic: floating-point arithmetic.
-        discrete: a step from reals to whole numbers behind arithmetic.
-        random: a random operator.
+    Floating-point arithmetic, a step from reals to whole numbers behind it (`discrete`), random ones.
     """
 
     arithmetic: bool = False
@@ -119,8 +116,8 @@ class _Marks:
         if not moves and not self._is_whole(node):
             mark |= Exactness(arithmetic=True)
         if mark.arithmetic and standard and node.op_type in _STEPS:
-            real = node.op_type in ("Cast", "CastLike") and not self._is_whole_output(node)
-            mark |= Exactness(discrete=not real)
+            whole = self._types.get(node.output[0]) in (*_WHOLE, None)
+            mark |= Exactness(discrete=whole or node.op_type not in ("Cast", "CastLike"))
         return mark
 
     def _bodies(
@@ -141,6 +138,3 @@ class _Marks:
     def _is_whole(self, node: onnx.NodeProto) -> bool:
         names: Iterator[str] = (n for n in (*node.input, *node.output) if n)
         return all(self._types.get(name) in _WHOLE for name in names)
-
-    def _is_whole_output(self, node: onnx.NodeProto) -> bool:
-        return self._types.get(node.output[0]) in (*_WHOLE, None)

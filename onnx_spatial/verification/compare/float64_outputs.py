@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,26 +31,8 @@ MOST_OUTPUTS = 8
 WORSE = 4.0
 
 
-@dataclass(frozen=True)
-class Float64Output:
-    """An output in double precision.
-
-    Attributes:
-        expected: its values and the bounds of rounding.
-        own_error: largest error of the original, relative to the largest element.
-    """
-
-    expected: Expected
-    own_error: float
-
-
 class Float64Outputs:
     """The outputs of one model in double precision, run by run.
-
-    Args:
-        program: the original.
-        marks: exactness of each output.
-        runs: inputs of all runs.
 
     Attributes:
         obstacle: why the last output without double precision has none; None if all have it.
@@ -65,7 +47,7 @@ class Float64Outputs:
         self.obstacle: str | None = None
         self._program = program
         self._left = SECONDS
-        self._outputs: dict[tuple[int, str], Float64Output | None] = {}
+        self._outputs: dict[tuple[int, str], Expected | None] = {}
         self._references: dict[str, Reference] = {}
         self._names = [
             name for name, m in marks.items() if m.arithmetic and not (m.discrete or m.random)
@@ -76,13 +58,7 @@ class Float64Outputs:
     def judged(
         self, result: OutputResult, feeds: Mapping[str, Array], own: object, actual: object
     ) -> OutputResult:
-        """Judge a comparison by double precision, where the output is known in it.
-
-        Args:
-            result: of comparing the original's output with the converted model's.
-            feeds: inputs of the run.
-            own, actual: the two outputs.
-        """
+        """Judge a comparison with the original's `own` output by double precision, if that is known."""
         key = (result.run, result.name)
         if result.name not in self._names or not isinstance(actual, np.ndarray):
             return result
@@ -96,7 +72,7 @@ class Float64Outputs:
     def has_magnitudes(self, run: int, name: str) -> bool:
         """Whether each element of an output was judged by the magnitudes of its own terms."""
         known = self._outputs.get((run, name))
-        return known is not None and known.expected.has_magnitudes
+        return known is not None and known.has_magnitudes
 
     def close(self) -> None:
         """Release the sessions."""
@@ -104,7 +80,7 @@ class Float64Outputs:
             reference.close()
         self._references.clear()
 
-    def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Float64Output | None:
+    def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Expected | None:
         if self._left <= 0 or not isinstance(own, np.ndarray) or not is_float(own.dtype):
             return None
         started = time.monotonic()
@@ -119,8 +95,7 @@ class Float64Outputs:
         if expected.precise is None:
             self.obstacle = self._reference(name).obstacle or self.obstacle
             return None
-        own_error = expected.check("in place", False, own, own).max_relative_error
-        return Float64Output(expected, own_error or 0.0)
+        return expected
 
     def _reference(self, name: str) -> Reference:
         if name not in self._references:
@@ -135,9 +110,9 @@ class Float64Outputs:
         self.close()
 
 
-def judge(result: OutputResult, known: Float64Output, actual: Array) -> OutputResult:
+def judge(result: OutputResult, known: Expected, actual: Array) -> OutputResult:
     """Overrule a comparison with the original, or make it stricter, by double precision."""
-    check = known.expected.check("in place", result.optimised, actual, actual)
+    check = known.check("in place", result.optimised, actual, actual)
     if check.max_ulps is None:
         return result
     judged = replace(

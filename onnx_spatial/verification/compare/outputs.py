@@ -55,12 +55,10 @@ def compare(
     *,
     same_kernels: bool = True,
 ) -> list[OutputResult]:
-    """Compare an output; a sequence of tensors is compared tensor by tensor.
+    """Compare an output of a run; a sequence of tensors is compared tensor by tensor.
 
     Args:
-        name: of the output.
-        run: number of the run.
-        optimised: whether the converted model ran with optimisations.
+        name, run, optimised: see `OutputResult`.
         expected, actual: the original's and the converted model's.
         exactness: of the output.
         same_kernels: whether onnxruntime ran all standard nodes of the original.
@@ -105,13 +103,13 @@ def _compare_arrays(
     numbers = expected.dtype.kind not in NOT_NUMBERS
     if outcome.equal_bits:
         nothing = ErrorMetrics(max_steps=0.0 if is_float(expected.dtype) else None)
-        return _with_metrics(outcome, nothing) if numbers else outcome
+        return replace(outcome, **vars(nothing)) if numbers else outcome
     count, mean = int(differing.sum()), math.inf
     if numbers:
         apart, largest = errors(expected, actual)
         count = int((apart > tolerance * largest).sum()) if tolerance else count
         found = measure_errors(expected, actual, apart, largest)
-        outcome, mean = _with_metrics(outcome, found), found.mean_relative
+        outcome, mean = replace(outcome, **vars(found)), found.mean_relative_error
     outcome = replace(outcome, mismatches=count)
     if not count:
         return outcome
@@ -121,19 +119,6 @@ def _compare_arrays(
         reason += "; accepted behind a step from reals to whole numbers"
         return replace(outcome, reason=reason)
     return replace(outcome, passed=False, reason=reason)
-
-
-def _with_metrics(outcome: OutputResult, found: ErrorMetrics) -> OutputResult:
-    """Add the error metrics of all elements to a result."""
-    return replace(
-        outcome,
-        max_abs_error=found.max_abs,
-        max_relative_error=found.max_relative,
-        mean_relative_error=found.mean_relative,
-        p50_relative_error=found.p50_relative,
-        p99_relative_error=found.p99_relative,
-        max_steps=found.max_steps,
-    )
 
 
 def _reason(outcome: OutputResult) -> str:

@@ -19,6 +19,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.compare import to_float64
+from onnx_spatial.verification.runtime.flat_model import take_number
 from onnx_spatial.verification.runtime.program import Program
 
 #: A computed real, and what goes into a sum of products, is off by up to so many units in the last
@@ -38,10 +39,7 @@ def perturbed(
 ) -> tuple[onnx.ModelProto, list[int]]:
     """Build a model whose computed reals are off at random, and return the positions of its sites.
 
-    Args:
-        program: the model.
-        types: element types of its values by name.
-        quantised: whether to move the inputs of QuantizeLinear by shares of a step.
+    Element types are by value name. If `quantised`, inputs of QuantizeLinear move by shares of a step.
     """
     model = onnx.ModelProto()
     model.CopyFrom(program.flat)
@@ -49,13 +47,8 @@ def perturbed(
     for index in program.positions():
         nodes[index].attribute.append(helper.make_attribute(shape_inference.NUMBER, index))
     _Writer(model, types, quantised).graph(model.graph, set())
-    sites = []
-    for index, (_, _, node) in enumerate(traversal.nodes(model)):
-        for number in reversed(range(len(node.attribute))):
-            if node.attribute[number].name == shape_inference.NUMBER:
-                del node.attribute[number]
-                sites.append(index)
-    return model, sites
+    numbers = [take_number(node) for _, _, node in traversal.nodes(model)]
+    return model, [index for index, number in enumerate(numbers) if number is not None]
 
 
 class _Writer:
@@ -68,11 +61,9 @@ class _Writer:
         self._count = 0
 
     def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
-        """Perturb the values that a graph and its subgraphs compute from data.
+        """Perturb what a graph and its subgraphs compute from data, in place.
 
-        Args:
-            graph: is changed.
-            outer: values of the outer graphs that depend on data; sizes do not.
+        `outer` are the values of the outer graphs that depend on data; sizes do not.
         """
         data = to_float64.reached(
             graph, {*outer, *(v.name for v in graph.input)} - set(self._stored)

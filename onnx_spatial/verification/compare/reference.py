@@ -16,7 +16,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
@@ -24,6 +23,7 @@ from onnx_spatial.verification.arrays import Array, dtype_name, is_float
 from onnx_spatial.verification.compare import exactness, to_float64
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.error_bounds import magnitudes
+from onnx_spatial.verification.compare.error_metrics import errors, largest_finite
 from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.outputs import RTOL, compare
 from onnx_spatial.verification.report import Check
@@ -75,13 +75,9 @@ class Expected:
         *,
         same_kernels: bool = True,
     ) -> Check:
-        """Compare the output of the converted model.
+        """Compare the output of the converted model, or say in words why there is none; `x` is its data.
 
-        Args:
-            how, optimised: see `Check`.
-            x: the input.
-            actual: the output, or the reason why there is none.
-            same_kernels: whether onnxruntime ran all standard nodes of the original.
+        `same_kernels`: whether onnxruntime ran all standard nodes of the original.
         """
         if isinstance(actual, str) or not self.exactness.arithmetic:
             check = bitwise(how, optimised, x, self.own, actual)
@@ -106,14 +102,12 @@ class Expected:
     def _in_float64(self, check: Check, actual: Array) -> Check:
         """Judge a comparison by double precision."""
         with np.errstate(all="ignore"):
-            errors = _distances(self._target, actual.astype(np.float64))
-            ulps = np.where(errors > 0, errors / self.unit, 0.0)
+            apart, largest = errors(self._target, actual.astype(np.float64))
+            ulps = np.where(apart > 0, apart / self.unit, 0.0)
         known = self._trusted
-        finite = np.abs(self._target[np.isfinite(self._target)])
-        largest = float(finite.max()) if finite.size else 0.0
         allowed = np.where(known, self.ulps, RTOL.get(dtype_name(self.own), 0.0) * largest)
-        amounts = np.where(known, ulps, errors)
-        worst = float(errors.max()) if errors.size else 0.0
+        amounts = np.where(known, ulps, apart)
+        worst = float(apart.max()) if apart.size else 0.0
         count = int((~(amounts <= allowed)).sum())
         most = float(ulps[known].max()) if known.any() else 0.0
         relative = worst / largest if largest else (np.inf if worst else 0.0)
@@ -149,8 +143,13 @@ class Expected:
     def _trusted(self) -> npt.NDArray[np.bool_]:
         """Elements of which double precision and the original agree."""
         with np.errstate(all="ignore"):
-            errors = _distances(self._rounded, self.own.astype(np.float64))
-            return np.asarray(np.where(errors > 0, errors / self.unit, 0.0) <= self.ulps)
+            apart, _ = errors(self._rounded, self.own.astype(np.float64))
+            return np.asarray(np.where(apart > 0, apart / self.unit, 0.0) <= self.ulps)
+
+    @cached_property
+    def own_error(self) -> float:
+        """Largest error of the original itself, relative to the largest element."""
+        return self.check("in place", False, self.own, self.own).max_relative_error or 0.0
 
     @property
     def has_magnitudes(self) -> bool:
@@ -161,14 +160,6 @@ class Expected:
     def agrees(self) -> bool:
         """Whether double precision is trusted for some element."""
         return not self.own.size or bool(self._trusted.any())
-
-
-def _distances(expected: Doubles, actual: Doubles) -> Doubles:
-    """Distances of elements; infinite where NaN or an infinity is on one side only."""
-    finite = np.isfinite(actual) & np.isfinite(expected)
-    errors = np.where(finite, np.abs(actual - expected), np.inf)
-    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    return np.where(same, 0.0, errors)
 
 
 class Budget:
@@ -182,8 +173,7 @@ class Reference:
     """The part of the original that a region replaces, ready to run in double precision.
 
     Args:
-        program: the part, in its own types.
-        output: name of its output.
+        program, output: the part in its own types, and the name of its output.
         epsilon: of the shortest type of reals in it or in its replacement; None: there are none.
         budget: of the model that it is part of.
 
@@ -205,20 +195,18 @@ class Reference:
         if epsilon is None or not self._exactness.arithmetic:
             self.obstacle = "it does not compute with reals"
         if self.obstacle is None:
-            self._prepare(program.flat)
+            self._prepare(program, program.positions())
 
-    def _prepare(self, flat: onnx.ModelProto) -> None:
-        program = self._program
-        sites = program.positions()
+    def _prepare(self, program: Program, sites: list[int]) -> None:
+        self._ulps = _allowed(program)
         try:
-            model = to_float64.doubled(flat, program.folder)
+            model = to_float64.doubled(program.flat, program.folder)
             self._precise = Program(model, sites, program.folder, KERNELS)
             magnitude = magnitudes(model, sites)
             if magnitude is not None:
                 self._magnitude = Program(*magnitude, program.folder, KERNELS)
         except (ModelFileError, RunFailure) as error:
             self.obstacle = str(error)
-        self._ulps = _allowed(flat, program)
 
     @property
     def random(self) -> bool:
@@ -226,12 +214,7 @@ class Reference:
         return self._exactness.random
 
     def expected(self, feeds: Mapping[str, Array], own: Array) -> Expected:
-        """Compute the expected output.
-
-        Args:
-            feeds: inputs by name.
-            own: output of the original in its own types.
-        """
+        """Compute the expected output beside the `own` one of the original in its own types."""
         result = Expected(own, self._exactness)
         if self._precise is None or self._budget.left <= 0 or not is_float(own.dtype):
             return result
@@ -255,8 +238,7 @@ class Reference:
         Without magnitudes, the unit of the largest element, and at least `rtol` of that element.
         """
         assert self._epsilon is not None
-        finite = np.abs(precise[np.isfinite(precise)])
-        largest = float(finite.max()) if finite.size else 0.0
+        largest = largest_finite(precise)
         if self._magnitude is not None:
             positive = {n: np.abs(a) if is_float(a.dtype) else a for n, a in wide.items()}
             sizes = self._run(self._magnitude, positive)
@@ -288,8 +270,9 @@ class Reference:
                 program.close()
 
 
-def _allowed(model: onnx.ModelProto, program: Program) -> float:
+def _allowed(program: Program) -> float:
     """Units in the last place of its magnitude that an element may be off by."""
+    model = program.flat
     data = to_float64.reached(model.graph, to_float64.reals(model))
     dims = {t.name: tuple(t.dims) for t in model.graph.initializer}
     allowed = ULPS

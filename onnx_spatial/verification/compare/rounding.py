@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -26,8 +28,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.compare import exactness
-from onnx_spatial.verification.compare.distance import Distance
-from onnx_spatial.verification.compare.error_metrics import Errors
+from onnx_spatial.verification.compare.error_metrics import Distance, Errors, largest_finite
 from onnx_spatial.verification.compare.perturbed import perturbed
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -53,26 +54,24 @@ class Verdict(Enum):
     DIFFERS = "rounding does not explain it"
 
 
+@dataclass(eq=False)
 class Movement:
     """The movement of an output in runs that round differently.
 
     For whole numbers (labels, quantised steps, reals that are all whole) it is the share that changed.
 
-    Args:
-        expected: the original's output.
-
     Attributes:
+        expected: the original's output.
         optimised: the output with onnxruntime's optimisations; None if it was not measured.
     """
 
-    def __init__(self, expected: Array) -> None:
-        self._expected = expected
-        self._distances: list[Distance] = []
-        self.optimised: Array | None = None
+    expected: Array
+    optimised: Array | None = None
+    _distances: Sequence[Distance] = ()
 
     def add(self, actual: Array) -> None:
         """Add the output of another run."""
-        self._distances = [*self._distances, Distance(self._expected, actual)]
+        self._distances = [*self._distances, Distance(self.expected, actual)]
 
     @property
     def runs(self) -> int:
@@ -94,19 +93,15 @@ class Movement:
         """The movement in words, to follow "by"."""
         if all(d.whole for d in self._distances):
             return f"{self.changed:.2g} of the elements"
-        with np.errstate(all="ignore"):
-            sizes = np.abs(self._expected[np.isfinite(self._expected)])
-        largest = float(sizes.max()) if sizes.size else 0.0
+        largest = largest_finite(self.expected)
         return f"{self.largest / largest if largest else 0.0:.2g} of the largest value"
 
     def verdict(self, actual: Array, *, each: bool = False) -> Verdict:
         """Decide whether rounding explains the difference from the output of another form.
 
-        Args:
-            actual: the other output.
-            each: whether elements that move less than most are held to their own movement.
+        If `each`, elements that move less than most are held to their own movement.
         """
-        distance = Distance(self._expected, actual)
+        distance = Distance(self.expected, actual)
         whole = distance.whole and all(d.whole for d in self._distances)
 
         def explains(factor: float) -> bool:
@@ -123,7 +118,7 @@ class Movement:
     def _is_noise(self) -> bool:
         """Whether rounding moves most elements by their own size."""
         with np.errstate(all="ignore"):
-            sizes = np.abs(self._expected.astype(np.float64))
+            sizes = np.abs(self.expected.astype(np.float64))
             sizes = sizes[np.isfinite(sizes)]
         p99 = max((d.p99 for d in self._distances), default=0.0)
         return bool(sizes.size) and ACCEPTED * p99 > np.quantile(sizes, 0.99)
@@ -132,7 +127,7 @@ class Movement:
         """Whether no larger share of elements jumps, and 8-bit steps no further on average."""
         if distance.changed > min(factor * self.changed, (1 + self.changed) / 2):
             return False
-        are_steps = self._expected.dtype.kind in "iu" and self._expected.dtype.itemsize == 1
+        are_steps = self.expected.dtype.kind in "iu" and self.expected.dtype.itemsize == 1
         return not are_steps or distance.mean <= factor * max(d.mean for d in self._distances)
 
     def _explains_reals(self, distance: Distance, factor: float, each: bool) -> bool:
@@ -147,7 +142,7 @@ class Movement:
         moved = [d.each for d in measured]
         own = np.maximum(np.maximum.reduce(moved), least)
         with np.errstate(all="ignore"):
-            steady = ~(own >= WILD * np.abs(self._expected.astype(np.float64)))
+            steady = ~(own >= WILD * np.abs(self.expected.astype(np.float64)))
         for times, free in ((ACCEPTED, FEW), (FAR * ACCEPTED, 0)):
             limit = times * factor / ACCEPTED * own
             beyond = int((steady & (distance.each > limit)).sum())
@@ -178,39 +173,32 @@ def is_comparable(actual: Any, expected: Any) -> TypeGuard[Array]:
     )
 
 
+@dataclass(eq=False)
 class Rounding:
     """The effect of rounding on the outputs of a model; measured on request.
 
-    Args:
+    Attributes:
         program: the model.
         source: the same as a file that onnxruntime loads; None if onnxruntime lacks operators, or it is
             a part of a model.
         seconds: after which no further run begins.
-
-    Attributes:
         obstacle: why the last run that failed did; None if none did.
     """
 
-    def __init__(
-        self, program: Program, source: reader.Source | None = None, seconds: float = SECONDS
-    ) -> None:
-        self.obstacle: str | None = None
-        self._program = program
-        self._source = source
-        self._seconds = seconds
-        self._types: Mapping[str, int] | None = None
-        self._programs: dict[bool, Program] = {}
-        self._feeds: Mapping[str, Array] | None = None
-        self._measured: dict[bool, dict[str, Movement]] = {}
+    program: Program
+    source: reader.Source | None = None
+    seconds: float = SECONDS
+    obstacle: str | None = None
+    _programs: dict[bool, Program] = field(default_factory=dict)
+    _feeds: Mapping[str, Array] | None = None
+    _measured: dict[bool, dict[str, Movement]] = field(default_factory=dict)
 
     def of(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], *, optimised: bool
     ) -> Mapping[str, Movement]:
-        """The movement of each output by name; outputs that cannot be measured are left out.
+        """The movement of each output of a run, by name; outputs that cannot be measured are left out.
 
-        Args:
-            feeds, outputs: of a run of the original.
-            optimised: whether to include a run with optimisations.
+        If `optimised`, a run with optimisations is included.
         """
         if feeds is not self._feeds:
             self._feeds, self._measured = feeds, {}
@@ -221,7 +209,8 @@ class Rounding:
     def _measure(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], optimised: bool
     ) -> dict[str, Movement]:
-        quantised = optimised and self._quantises
+        nodes = traversal.nodes(self.program.flat)
+        quantised = optimised and any(n.op_type == "QuantizeLinear" for _, _, n in nodes)
         movements: dict[str, Movement] = {}
         if optimised and not quantised:
             plain = self.of(feeds, outputs, optimised=False)
@@ -242,32 +231,30 @@ class Rounding:
                     movement.add(actual)
                     if is_optimised:
                         movement.optimised = actual
-            if time.monotonic() - started > self._seconds:
+            if time.monotonic() - started > self.seconds:
                 break
         return movements
 
-    @property
-    def _quantises(self) -> bool:
-        return any(n.op_type == "QuantizeLinear" for _, _, n in traversal.nodes(self._program.flat))
-
     def _optimised(self, feeds: Mapping[str, Array]) -> Mapping[str, Any]:
         """Run the original with onnxruntime's optimisations, as a whole or in parts."""
-        program = self._program
-        if self._source is not None:
-            data = self._source.data or reader.serialize(self._source.proto, self._source.name)
-            return Session(data, optimise=True, folder=self._source.folder).run(feeds)
+        program = self.program
+        if self.source is not None:
+            data = self.source.data or reader.serialize(self.source.proto, self.source.name)
+            return Session(data, optimise=True, folder=self.source.folder).run(feeds)
         again = Program(program.flat, program.positions(), program.folder, optimise=True)
         try:
             return again.run(feeds)
         finally:
             again.close()
 
+    @cached_property
+    def _types(self) -> Mapping[str, int]:
+        return exactness.element_types(self.program)
+
     def _perturbed(self, quantised: bool) -> Program:
         if quantised not in self._programs:
-            if self._types is None:
-                self._types = exactness.element_types(self._program)
-            model, sites = perturbed(self._program, self._types, quantised=quantised)
-            self._programs[quantised] = Program(model, sites, self._program.folder)
+            model, sites = perturbed(self.program, self._types, quantised=quantised)
+            self._programs[quantised] = Program(model, sites, self.program.folder)
         return self._programs[quantised]
 
     def close(self) -> None:

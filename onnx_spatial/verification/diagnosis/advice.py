@@ -21,12 +21,8 @@ def add(
 ) -> None:
     """Add the first value that differs, advice and a reproducer to a failed verification.
 
-    Args:
-        result: of the two models.
-        models: the two models.
-        operators: the spatial operators of the original, by position in `traversal.nodes`.
-        shown: the difference in a run of the whole models, if there was one.
-        folder: where to save a reproducer; None saves none.
+    `operators` are those of the original by position, `shown` is the difference in a run of the whole
+    models, if there was one. Without a folder no reproducer is saved.
     """
     bisection: Bisection | None = None
     if shown is not None and shown.kind in ("output", "model"):

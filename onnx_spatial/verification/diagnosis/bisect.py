@@ -23,7 +23,7 @@ from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.converted_part import Converted
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Serialized models larger than this (256 MiB) are not copied to be bisected.
 MOST_BYTES = 2**28
@@ -31,12 +31,7 @@ MOST_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of a bisection.
-
-    Attributes:
-        first: the first value that differs; None if none does.
-        values: inputs and computed tensors of the original, by name.
-    """
+    """The first value that differs, if one does; inputs and computed tensors of the original by name."""
 
     first: FirstValue | None
     values: Mapping[str, Array]
@@ -52,15 +47,11 @@ def bisect(
 ) -> Bisection | None:
     """Find the first value of the main graph that differs; None if the models cannot be run so.
 
-    Args:
-        before, after: the two models.
-        operators: the spatial operators of the original, by position in `traversal.nodes`.
-        feeds: data on which they differ.
-        optimised: whether onnxruntime's optimisations are on.
+    `operators` are the spatial operators of the original, by position in `traversal.nodes`.
     """
     if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
         return None
-    converted = Converted(after.proto)
+    converted = Graphs(after.proto)
     producers = {
         name: node
         for node in traversal.in_order(before.proto.graph)

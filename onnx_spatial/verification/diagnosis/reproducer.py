@@ -23,14 +23,7 @@ import onnx
 from onnx_spatial.errors import ModelFileError, SpatialError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data, reader
-from onnx_spatial.verification import extract
-from onnx_spatial.verification.arrays import (
-    Array,
-    dtype_name,
-    element_type_of,
-    is_float,
-    same_bits,
-)
+from onnx_spatial.verification.arrays import Array, dtype_name, is_float, same_bits, type_of
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.diagnosis import script
@@ -38,7 +31,7 @@ from onnx_spatial.verification.diagnosis.bisect import Bisection
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.report import Difference
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, is_computed
 
 #: Arithmetic that is on sizes in a converted part which moves data.
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Range"})
@@ -57,13 +50,7 @@ class _Pair:
 def save(
     folder: Path, models: ModelPair, difference: Difference, bisection: Bisection | None
 ) -> Path:
-    """Write a reproducer and return the path of its script.
-
-    Args:
-        folder: where to save it; created if missing.
-        models: the two models.
-        difference: the first difference.
-        bisection: of the run that showed it, if there was one.
+    """Write a reproducer of the first difference and return the path of its script.
 
     Raises:
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
@@ -111,8 +98,7 @@ def _cut(
     """Cut out the nodes between known values and an output; each model keeps its own constants."""
 
     def stops(name: str, producer: Producer | None) -> bool:
-        computed = isinstance(producer, onnx.NodeProto) and producer.input
-        return name in known and (producer is None or bool(computed))
+        return name in known and (producer is None or is_computed(producer))
 
     read: set[str] = set()
     cut: list[onnx.ModelProto] = []
@@ -121,17 +107,10 @@ def _cut(
         if not isinstance(part, Part) or not part.read <= set(values):
             return None
         read |= part.read
-        types = {n: _type(values[n]) for n in sorted(part.read)}
-        model = extract.model_of(
-            part.imports, part.nodes, types, [output], part.stored, part.sparse
-        )
+        model = part.model({n: type_of(values[n]) for n in sorted(part.read)}, output)
         cut.append(_embedded(source.holding(model)))
     original, converted = cut
     return _Pair(original, converted, {n: values[n] for n in sorted(read)}, optimised)
-
-
-def _type(array: Array) -> onnx.TypeProto:
-    return onnx.helper.make_tensor_type_proto(element_type_of(array), [None] * array.ndim)
 
 
 def _whole(source: reader.Source) -> onnx.ModelProto:
@@ -145,11 +124,6 @@ def _embedded(source: reader.Source) -> onnx.ModelProto:
     model = source.whole()
     external_data.embed_all(model, source.folder)
     return model
-
-
-def _is_exact(node: onnx.NodeProto) -> bool:
-    """Tell whether every bit must be the same behind a node, if its arithmetic is on sizes."""
-    return op_traits.is_bitwise(node) or node.op_type in _ARITHMETIC
 
 
 def _tolerance(pair: _Pair, domains: Iterable[str]) -> float | None:
@@ -166,7 +140,8 @@ def _tolerance(pair: _Pair, domains: Iterable[str]) -> float | None:
         actual = session.run({n: a for n, a in pair.feeds.items() if n in inputs})
     except RunFailure:
         return 0.0  # that it does not run is the difference
-    moves = all(_is_exact(n) for _, _, n in traversal.nodes(pair.converted))
+    nodes = [n for _, _, n in traversal.nodes(pair.converted)]
+    moves = all(op_traits.is_bitwise(n) or n.op_type in _ARITHMETIC for n in nodes)
     for name, value in expected.items():
         other = actual.get(name)
         if other is None or (dtype_name(other), other.shape) != (dtype_name(value), value.shape):

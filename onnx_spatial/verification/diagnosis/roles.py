@@ -16,12 +16,7 @@ from onnx_spatial.verification.runtime.sessions import EXTENSIONS
 
 
 def explain(result: Verification, models: ModelPair) -> None:
-    """Say in a failed verification that the models are not an original and its conversion.
-
-    Args:
-        result: of the two models.
-        models: as they were given.
-    """
+    """Say in a failed verification that the models, as given, are not an original and its conversion."""
     left = _not_converted(models.converted, models)
     if not left:
         difference = result.first_difference

@@ -75,15 +75,7 @@ def text(
     tolerance: float,
     feeds: Mapping[str, Array],
 ) -> str:
-    """Return the script.
-
-    Args:
-        message: the difference in words.
-        domains: operator domains of the user's own that hold spatial operators.
-        optimised: with onnxruntime's optimisations, or without any.
-        tolerance: relative to the largest value; 0 compares bits.
-        feeds: the inputs.
-    """
+    """Return the script that shows a difference; a relative tolerance of 0 compares bits."""
     strings = any(dtype_name(a) == "string" for a in feeds.values())
     # Types that numpy has from ml_dtypes only.
     short = next((dtype_name(a) for a in feeds.values() if not is_native(a.dtype)), None)

@@ -23,13 +23,9 @@ class SiteInput:
 class RunContext:
     """Settings of a program and the record of its last run.
 
-    Args:
-        imports: opsets and functions of the model.
-        folder: folder of its external data.
-        optimise: whether onnxruntime may optimise the nodes between sites.
-
     Attributes:
-        imports, folder, optimise: as given.
+        imports, folder: opsets and functions of the model, folder of its external data.
+        optimise: whether onnxruntime may optimise the nodes between sites.
         deadline: time (`time.monotonic`) after which a run begins no further step.
         explains: whether a failure holds the operands of the node that failed.
         parts: number of steps, of all graphs.

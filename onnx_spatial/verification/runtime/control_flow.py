@@ -23,11 +23,7 @@ from onnx_spatial.verification.runtime.steps import Step
 
 @dataclass
 class ControlFlowStep(Step):
-    """An If, Loop or Scan with spatial operators in its bodies.
-
-    Attributes:
-        bodies: plans of the bodies by attribute name.
-    """
+    """An If, Loop or Scan with spatial operators in its bodies, which are by attribute name."""
 
     nodes: list[onnx.NodeProto]
     bodies: Mapping[str, GraphPlan]

@@ -14,14 +14,7 @@ from onnx_spatial.verification.runtime.sessions import RunFailure, first_line
 
 
 class FlatModel:
-    """A model without functions, as far as they can be inlined.
-
-    Args:
-        model: the original.
-        sites: positions of its spatial operators in `traversal.nodes`.
-
-    Attributes:
-        proto: the model without functions; the original itself if it has none.
+    """A model without functions (`proto`), as far as they can be inlined; sites are by position.
 
     Raises:
         RunFailure: the functions cannot be inlined.
@@ -41,7 +34,7 @@ class FlatModel:
         copy.CopyFrom(model)
         marked = {*self._sites.values(), *self._convolutions.values()}
         for index, (_, _, node) in enumerate(list(traversal.nodes(copy))):
-            _take_number(node)
+            take_number(node)
             if index in marked:  # every inlined copy of the node has the attribute, too
                 node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))
         try:
@@ -52,7 +45,7 @@ class FlatModel:
         convolutions = set(self._convolutions.values())
         self._flat_nodes = list(traversal.nodes(flat))
         for place, _, node in self._flat_nodes:
-            number = _take_number(node)
+            number = take_number(node)
             if number in convolutions:
                 self._convolutions[id(node)] = number
             elif number is not None and place.function is not None:
@@ -81,7 +74,7 @@ class FlatModel:
         return f"{node.op_type} node {traversal.label(node)!r}{where}"
 
 
-def _take_number(node: onnx.NodeProto) -> int | None:
+def take_number(node: onnx.NodeProto) -> int | None:
     """Remove the attribute that holds a node's number, and return the number."""
     number = None
     for position in reversed(range(len(node.attribute))):

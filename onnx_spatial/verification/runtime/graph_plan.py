@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -15,33 +16,19 @@ from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.steps import Step
 
 
+@dataclass
 class GraphPlan:
-    """The steps of one graph, in an order in which they can run.
+    """The steps of one graph in an order in which they can run, and its initializers and Constants."""
 
-    Args:
-        context: of the program.
-        graph: the graph.
-        stored: its initializers and Constant nodes by name.
-        steps: all other nodes.
+    context: RunContext
+    graph: onnx.GraphProto
+    stored: dict[str, Stored]
+    steps: Sequence[Step]
 
-    Attributes:
-        graph: as given.
-    """
-
-    def __init__(
-        self,
-        context: RunContext,
-        graph: onnx.GraphProto,
-        stored: dict[str, Stored],
-        steps: Sequence[Step],
-    ) -> None:
-        self.graph = graph
-        self._context = context
-        self._stored = stored
-        self._steps = steps
-        outputs = {v.name for v in graph.output}
+    def __post_init__(self) -> None:
+        outputs = {v.name for v in self.graph.output}
         last_reader: dict[str, int] = {}
-        for number, step in enumerate(steps):
+        for number, step in enumerate(self.steps):
             for name in set().union(*map(traversal.needs, step.nodes)) - outputs:
                 last_reader[name] = number
         # A value is dropped behind its last reader: a large model has many.
@@ -55,10 +42,10 @@ class GraphPlan:
         Raises:
             RunFailure: a node does not run, or not on this data.
         """
-        scope = RunScope(self._stored, self._context.folder, dict(feeds), outer)
+        scope = RunScope(self.stored, self.context.folder, dict(feeds), outer)
         progress = 0
-        for number, step in enumerate(self._steps):
-            if time.monotonic() > self._context.deadline:
+        for number, step in enumerate(self.steps):
+            if time.monotonic() > self.context.deadline:
                 raise RunFailure("it takes too long", "load")
             try:
                 step.run(scope)

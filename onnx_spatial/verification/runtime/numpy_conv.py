@@ -30,9 +30,7 @@ MAX_ELEMENTS = 2**27
 def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     """Compute a Conv node. Output channels of a large one may be left out: they are NaN.
 
-    Args:
-        node: the Conv.
-        arrays: data [N, C, D1..], weights [M, C / group, k1..], bias [M] or None.
+    Arrays are the data [N, C, D1..], the weights [M, C / group, k1..], and the bias [M] or None.
 
     Raises:
         OperatorError: the inputs or attributes do not fit, or the Conv is too large.

@@ -197,12 +197,9 @@ def _inside(position: Array, size: int, padding: str, corners: bool) -> Array:
 def _output_window(
     attributes: Mapping[str, object], full: Sequence[int], same: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Begin and sizes of the output of ConvTranspose in the sum of all windows.
+    """Begin and sizes of the output of ConvTranspose in the sum of all windows, which has `full` sizes.
 
-    Args:
-        attributes: of the node.
-        full: sizes of that sum.
-        same: sizes of the output by auto_pad SAME.
+    By auto_pad SAME the output has the sizes `same`.
     """
     rank, mode = len(full), attributes.get("auto_pad", "NOTSET")
     if "output_shape" in attributes:

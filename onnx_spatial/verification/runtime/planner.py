@@ -9,6 +9,7 @@ in front of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
@@ -26,21 +27,13 @@ from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.steps import NumpyStep, SpatialStep, Step
 
 
+@dataclass(frozen=True)
 class Planner:
-    """Plan the graphs of one model.
+    """Plan the graphs of one model; `kernels` in numpy are by operator type of the default domain."""
 
-    Args:
-        context: of the program; the planner counts the steps there.
-        model: the model.
-        kernels: numpy kernels by operator type of the default domain.
-    """
-
-    def __init__(
-        self, context: RunContext, model: FlatModel, kernels: Mapping[str, Kernel]
-    ) -> None:
-        self._context = context
-        self._model = model
-        self._kernels = kernels
+    context: RunContext
+    model: FlatModel
+    kernels: Mapping[str, Kernel]
 
     def plan(self, graph: onnx.GraphProto) -> GraphPlan:
         """Plan a graph and the graphs inside it.
@@ -57,17 +50,17 @@ class Planner:
                 stored[node.output[0]] = node
             elif same_padding.is_refused(node) and self._kernel(node) is None:
                 padding, rest = same_padding.split(node)
-                site = self._model.convolution_of(node)
-                special[len(nodes)] = same_padding.PaddingStep(self._context, [padding], site)
-                self._context.pads = True
+                site = self.model.convolution_of(node)
+                special[len(nodes)] = same_padding.PaddingStep(self.context, [padding], site)
+                self.context.pads = True
                 nodes += [padding, rest]
             else:
                 if (step := self._special_step(node)) is not None:
                     special[len(nodes)] = step
                 nodes.append(node)
         steps = self._steps(nodes, special, {v.name for v in graph.output})
-        self._context.parts += len(steps)
-        return GraphPlan(self._context, graph, stored, steps)
+        self.context.parts += len(steps)
+        return GraphPlan(self.context, graph, stored, steps)
 
     def _steps(
         self,
@@ -100,21 +93,21 @@ class Planner:
                 inside = set(segment)
                 produced = (name for i in segment for name in nodes[i].output if name)
                 read_later = [n for n in produced if n in outputs or readers.get(n, set()) - inside]
-                steps.append(Segment(self._context, [nodes[i] for i in segment], read_later))
+                steps.append(Segment(self.context, [nodes[i] for i in segment], read_later))
             steps += (special[index] for index in ready_special)
             order.done(*ready_special)
         return steps
 
     def _special_step(self, node: onnx.NodeProto) -> Step | None:
         """The step of a node that cannot be part of a segment; None for the others."""
-        site = self._model.site_of(node)
+        site = self.model.site_of(node)
         if site is not None:
-            return SpatialStep(self._context, [node], site, self._model.label(site))
+            return SpatialStep(self.context, [node], site, self.model.label(site))
         kernel = self._kernel(node)
         if kernel is not None:
             return NumpyStep(kernel, [node])
         if not any(
-            self._model.site_of(inner) is not None
+            self.model.site_of(inner) is not None
             or self._kernel(inner) is not None
             or same_padding.is_refused(inner)
             for inner in traversal.inner_nodes(node)
@@ -124,4 +117,4 @@ class Planner:
         return ControlFlowStep([node], bodies)
 
     def _kernel(self, node: onnx.NodeProto) -> Kernel | None:
-        return self._kernels.get(node.op_type) if op_traits.is_standard(node) else None
+        return self.kernels.get(node.op_type) if op_traits.is_standard(node) else None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.defs
+from onnx.defs import has
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
@@ -33,17 +33,13 @@ _FEW_WEIGHTS, _FEW_ELEMENTS, _FEW_PRODUCTS = 2**24, 2**20, 2**30
 
 
 class Program(RunContext):
-    """A model with spatial operators, ready to run.
+    """A model with spatial operators, ready to run; `flat` is the model with its functions inlined.
 
     Args:
-        model: the original.
+        model, folder: the original and the folder of its external data.
         sites: positions of its spatial operators in `traversal.nodes`.
-        folder: folder of its external data.
         kernels: numpy kernels for other operators, by operator type of the default domain.
         optimise: whether onnxruntime may optimise the nodes between sites.
-
-    Attributes:
-        flat: the model with its functions inlined.
 
     Raises:
         RunFailure: functions cannot be inlined, or nodes depend on each other in a cycle.
@@ -93,14 +89,11 @@ class Program(RunContext):
         nodes: dict[str, str] = {}
         for _, _, node in traversal.nodes(self.flat):
             domain = op_traits.canonical_domain(node.domain)
-            known = (domain, node.op_type) in functions or _is_known(domain, node.op_type)
+            key = (domain, node.op_type)
+            known = key in functions or has(node.op_type, domain) or key in _onnxruntime_operators()
             if self.site_of(node) is None and not known:
                 nodes.setdefault(f"{domain or 'ai.onnx'}:{node.op_type}", traversal.label(node))
         return [f"{operator} (node {label!r})" for operator, label in nodes.items()]
-
-
-def _is_known(domain: str, op_type: str) -> bool:
-    return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
 
 
 @cache

@@ -96,12 +96,7 @@ def split(node: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
 
 @dataclass
 class PaddingStep(Step):
-    """The padding of a refused convolution.
-
-    Attributes:
-        nodes: the padding node of `split`.
-        site: position of the convolution in the original model.
-    """
+    """The padding of a refused convolution, `site` of the original: the padding node of `split`."""
 
     context: RunContext
     nodes: list[onnx.NodeProto]

@@ -21,11 +21,7 @@ Stored = onnx.TensorProto | onnx.SparseTensorProto | onnx.NodeProto
 class RunScope:
     """The values of one run of a graph and of its outer graphs.
 
-    Args:
-        stored: initializers and Constant nodes of the graph by name.
-        folder: folder of external data.
-        values: inputs of the run; computed values are added.
-        outer: scope of the graph that holds this one.
+    Initializers and Constant nodes are stored, `values` begin with the inputs, computed ones are added.
     """
 
     def __init__(

@@ -44,11 +44,7 @@ _MOST_DIMS = 8
 
 @dataclass
 class Segment(Step):
-    """Standard nodes, run as one model by onnxruntime.
-
-    Attributes:
-        outputs: values that other steps read, or that the graph returns.
-    """
+    """Standard nodes, run as one model by onnxruntime for the outputs that others read."""
 
     context: RunContext
     nodes: list[onnx.NodeProto]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -62,9 +63,7 @@ _SIGNATURE = re.compile(
 class Extension:
     """Custom operators of a domain that sessions have to register.
 
-    Attributes:
-        register: registers the operators with the options of a session.
-        raising: a context to run them in; it raises the error of an operator that failed.
+    `raising` is a context to run them in, which raises the error of an operator that failed.
     """
 
     register: Callable[[ort.SessionOptions], None]
@@ -101,8 +100,7 @@ class RunFailure(Exception):
         hopeless: other sizes would fail, too.
         progress: number of nodes that ran before.
         operands: the inputs of the node, if requested (`RunContext.explains`).
-        refused: position of the spatial operator whose rule is broken, and the shape of its data;
-            None for other failures.
+        refused: position of the spatial operator whose rule is broken, and the shape of its data.
     """
 
     def __init__(
@@ -119,10 +117,9 @@ class RunFailure(Exception):
 
 
 class Session:
-    """A model in onnxruntime on the CPU.
+    """A serialized model in onnxruntime on the CPU.
 
     Args:
-        model: serialized.
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
         threads: for one node; 0 is onnxruntime's default.
@@ -181,11 +178,7 @@ class Session:
         self.outputs = {o.name: o.type for o in self._session.get_outputs()}
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Run the model and return its outputs by name; sequences are lists.
-
-        Args:
-            feeds: inputs by name.
-            outputs: names of the outputs; all by default.
+        """Run the model and return its outputs by name, or some of them; sequences are lists.
 
         Raises:
             RunFailure: it cannot run on this data.
@@ -227,6 +220,37 @@ class Session:
                 raise _failure(error, "run") from None
 
         return once
+
+
+class BothLevels:
+    """One output of a model, without onnxruntime's optimisations and with all of them."""
+
+    def __init__(self, model: onnx.ModelProto, output: str, folder: Path | None) -> None:
+        self._output = output
+        self._session = cache(
+            lambda optimise: Session(
+                model.SerializeToString(), optimise=optimise, folder=folder, threads=1
+            )
+        )
+
+    def run(self, feeds: Mapping[str, Any]) -> Iterator[tuple[bool, Any, RunFailure | None]]:
+        """Yield for each level whether it optimises, and the output, or in words why there is none.
+
+        Data that the model does not read is left out.
+        """
+        for optimised in (False, True):
+            failure = None
+            try:
+                session = self._session(optimised)
+                names = {*session.inputs, *session.overridable}
+                output = session.run({n: a for n, a in feeds.items() if n in names})[self._output]
+            except RunFailure as error:
+                output, failure = f"it does not {error.stage}: {error}", error
+            yield optimised, output, failure
+
+    def close(self) -> None:
+        """Release the sessions."""
+        self._session.cache_clear()
 
 
 def endless() -> RunFailure:

@@ -40,12 +40,7 @@ class Step(ABC):
 
 @dataclass
 class SpatialStep(Step):
-    """A spatial operator, run by its numpy kernel.
-
-    Attributes:
-        site: position of the node in the original model.
-        label: the node in messages.
-    """
+    """A spatial operator, run by its numpy kernel; `site` is its position in the original."""
 
     context: RunContext
     nodes: list[onnx.NodeProto]

@@ -35,11 +35,7 @@ def pads(
 ) -> list[tuple[int, int]]:
     """Padding (begin, end) of each spatial axis, by `pads` or `auto_pad`; negative amounts crop.
 
-    Args:
-        attributes: of the node.
-        sizes: spatial dims of the data.
-        extents: sizes of a window, dilations included.
-        strides: between windows.
+    Sizes are the spatial dims of the data, extents those of a window, dilations included.
 
     Raises:
         OperatorError: the attributes do not fit.

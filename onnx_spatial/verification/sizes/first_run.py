@@ -51,16 +51,13 @@ _NOTHING_LEFT = re.compile(
 
 
 class FirstRun:
-    """Run the original until a run succeeds.
+    """Run the original until a run succeeds, with data of a seed, for some seconds by each method.
 
     Args:
-        program: the original.
-        inputs: its inputs.
+        program, inputs: the original and its inputs.
         fixed: symbols whose size the user gave.
         candidates: sizes worth trying.
-        seed: of the data.
         progress: called with a line for each run.
-        seconds: for each search method.
         large: whether inputs that are large at their least sizes are run, too.
 
     Attributes:
@@ -96,7 +93,7 @@ class FirstRun:
         self._following: set[str] = set()
         explain = len(self._open) > 1
         self._trials = TrialRuns(
-            program, inputs, seed, progress, seconds, self._least, most, explain=explain
+            program, inputs, seed, progress, seconds, self._least, most, explain
         )
         self._growth = Growth(candidates, self._trials, self._run)
         self._hill_climb = HillClimb(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.model_inputs import Assignment
@@ -24,26 +24,18 @@ _NEXT = 256
 Run = Callable[[Assignment, Sequence[str]], Trial | None]
 
 
+@dataclass(frozen=True)
 class Growth:
-    """Grow the sizes of some dims together.
+    """Grow the sizes of some dims together."""
 
-    Args:
-        candidates: knows the legal sizes.
-        trials: for their budget, and whether the last assignment was run.
-        run: see `Run`.
-    """
-
-    def __init__(self, candidates: Candidates, trials: TrialRuns, run: Run) -> None:
-        self._candidates = candidates
-        self._trials = trials
-        self._run = run
+    candidates: Candidates
+    trials: TrialRuns
+    run: Run
 
     def least(self, start: Assignment, groups: Sequence[Sequence[str]]) -> Trial | None:
-        """Find the successful run with the least sizes, in the proportions of the start.
+        """Find the successful run with the least sizes, in the proportions of a start that is too small.
 
-        Args:
-            start: sizes that are too small.
-            groups: symbols that grow; those of one group have the same size.
+        The symbols of each group grow together and have the same size.
         """
         low = start.sizes[groups[0][0]]
         keep = [symbol for group in groups for symbol in group]
@@ -51,9 +43,9 @@ class Growth:
             sizes = self._scaled(start, groups, low * 2**power)
             if sizes is None:
                 return None
-            if trial := self._run(replace(start, sizes=sizes), keep):
+            if trial := self.run(replace(start, sizes=sizes), keep):
                 return self._between(start, groups, keep, low * 2 ** (power - 1), trial)
-            if not self._trials.ran:
+            if not self.trials.ran:
                 return None  # too large
         return None
 
@@ -67,8 +59,8 @@ class Growth:
     ) -> Trial:
         """Halve the gap between a size that fails and one that succeeds, while there is time."""
         symbol = groups[0][0]
-        bounds = self._candidates.bounds()
-        self._trials.begin(anew=False)
+        bounds = self.candidates.bounds()
+        self.trials.begin(anew=False)
         with suppress(BudgetExhausted):
             for _ in range(_BETWEEN):
                 high = best.assignment.sizes[symbol]
@@ -76,9 +68,9 @@ class Growth:
                 likely = [b for b in bounds if low < b < high]
                 middle = likely[len(likely) // 2] if likely else (low + high) // 2
                 sizes = self._scaled(start, groups, middle)
-                if sizes is None or not low < sizes[symbol] < high or self._trials.half_spent():
+                if sizes is None or not low < sizes[symbol] < high or self.trials.half_spent():
                     break
-                trial = self._run(replace(start, sizes=sizes), keep)
+                trial = self.run(replace(start, sizes=sizes), keep)
                 if trial is None:
                     low = sizes[symbol]
                 else:
@@ -94,7 +86,7 @@ class Growth:
         for group in groups:
             least = -(-start.sizes[group[0]] * size // first)
             near = range(least, least + _NEXT)
-            legal = next((s for s in near if self._candidates.allows(group, s)), None)
+            legal = next((s for s in near if self.candidates.allows(group, s)), None)
             if legal is None:
                 return None
             sizes.update(dict.fromkeys(group, legal))

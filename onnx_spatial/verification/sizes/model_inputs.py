@@ -89,11 +89,9 @@ def fixed_sizes(
     Raises:
         UsageError: there is no such input, or it cannot have that shape.
     """
-    by_name = {i.name: i for i in inputs}
+    by_name = _by_name(inputs, given)
     sizes: dict[str, int] = {}
     for name, shape in given.items():
-        if name not in by_name:
-            raise UsageError(f"the model has no input {name!r}; it has {_names(by_name)}")
         shape = tuple(int(d) for d in shape)
         dims = by_name[name].dims
         if dims is None:
@@ -122,10 +120,7 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
     Raises:
         UsageError: an input is missing, unknown, or of another type or shape than the model's.
     """
-    by_name = {i.name: i for i in inputs}
-    for name in given:
-        if name not in by_name:
-            raise UsageError(f"the model has no input {name!r}; it has {_names(by_name)}")
+    by_name = _by_name(inputs, given)
     missing = [i.name for i in inputs if i.default is None and i.name not in given]
     if missing:
         raise UsageError(f"no data given for input {', '.join(map(repr, missing))}")
@@ -145,8 +140,13 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
     return arrays
 
 
-def _names(inputs: Mapping[str, GraphInput]) -> str:
-    return ", ".join(map(repr, inputs)) or "none"
+def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, GraphInput]:
+    """The inputs by name, which all names from the user must be among."""
+    names = ", ".join(repr(i.name) for i in inputs) or "none"
+    for name in given:
+        if not any(name == i.name for i in inputs):
+            raise UsageError(f"the model has no input {name!r}; it has {names}")
+    return {i.name: i for i in inputs}
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,8 @@ class Assignment:
     Attributes:
         sizes: of every symbol.
         values: run-time parameters of sites, and overridden initializers.
-        mode: how integer inputs are filled, see `arrays.INTEGER_MODES`.
+        mode, spread: how inputs are filled, see `arrays`; usual numbers without a spread.
         number: part of the seed: runs of other numbers have other data.
-        spread: kind of unusual numbers, if any.
     """
 
     sizes: Mapping[str, int]

@@ -24,10 +24,10 @@ def matching_sizes(
     order: Sequence[str],
     keep: Collection[str] = (),
 ) -> dict[str, int]:
-    """Other sizes for symbols, with which the operands fit each other.
+    """Other sizes for symbols, with which the operands of a node that failed fit each other.
 
     Args:
-        operands: of the node that failed.
+        operands: of the node.
         dims: symbolic dims of the values in the model, as far as they are known before it runs.
         order: symbols whose size is open; of two that must be equal the later one changes.
         keep: symbols that keep their sizes.

@@ -59,13 +59,7 @@ class RunRequest:
 
 @dataclass
 class ReferenceRuns:
-    """Successful runs of the original.
-
-    Attributes:
-        trials: the runs; none if no legal sizes were found.
-        forced: input dims with only one size that runs.
-        gaps: why there are no runs.
-    """
+    """Successful runs of the original, dims with only one size that runs, or why there are no runs."""
 
     trials: list[Trial] = field(default_factory=list)
     forced: dict[str, int] = field(default_factory=dict)

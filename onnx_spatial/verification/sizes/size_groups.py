@@ -13,17 +13,11 @@ _COMBINATIONS = 8
 
 @dataclass
 class SizeGroup:
-    """Symbols of input dims that most likely have the same size.
-
-    Attributes:
-        symbols: the dims.
-        sizes: sizes to try, the likely ones first.
-        is_batch: whether they are the first dims of inputs.
-    """
+    """Symbols of input dims that most likely have the same size, and sizes to try, likely ones first."""
 
     symbols: list[str]
     sizes: list[int]
-    is_batch: bool
+    is_batch: bool  # the first dims of inputs
 
     @classmethod
     def of(cls, symbols: Sequence[str], candidates: Candidates) -> SizeGroup:
@@ -34,12 +28,7 @@ class SizeGroup:
 def proposals(
     groups: Sequence[SizeGroup], sizes: Sequence[Sequence[int]]
 ) -> Iterator[dict[str, int]]:
-    """Likely combinations: a different size for each group, then one for all spatial groups.
-
-    Args:
-        groups: all groups.
-        sizes: sizes to combine, a list for each group.
-    """
+    """Likely combinations: a different size for each group, then one for all spatial groups."""
     spatial = [known for known, group in zip(sizes, groups, strict=True) if not group.is_batch]
     common = [s for s in (spatial[0] if spatial else ()) if all(s in known for known in spatial)]
     for turn in range(_COMBINATIONS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -79,38 +79,35 @@ class Search(FirstRun):
         others = [group.symbols for group in self._free() if not group.is_batch]
         old = trial.assignment
         runs: list[Trial] = []
-        for groups in (*batch, *([others] if len(others) > 1 else [])):
-            start = 1 if groups in batch else max(old.sizes[symbols[0]] for symbols in groups)
-            near = range(start, start + _NEAR)
-            legal = (s for s in near if all(self._candidates.allows(g, s) for g in groups))
-            for size in itertools.islice(legal, _TRIES_EACH):
-                changed = old.resized(groups, [size] * len(groups))
-                try:
-                    other = self._run(replace(changed, number=3))
-                except (BudgetExhausted, RunFailure):
-                    return runs
-                if other is not None:
-                    runs.append(other)
-                    break
+        with suppress(BudgetExhausted, RunFailure):
+            for groups in (*batch, *([others] if len(others) > 1 else [])):
+                start = 1 if groups in batch else max(old.sizes[symbols[0]] for symbols in groups)
+                near = range(start, start + _NEAR)
+                runs += self._first_legal(replace(old, number=3), groups, near, _TRIES_EACH)
         return runs
 
     def larger(self, trial: Trial, size: int) -> list[Trial]:
         """Runs on the sizes of a trial, with one dim after the other of at least `size`; no batch."""
         self._trials.begin()
         old = trial.assignment
-        runs = []
+        runs: list[Trial] = []
+        near = range(size, 2 * size)
         with suppress(BudgetExhausted, RunFailure):
             for group in self._groups:
-                if group.is_batch or old.sizes[group.symbols[0]] >= size:
-                    continue
-                near = range(size, 2 * size)
-                legal = (s for s in near if self._candidates.allows(group.symbols, s))
-                for chosen in itertools.islice(legal, _OTHERS):
-                    changed = old.resized([group.symbols], [chosen])
-                    if other := self._run(replace(changed, number=2)):
-                        runs.append(other)
-                        break
+                if not group.is_batch and old.sizes[group.symbols[0]] < size:
+                    start = replace(old, number=2)
+                    runs += self._first_legal(start, [group.symbols], near, _OTHERS)
         return runs
+
+    def _first_legal(
+        self, start: Assignment, groups: Sequence[Sequence[str]], sizes: Iterable[int], tries: int
+    ) -> list[Trial]:
+        """The first run that succeeds, if one does, with the first legal sizes for all groups."""
+        legal = (s for s in sizes if all(self._candidates.allows(g, s) for g in groups))
+        for size in itertools.islice(legal, tries):
+            if trial := self._run(start.resized(groups, [size] * len(groups))):
+                return [trial]
+        return []
 
     def again(
         self, trial: Trial, values: Mapping[str, Array], spread: Spread | None = None

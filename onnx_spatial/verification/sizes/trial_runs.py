@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,7 @@ class Trial:
     """A successful run of the original.
 
     Attributes:
-        assignment: sizes and values that its inputs were made of.
-        feeds: its inputs.
-        outputs: its outputs.
+        assignment, feeds, outputs: what its inputs were made of, inputs and outputs.
         executed: sites that took part.
         any_bits: whether the inputs hold NaNs, infinities and extremes: then only outputs that do not
             depend on arithmetic can be compared.
@@ -57,21 +55,18 @@ class BudgetExhausted(Exception):
     """The search budget is exhausted, or no sizes can succeed."""
 
 
+@dataclass
 class TrialRuns:
     """Run the original on one assignment after the other, on none twice.
 
-    Args:
-        program: the original.
-        inputs: its inputs.
+    Attributes:
+        program, inputs: the original and its inputs.
         seed: of the data.
         progress: called with a line for each run.
         seconds: for one search method.
         least: the least size of each open symbol, without those that the user gave.
         most: elements that an input with such symbols may have.
         explain: whether failures hold the operands of the node that failed.
-
-    Attributes:
-        most: as given.
         outgrown: whether an input had more elements than that.
         reached: nodes that ran in the failed run that got furthest.
         furthest: the assignment of that run.
@@ -80,52 +75,40 @@ class TrialRuns:
         ran: whether the latest assignment was run.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        inputs: Sequence[GraphInput],
-        seed: int,
-        progress: Callable[[str], None],
-        seconds: float,
-        least: Mapping[str, int],
-        most: float,
-        *,
-        explain: bool,
-    ) -> None:
-        self._program = program
-        self._inputs = inputs
-        self._seed = seed
-        self._progress = progress
-        self._seconds = seconds
-        self._least = least
-        self._explain = explain
-        self._tried: set[object] = set()
-        self._tries = 0
-        self._deadline = self._end = 0.0
-        self.most = most
-        self.reached = -1
-        self.furthest: Assignment | None = None
-        self.last_failure: RunFailure | None = None
-        self.latest_failure: RunFailure | None = None
-        self.ran = False
-        self.outgrown = False
+    program: Program
+    inputs: Sequence[GraphInput]
+    seed: int
+    progress: Callable[[str], None]
+    seconds: float
+    least: Mapping[str, int]
+    most: float
+    explain: bool
+    outgrown: bool = False
+    reached: int = -1
+    furthest: Assignment | None = None
+    last_failure: RunFailure | None = None
+    latest_failure: RunFailure | None = None
+    ran: bool = False
+    _tried: set[object] = field(default_factory=set)
+    _tries: int = 0
+    _deadline: float = 0.0
+    _end: float = 0.0
 
     def begin(self, *, anew: bool = True) -> None:
         """Begin a search method, with a budget of its own.
 
-        Args:
-            anew: whether it looks for other sizes than the methods before: then earlier assignments may
-                be tried again. Otherwise it shares the time with these methods.
+        If `anew` it looks for other sizes, and may try earlier assignments again; else it shares the
+        time with the methods before.
         """
         now = time.process_time()
         if anew:
             self._tried.clear()
-            self._end = now + TOGETHER * self._seconds
-        self._tries, self._deadline = 0, min(now + self._seconds, max(self._end, now + LAST))
+            self._end = now + TOGETHER * self.seconds
+        self._tries, self._deadline = 0, min(now + self.seconds, max(self._end, now + LAST))
 
     def half_spent(self) -> bool:
         """Whether half of the time is over."""
-        return time.process_time() > self._deadline - self._seconds / 2
+        return time.process_time() > self._deadline - self.seconds / 2
 
     def run(self, assignment: Assignment) -> Trial | None:
         """Run the original; None if it fails, or the assignment was tried before or is too large.
@@ -147,12 +130,12 @@ class TrialRuns:
         self._tried.add(key)
         self._tries += 1
         self.ran = True
-        arrays = feeds(self._inputs, assignment, self._seed)
-        self._progress(f"looking for legal input sizes, try {self._tries}: {_shapes(arrays)}")
-        self._program.explains = self._explain
+        arrays = feeds(self.inputs, assignment, self.seed)
+        self.progress(f"looking for legal input sizes, try {self._tries}: {shapes(arrays, _SHOWN)}")
+        self.program.explains = self.explain
         try:
-            outputs = self._program.run(arrays)
-            return Trial(assignment, arrays, outputs, self._program.executed)
+            outputs = self.program.run(arrays)
+            return Trial(assignment, arrays, outputs, self.program.executed)
         except RunFailure as failure:
             if failure.stage == "load":
                 raise
@@ -164,22 +147,24 @@ class TrialRuns:
                 raise BudgetExhausted from None
             return None
         finally:
-            self._program.explains = False
+            self.program.explains = False
 
     def _is_small(self, assignment: Assignment) -> bool:
-        for graph_input in self._inputs:
+        for graph_input in self.inputs:
             if graph_input.default is not None or graph_input.name in assignment.values:
                 continue
             symbols = [d for d in graph_input.dims or () if isinstance(d, str)]
             if any(symbol not in assignment.sizes for symbol in symbols):
                 return False  # one of them has no legal size at all
             size = _count(graph_input, assignment.sizes)
-            if any(s in self._least for s in symbols) and size > self.most:
+            if any(s in self.least for s in symbols) and size > self.most:
                 self.outgrown = True
                 return False
             if size > LARGEST_INPUT or not is_countable(assignment.shape(graph_input)):
-                failure = _too_large(graph_input.name, size)
-                self.last_failure = self.last_failure or failure
+                how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
+                limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
+                reason = f"input {graph_input.name!r} has {how_many}{limit}"
+                self.last_failure = self.last_failure or RunFailure(reason, "run")
                 return False
         return True
 
@@ -198,13 +183,8 @@ def _count(graph_input: GraphInput, sizes: Mapping[str, int]) -> float:
     return float(np.prod([float(d if isinstance(d, int) else sizes[d]) for d in dims]))
 
 
-def _too_large(name: str, size: float) -> RunFailure:
-    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
-    limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
-    return RunFailure(f"input {name!r} has {how_many}{limit}", "run")
-
-
-def _shapes(arrays: Mapping[str, Array]) -> str:
-    """The shapes of a few arrays, on one line of a terminal."""
-    shown = [f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in arrays.items()]
-    return ", ".join([*shown[:_SHOWN], *(["..."] if len(shown) > _SHOWN else [])])
+def shapes(arrays: Mapping[str, Array], most: int | None = None) -> str:
+    """The shapes of arrays in words, or of some of them."""
+    texts = [f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in arrays.items()]
+    more = ["..."] if most is not None and len(texts) > most else []
+    return ", ".join([*texts[:most], *more])

@@ -14,8 +14,8 @@ must fit the data, so they are followed back to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
@@ -23,9 +23,14 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.verification import extract
-from onnx_spatial.verification.subgraphs.types import KnownTypes
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, scopes
+from onnx_spatial.verification.subgraphs.value_graph import (
+    Graphs,
+    KnownTypes,
+    Part,
+    Producer,
+    is_computed,
+    scopes,
+)
 
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
@@ -63,41 +68,26 @@ class MatchingRegion:
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
-        return self._model(self.before, self.inputs)
+        return self.before.model(self.inputs, self.output)
 
     def converted(self) -> onnx.ModelProto:
         """Make the part of the converted model a model, with the inputs that it reads."""
-        return self._model(self.after, {n: self.inputs[n] for n in sorted(self.after.read)})
-
-    def _model(self, part: Part, inputs: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
-        return extract.model_of(
-            part.imports, part.nodes, inputs, [self.output], part.stored, part.sparse
-        )
+        inputs = {n: self.inputs[n] for n in sorted(self.after.read)}
+        return self.after.model(inputs, self.output)
 
 
+@dataclass
 class MatchingRegions:
     """The regions of a model and its conversion.
 
-    Args:
-        original: the original, with its weights.
-        converted: the converted model.
-        infos: the sites of the original.
-        types: returns the types of its values; called only if there are regions.
+    `named` is the original without weights, with names for unknown dims of its inputs.
     """
 
-    def __init__(
-        self,
-        original: onnx.ModelProto,
-        converted: Graphs,
-        infos: Sequence[OperatorInfo],
-        types: Callable[[], KnownTypes],
-    ) -> None:
-        self._model = original
-        self._converted = converted
-        self._infos = infos
-        self._sites = {f.index for f in infos}
-        self._get_types = types
-        self._regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = {}
+    original: onnx.ModelProto
+    converted: Graphs
+    named: onnx.ModelProto
+    infos: Sequence[OperatorInfo]
+    _regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """The regions of a site, one for each value that depends on it; or why there are none."""
@@ -123,10 +113,10 @@ class MatchingRegions:
         """Extend a region to the inputs of the graph, or say why that is impossible."""
 
         def stops(name: str, producer: Producer | None) -> bool:
-            return name in self._original.overridable
+            return name in self._graphs.overridable
 
-        before = self._original.part(region.place, region.output, stops)
-        after = self._converted.part(region.place, region.output, stops)
+        before = self._graphs.part(region.place, region.output, stops)
+        after = self.converted.part(region.place, region.output, stops)
         if isinstance(before, str) or isinstance(after, str):
             return before if isinstance(before, str) else str(after)
         if len(before.nodes) > _MOST_NODES or after.read - before.read:
@@ -134,23 +124,25 @@ class MatchingRegions:
         return self._matching(region.place, region.output, before, after)
 
     @cached_property
-    def _original(self) -> Graphs:
-        return Graphs(self._model)
+    def _graphs(self) -> Graphs:
+        return Graphs(self.original)
 
     @cached_property
     def _types(self) -> KnownTypes:
-        return self._get_types()
+        return KnownTypes(self.named, self.infos)
 
     @cached_property
     def _positions(self) -> dict[int, int]:
         """Position of each node in `traversal.nodes`, by the id of its message."""
-        _ = self._original  # keeps the messages alive
-        return {id(node): index for index, (_, _, node) in enumerate(traversal.nodes(self._model))}
+        _ = self._graphs  # keeps the messages alive
+        return {
+            id(node): index for index, (_, _, node) in enumerate(traversal.nodes(self.original))
+        }
 
     @cached_property
     def _readers(self) -> dict[tuple[traversal.Place, str], list[onnx.NodeProto]]:
         readers: dict[tuple[traversal.Place, str], list[onnx.NodeProto]] = {}
-        for place, _, node in traversal.nodes(self._model):
+        for place, _, node in traversal.nodes(self.original):
             for name in traversal.needs(node):
                 readers.setdefault((place, name), []).append(node)
         return readers
@@ -162,7 +154,7 @@ class MatchingRegions:
         seen, todo, nearest = {start}, [start], list[str]()
         while todo:
             name = todo.pop()
-            if self._converted.computes(name, place):
+            if self.converted.computes(name, place):
                 if not self.is_size(name, place) or name == start:
                     nearest.append(name)
                 continue
@@ -184,11 +176,11 @@ class MatchingRegions:
                 return False
             if isinstance(producer, onnx.NodeProto):
                 return self._is_shared(name, place)
-            return name in self._original.overridable
+            return name in self._graphs.overridable
 
         for _ in range(_MOST_EXTENSIONS):
-            before = self._original.part(place, output, stops)
-            after = self._converted.part(place, output, stops)
+            before = self._graphs.part(place, output, stops)
+            after = self.converted.part(place, output, stops)
             for part in (before, after):
                 if isinstance(part, str):
                     return part
@@ -216,7 +208,7 @@ class MatchingRegions:
             for index, node in positions.items()
             if output in node.output or not any(self._is_computed(n, place) for n in node.output)
         }
-        sites = frozenset(self._sites.intersection(positions))
+        sites = frozenset(info.index for info in self.infos if info.index in positions)
         dims = [shape_inference.dims(known) for known in inputs.values()]
         fixed = all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
         fed = all(self._is_input(n, place) for n in inputs)
@@ -227,7 +219,7 @@ class MatchingRegions:
         known = self._types.find(name, place)
         if known is None and place.function is not None:
             # A function declares no types; most likely its inputs have the type of its sites.
-            types = {t for f in self._infos if f.place == place for t in f.element_types}
+            types = {t for f in self.infos if f.place == place for t in f.element_types}
             if len(types) == 1:
                 known = onnx.helper.make_tensor_type_proto(min(types), None)
         return known or onnx.TypeProto()
@@ -237,8 +229,8 @@ class MatchingRegions:
         inner = [s for s in scopes(place) if s != traversal.Place()]
         return (
             place.function is None
-            and self._original.is_fed(name, traversal.Place())
-            and not any(self._original.is_fed(name, scope) for scope in inner)
+            and self._graphs.is_fed(name, traversal.Place())
+            and not any(self._graphs.is_fed(name, scope) for scope in inner)
         )
 
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
@@ -246,18 +238,17 @@ class MatchingRegions:
         computed = [
             (self._positions[id(node)], name)
             for name in names
-            if isinstance(node := self._original.find(name, place), onnx.NodeProto)
+            if isinstance(node := self._graphs.find(name, place), onnx.NodeProto)
         ]
         return max(computed)[1] if computed else None
 
     def _is_computed(self, name: str, place: traversal.Place) -> bool:
-        return any(self._converted.computes(name, scope) for scope in scopes(place))
+        return any(self.converted.computes(name, scope) for scope in scopes(place))
 
     def _is_shared(self, name: str, place: traversal.Place) -> bool:
         """Whether both models compute a value from others, other than sizes."""
-        producers = (graphs.find(name, place) for graphs in (self._original, self._converted))
-        computed = all(isinstance(node, onnx.NodeProto) and node.input for node in producers)
-        return computed and not self.is_size(name, place)
+        producers = (graphs.find(name, place) for graphs in (self._graphs, self.converted))
+        return all(map(is_computed, producers)) and not self.is_size(name, place)
 
     def is_size(self, name: str, place: traversal.Place) -> bool:
         """Whether a value may be sizes or amounts, by its type."""

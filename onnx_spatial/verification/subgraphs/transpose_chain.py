@@ -29,13 +29,7 @@ _MOST_STEPS = 8
 
 @dataclass(frozen=True)
 class Transpose:
-    """A Transpose of the original.
-
-    Attributes:
-        index: position in the order of `traversal.nodes`.
-        output: name of its output.
-        perm: its permutation; None reverses the axes.
-    """
+    """A Transpose of the original, by position in `traversal.nodes`; no `perm` reverses the axes."""
 
     index: int
     output: str
@@ -75,25 +69,18 @@ class TransposeChain:
     sink: str
 
     @property
-    def sites(self) -> list[OperatorInfo]:
-        """Its sites, in order."""
-        return [self.head, *(s for s in self.rest if isinstance(s, OperatorInfo))]
-
-    @property
     def parameters(self) -> dict[str, Array | None]:
         """The parameters of its sites by name; None for unknown values."""
         return {
             name: fact.value if fact is not None else None
-            for site in self.sites
+            for site in (self.head, *self.rest)
+            if isinstance(site, OperatorInfo)
             for name, fact in list(zip(site.node.input, site.facts.inputs, strict=False))[1:]
             if name
         }
 
     def run(self, arrays: Sequence[Array | None]) -> Array:
-        """Compute its output in numpy.
-
-        Args:
-            arrays: the inputs of the head, but the input value in place of the first.
+        """Compute its output in numpy from the inputs of the head, with the input value for the first.
 
         Raises:
             OperatorError: the data breaks a rule of a node.
@@ -120,11 +107,7 @@ class TransposeChain:
         return tuple(shape)
 
     def check(self, shape: Sequence[int], parameters: Sequence[Array | None]) -> None:
-        """Check that every node accepts its input.
-
-        Args:
-            shape: of the head's data.
-            parameters: the inputs of the head; the first does not matter.
+        """Check that every node accepts its input, by the shape of the head's data and its parameters.
 
         Raises:
             OperatorError: a node does not.
@@ -140,22 +123,13 @@ class TransposeChain:
                 dims = step.call.output_shape(dims)
 
     def replaced(self, computes: Callable[[str], bool]) -> set[int]:
-        """The positions of its Transposes that a converted model replaces.
-
-        Args:
-            computes: whether the converted model computes a value.
-        """
+        """The positions of its Transposes whose own output the converted model does not compute."""
         transposes = [s for s in (*self.turns, *self.rest) if isinstance(s, Transpose)]
         return {t.index for t in transposes if t.output == self.sink or not computes(t.output)}
 
 
 class Original:
-    """The sites and Transposes of the original, by the values they read and compute.
-
-    Args:
-        model: the original.
-        infos: its sites.
-    """
+    """The sites and Transposes of the original, by the values they read and compute."""
 
     def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
         self._infos = {f.index: f for f in infos}

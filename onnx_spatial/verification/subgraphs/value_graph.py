@@ -1,18 +1,23 @@
-"""Index the graphs of a model by value name, and extract the part that computes a value.
+"""Index producers and types of values by graph and name, and extract the part that computes a value.
 
     stops -> [ nodes with their constants ] -> output
 
-Values of outer graphs are followed, too: a part may reach from a branch into the main graph.
+Values of outer graphs are followed, too: a part may reach from a branch into the main graph. Converted
+models keep the value names of the original, in the same graph: the nodes that replace a site are those
+between its inputs and its output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 
+from onnx_spatial import analysis
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification import extract
 
 #: Produces a value: a node, an initializer, a sparse initializer.
@@ -39,6 +44,16 @@ class Part:
     sparse: list[onnx.SparseTensorProto]
     imports: extract.Imports
 
+    def model(
+        self,
+        inputs: Mapping[str, onnx.TypeProto],
+        output: str,
+        known: Iterable[onnx.TensorProto] = (),
+    ) -> onnx.ModelProto:
+        """Make the part a model with some inputs, and with `known` as further constants."""
+        stored = [*known, *self.stored]
+        return extract.model_of(self.imports, self.nodes, inputs, [output], stored, self.sparse)
+
 
 class Graphs:
     """The graphs of a model, by place and value name."""
@@ -58,10 +73,6 @@ class Graphs:
         }
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
-
-    def has(self, place: traversal.Place) -> bool:
-        """Whether the model has a graph at `place`."""
-        return place in self._graphs
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
         """Whether a node of the graph at `place` computes a value."""
@@ -131,6 +142,65 @@ class Graphs:
         ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
         return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
+
+    def slice(
+        self,
+        place: traversal.Place,
+        output: str,
+        stops: Collection[str],
+        known: Collection[str] = (),
+    ) -> Part | str:
+        """Extract the part that computes a value from `stops` alone, or say why there is none.
+
+        Constants of the model for stops that are `known` are in the part.
+        """
+        if place not in self._graphs:
+            return f"the converted model has no {place}"
+        if not self.computes(output, place):
+            return "its output is not a value of the converted model: it was merged with others"
+
+        def stop(name: str, producer: Producer | None) -> bool:
+            return name in stops and (name not in known or is_computed(producer))
+
+        part = self.part(place, output, stop)
+        if isinstance(part, Part) and (other := sorted(part.read - set(stops))):
+            return f"it also reads {other[0]!r}: it was merged with others"
+        return part
+
+
+class KnownTypes:
+    """Types by graph and value name, in a model with names for unknown dims of its inputs."""
+
+    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
+        self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
+        for place, graph in traversal.graphs(analysis.inferred(model, infos)):
+            known = self._types.setdefault(place, {})
+            declared = list(graph.value_info)
+            if isinstance(graph, onnx.GraphProto):
+                declared += [*graph.input, *graph.output]
+                for tensor in graph.initializer:
+                    known[tensor.name] = onnx.helper.make_tensor_type_proto(
+                        tensor.data_type, tensor.dims
+                    )
+            known.update((value.name, value.type) for value in declared)
+        for info in infos:  # the data of a site in a function has the type of the calls
+            data = info.facts.inputs[0] if info.facts.inputs else None
+            name = info.node.input[0] if info.node.input else ""
+            unknown = shape_inference.dims(self.find(name, info.place)) is None
+            if data is not None and len(info.element_types) == 1 and unknown:
+                (element_type,) = info.element_types
+                known = onnx.helper.make_tensor_type_proto(element_type, data.shape)
+                self._types.setdefault(info.place, {})[name] = known
+
+    def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:
+        """The type of a value that the graph at `place` can read, as far as it is known."""
+        known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
+        return next((each for each in known if each is not None), None)
+
+
+def is_computed(producer: Producer | None) -> bool:
+    """Whether a value is computed from others, and not a constant or an input."""
+    return isinstance(producer, onnx.NodeProto) and bool(producer.input)
 
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
