@@ -75,7 +75,7 @@ class Expected:
         *,
         same_kernels: bool = True,
     ) -> Check:
-        """Compare the output of the converted model, or say in words why there is none; `x` is its data.
+        """Compare the output of the converted model on `x`; it may be the reason why there is none.
 
         `same_kernels`: whether onnxruntime ran all standard nodes of the original.
         """
