@@ -21,9 +21,8 @@ def test_figures_by_hand() -> None:
     found = measure_errors(expected, actual, *errors(expected, actual))
     assert (found.max_abs_error, found.max_relative_error) == (2, 0.5)
     assert found.mean_relative_error == pytest.approx(2.5 / 4 / 4)
-    assert found.p50_relative_error == pytest.approx(
-        0.5 / 4
-    )  # by rank: the upper of the middle two
+    # By rank: the upper of the middle two.
+    assert found.p50_relative_error == pytest.approx(0.5 / 4)
     assert found.p99_relative_error == 0.5
 
 

@@ -72,8 +72,8 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         operator.withdraw(_TOO_MANY_DIMS)
         return
     folder = context.models.converted.folder
-    for chain, converted_part in parts:
-        if not _compare(operator, chain, converted_part, folder, context.seed):
+    for chain, replacement in parts:
+        if not _compare(operator, chain, replacement, folder, context.seed):
             return
         operator.replaced |= chain.replaced(computes)
 
