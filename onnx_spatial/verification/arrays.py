@@ -65,17 +65,17 @@ def type_of(array: Array) -> onnx.TypeProto:
 
 
 def dtype_name(array: Array) -> str:
-    """The element type in reports: float32, bfloat16, string."""
+    """Return the element type in reports: float32, bfloat16, string."""
     return "string" if array.dtype.kind in "OUST" else str(array.dtype.name)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype holds real floating-point numbers, ml_dtypes' included."""
+    """Return whether a dtype holds real floating-point numbers, ml_dtypes' included."""
     return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def is_native(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is numpy's own: not bfloat16, nor a type shorter than float16 or int8."""
+    """Return whether a dtype is numpy's own: not bfloat16, nor a type shorter than float16 or int8."""
     return dtype.isbuiltin == 1  # the kind does not tell: that of float8_e5m2 is "f"
 
 
@@ -88,7 +88,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 
 
 def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
-    """The array in a tensor message, read from `folder` if it is external; strings as Python strings.
+    """Return the array in a tensor message, external data read from `folder`; strings as Python strings.
 
     Raises:
         ModelFileError: the data cannot be read, does not fill the shape, or has an unknown type.
@@ -108,7 +108,7 @@ def constant_value(tensor: onnx.TensorProto, folder: Path | None) -> Array:
 
 
 def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Elements in which two arrays of one type and shape differ by any bit of the type."""
+    """Return elements in which two arrays of one type and shape differ by any bit of the type."""
     if a.dtype.kind in "OUST":
         return np.asarray(a.astype(object) != b.astype(object), np.bool_).reshape(a.shape)
     width = min(a.dtype.itemsize, 8)
@@ -120,7 +120,7 @@ def differing_bits(a: Array, b: Array) -> npt.NDArray[np.bool_]:
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Whether two arrays have the same type, shape and bits."""
+    """Return whether two arrays have the same type, shape and bits."""
     return dtype_name(a) == dtype_name(b) and a.shape == b.shape and not differing_bits(a, b).any()
 
 
@@ -163,7 +163,7 @@ def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
 
 
 def _repeated(codes: Array, count: int, rng: np.random.Generator) -> Array:
-    """All codes in random order, again and again."""
+    """Return all codes in random order, again and again."""
     repeats = [rng.permutation(codes) for _ in range(-(-count // len(codes)))]
     return np.concatenate([*repeats, codes[:0]])[:count]
 

@@ -20,7 +20,7 @@ class Imports:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, body: traversal.GraphLike | None = None) -> Imports:
-        """The imports of a model, or of its function `body`."""
+        """Return the imports of a model, or of its function `body`."""
         holder = body if isinstance(body, onnx.FunctionProto) else model
         assumed = {"": op_traits.assumed_opset(model.ir_version)}
         opsets = assumed | op_traits.opsets_of(holder.opset_import)
@@ -28,7 +28,7 @@ class Imports:
 
 
 def called(nodes: Iterable[onnx.NodeProto], functions: Sequence[onnx.FunctionProto]) -> set[int]:
-    """Positions of the functions that nodes call, directly or through other functions."""
+    """Return the positions of the functions that nodes call, directly or through other functions."""
     positions: dict[tuple[str, str], list[int]] = {}
     for position, function in enumerate(functions):
         positions.setdefault((function.domain, function.name), []).append(position)

@@ -93,7 +93,7 @@ class _Writer:
         self._positive: set[str] = set()
 
     def of(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """The nodes in place of one that reads data; None without a rule for it."""
+        """Return the nodes in place of one that reads data; None without a rule for it."""
         if not op_traits.is_standard(node) or any(traversal.subgraphs(node)):
             return None
         x = node.input[0]
@@ -121,7 +121,7 @@ class _Writer:
     def _with_positive(
         self, node: onnx.NodeProto, numbers: Collection[int]
     ) -> list[onnx.NodeProto]:
-        """The node with the absolute values of those of its inputs that are not data."""
+        """Return the node with the absolute values of those of its inputs that are not data."""
         before = []
         for number in numbers:
             name = node.input[number] if number < len(node.input) else ""

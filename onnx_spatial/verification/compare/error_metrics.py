@@ -64,7 +64,7 @@ def errors(expected: Array, actual: Array) -> tuple[Errors, float]:
 
 
 def largest_finite(array: Array) -> float:
-    """The largest magnitude among the finite numbers of an array; 0 if there are none."""
+    """Return the largest magnitude among the finite numbers of an array; 0 if there are none."""
     return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
 
 
@@ -107,7 +107,7 @@ def _max_distance(expected: Array, actual: Array) -> float:
 
 
 def _ranks(array: Array) -> npt.NDArray[np.int64]:
-    """The rank of each number among all numbers of its type; -0.0 and 0.0 share one."""
+    """Return the rank of each number among all numbers of its type; -0.0 and 0.0 share one."""
     bits = 8 * array.dtype.itemsize
     raw = np.ascontiguousarray(array).reshape(array.shape).view(f"i{array.dtype.itemsize}")
     wide = raw.astype(np.int64)

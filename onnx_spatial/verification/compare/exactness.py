@@ -47,14 +47,14 @@ _NOTHING = Exactness()
 
 
 def of_outputs(program: Program) -> dict[str, Exactness]:
-    """The exactness of each output of the original."""
+    """Return the exactness of each output of the original."""
     marks = _Marks(program, element_types(program))
     known = marks.graph(program.flat.graph, {})
     return {v.name: known.get(v.name, _NOTHING) for v in program.flat.graph.output}
 
 
 def element_types(program: Program) -> Mapping[str, int]:
-    """Element types by value name, as far as onnx infers them with probes for the spatial operators."""
+    """Return element types by value name, as far as onnx infers them with probes for spatial operators."""
     model = skeleton(program.flat)
     # All at once: the walk follows graphs in attributes, which probes lose.
     pairs = list(zip(traversal.nodes(program.flat), traversal.nodes(model), strict=True))
@@ -92,7 +92,7 @@ class _Marks:
     def graph(
         self, graph: onnx.GraphProto, outer: Mapping[str, Exactness], fed: Exactness = _NOTHING
     ) -> dict[str, Exactness]:
-        """The marks of all values in a graph, whose inputs have the mark `fed`."""
+        """Return the marks of all values in a graph, whose inputs have the mark `fed`."""
         known = dict(outer)
         known.update((v.name, fed) for v in graph.input)
         for node in traversal.in_order(graph):

@@ -70,7 +70,7 @@ class Float64Outputs:
         return judge(result, known, actual)
 
     def has_magnitudes(self, run: int, name: str) -> bool:
-        """Whether each element of an output was judged by the magnitudes of its own terms."""
+        """Return whether each element of an output was judged by the magnitudes of its own terms."""
         known = self._outputs.get((run, name))
         return known is not None and known.has_magnitudes
 

@@ -221,7 +221,7 @@ class Reference:
     def _unit(
         self, wide: Mapping[str, Array], precise: Doubles, rtol: float
     ) -> tuple[Doubles | float, float]:
-        """The unit in the last place of each element's magnitude, and how many units are allowed.
+        """Return the unit in the last place of each element's magnitude, and how many units are allowed.
 
         Without magnitudes, the unit of the largest element, and at least `rtol` of that element.
         """

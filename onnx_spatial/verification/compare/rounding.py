@@ -124,7 +124,7 @@ class Movement:
         return bool(sizes.size) and ACCEPTED * p99 > np.quantile(sizes, 0.99)
 
     def _explains_steps(self, distance: Distance, factor: float) -> bool:
-        """Whether no larger share of elements jumps, and 8-bit steps no further on average."""
+        """Return whether no larger share of elements jumps, and 8-bit steps no further on average."""
         if distance.changed > min(factor * self.changed, (1 + self.changed) / 2):
             return False
         are_steps = self.expected.dtype.kind in "iu" and self.expected.dtype.itemsize == 1
@@ -164,7 +164,7 @@ def _beyond(
 
 
 def is_comparable(actual: Any, expected: Any) -> TypeGuard[Array]:
-    """Whether a value is an array of the shape and type of another."""
+    """Return whether a value is an array of the shape and type of another."""
     return (
         isinstance(expected, np.ndarray)
         and isinstance(actual, np.ndarray)
@@ -196,7 +196,7 @@ class Rounding:
     def of(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Any], *, optimised: bool
     ) -> Mapping[str, Movement]:
-        """The movement of each output of a run, by name; outputs that cannot be measured are left out.
+        """Return the movement of each output of a run, by name, where it can be measured.
 
         If `optimised`, a run with optimisations is included.
         """

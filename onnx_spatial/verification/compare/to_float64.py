@@ -33,7 +33,7 @@ _CASTS = frozenset({"Cast", "CastLike"})
 
 
 def reached(graph: onnx.GraphProto, starts: Collection[str]) -> set[str]:
-    """Names in one graph whose values depend on those of `starts`, and not only on their shapes."""
+    """Return the names in one graph whose values depend on those of `starts`, not only on their shapes."""
     names = set(starts)
     for node in traversal.in_order(graph):
         if node.op_type not in SIZES and not names.isdisjoint(traversal.needs(node)):
@@ -42,7 +42,7 @@ def reached(graph: onnx.GraphProto, starts: Collection[str]) -> set[str]:
 
 
 def reals(model: onnx.ModelProto) -> list[str]:
-    """Names of the inputs of a model that hold reals."""
+    """Return the names of the inputs of a model that hold reals."""
     return [v.name for v in model.graph.input if v.type.tensor_type.elem_type in EPSILON]
 
 
@@ -125,7 +125,7 @@ def _double_tensor(tensor: onnx.TensorProto, folder: Path | None) -> None:
 
 
 def coarsest(models: Collection[onnx.ModelProto]) -> float | None:
-    """The epsilon of the shortest real type among the tensors, inputs and casts of some models."""
+    """Return the epsilon of the shortest real type among tensors, inputs and casts of models."""
     types: set[int] = set()
     for model in models:
         types.update(tensor.data_type for tensor in traversal.tensors(model))
@@ -137,5 +137,5 @@ def coarsest(models: Collection[onnx.ModelProto]) -> float | None:
 
 
 def least(epsilon: float) -> float:
-    """The smallest normal number of the type with an epsilon."""
+    """Return the smallest normal number of the type with an epsilon."""
     return 2.0**-14 if epsilon == EPSILON[onnx.TensorProto.FLOAT16] else 2.0**-126

@@ -55,20 +55,20 @@ class FlatModel:
         return flat
 
     def site_of(self, node: onnx.NodeProto) -> int | None:
-        """Position in the original of a spatial operator; None for other nodes."""
+        """Return the position in the original of a spatial operator; None for other nodes."""
         return self._sites.get(id(node))
 
     def convolution_of(self, node: onnx.NodeProto) -> int | None:
-        """Position in the original of a convolution that onnxruntime may refuse."""
+        """Return the position in the original of a convolution that onnxruntime may refuse."""
         return self._convolutions.get(id(node))
 
     def positions(self) -> list[int]:
-        """Positions of the sites in `traversal.nodes` of `proto`."""
+        """Return the positions of the sites in `traversal.nodes` of `proto`."""
         nodes = enumerate(traversal.nodes(self.proto))
         return [index for index, (_, _, node) in nodes if self.site_of(node) is not None]
 
     def label(self, site: int) -> str:
-        """The node of a site in messages."""
+        """Return the node of a site in messages."""
         place, _, node = self._nodes[site]
         where = f" in {place}" if place.function is not None or place.steps else ""
         return f"{node.op_type} node {traversal.label(node)!r}{where}"

@@ -181,7 +181,7 @@ def _taps(position: Array, mode: str) -> tuple[_Index, list[Array]]:
 
 
 def _inside(position: Array, size: int, padding: str, corners: bool) -> Array:
-    """Positions along an axis moved into the data: to its border, or reflected there."""
+    """Return positions along an axis moved into the data: to its border, or reflected there."""
     if padding == "border":
         return np.clip(position, 0, size - 1)
     if padding != "reflection":

@@ -28,12 +28,12 @@ _RAW = {
 
 
 def is_raw_type(name: str) -> bool:
-    """Whether outputs of a type, by its name in onnxruntime, need an OrtValue."""
+    """Return whether outputs of a type, by its name in onnxruntime, need an OrtValue."""
     return name in _RAW
 
 
 def is_raw(value: Any) -> bool:
-    """Whether a value must be fed as an OrtValue."""
+    """Return whether a value must be fed as an OrtValue."""
     return isinstance(value, np.ndarray) and not is_native(value.dtype)
 
 

@@ -99,7 +99,7 @@ class Planner:
         return steps
 
     def _special_step(self, node: onnx.NodeProto) -> Step | None:
-        """The step of a node that cannot be part of a segment; None for the others."""
+        """Return the step of a node that cannot be part of a segment; None for the others."""
         site = self.model.site_of(node)
         if site is not None:
             return SpatialStep(self.context, [node], site, self.model.label(site))

@@ -60,11 +60,11 @@ class Program(RunContext):
         self._plan = Planner(self, self._model, kernels or {}).plan(self.flat.graph)
 
     def site_of(self, node: onnx.NodeProto) -> int | None:
-        """Position in the original of a spatial operator of `flat`; None for other nodes."""
+        """Return the position in the original of a spatial operator of `flat`; None for other nodes."""
         return self._model.site_of(node)
 
     def positions(self) -> list[int]:
-        """Positions of the sites in `traversal.nodes` of `flat`."""
+        """Return the positions of the sites in `traversal.nodes` of `flat`."""
         return self._model.positions()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
@@ -77,14 +77,14 @@ class Program(RunContext):
         return self._plan.run(feeds, None)
 
     def is_small(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether a run on some inputs takes no time worth mentioning."""
+        """Return whether a run on some inputs takes no time worth mentioning."""
         weights = sum(math.prod(t.dims) for t in traversal.tensors(self.flat))
         elements = sum(int(np.size(array)) for array in feeds.values())
         few = weights <= _FEW_WEIGHTS and elements <= _FEW_ELEMENTS
         return few and weights * elements <= _FEW_PRODUCTS
 
     def foreign(self) -> list[str]:
-        """Operators without any implementation here, as domain:op_type, each with a node."""
+        """Return operators without any implementation here, as domain:op_type, each with a node."""
         functions = {(f.domain, f.name) for f in self.flat.functions}
         nodes: dict[str, str] = {}
         for _, _, node in traversal.nodes(self.flat):

@@ -44,7 +44,7 @@ _OPERATORS: dict[tuple[str, str], tuple[int, int | None]] = {
 
 
 def is_refused(node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime refuses a node for its padding, by its attributes."""
+    """Return whether onnxruntime refuses a node for its padding, by its attributes."""
     attributes = {a.name: a for a in node.attribute}
     if _operator(node) is None or "pads" in attributes:
         return False
@@ -57,7 +57,7 @@ def is_refused(node: onnx.NodeProto) -> bool:
 
 
 def may_be_refused(node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime refuses a node, or may in some call of the function that holds it."""
+    """Return whether onnxruntime refuses a node, or may in some call of the function that holds it."""
     referred = {a.name for a in node.attribute if a.ref_attr_name}
     return is_refused(node) or (
         _operator(node) is not None and not referred.isdisjoint(("auto_pad", "dilations"))
@@ -135,7 +135,7 @@ def _ints(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
 
 
 def _dims(scope: RunScope, name: str) -> tuple[int, ...]:
-    """The shape of a value; a stored one is not loaded for it."""
+    """Return the shape of a value; a stored one is not loaded for it."""
     computed = scope.computed(name)
     stored = scope.stored(name) if computed is None else None
     if isinstance(stored, onnx.TensorProto):

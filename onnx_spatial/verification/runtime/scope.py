@@ -38,11 +38,11 @@ class RunScope:
         self._folder = folder
 
     def computed(self, name: str) -> Any:
-        """The value of an input or node output; None for other names and empty optionals."""
+        """Return the value of an input or node output; None for other names and empty optionals."""
         return self.values.get(name)
 
     def stored(self, name: str) -> Stored | None:
-        """The initializer or Constant node of that name."""
+        """Return the initializer or Constant node of that name."""
         return self._stored.get(name)
 
     def value(self, name: str) -> Any:
@@ -62,7 +62,7 @@ class RunScope:
 
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:
-    """Whether a node is a Constant with a plain tensor or numbers."""
+    """Return whether a node is a Constant with a plain tensor or numbers."""
     return (
         node.op_type == "Constant"
         and op_traits.is_standard(node)

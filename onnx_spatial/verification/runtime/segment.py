@@ -92,12 +92,12 @@ class Segment(Step):
             self._sessions[key] = substitute
 
     def _feeds(self, scope: RunScope) -> tuple[dict[str, Any], dict[str, onnx.TypeProto]]:
-        """The computed inputs of the segment, and the types to declare for them."""
+        """Return the computed inputs of the segment, and the types to declare for them."""
         feeds = {n: v for n in self._inputs if (v := scope.computed(n)) is not None}
         return feeds, {n: _type_of(n, v, exact=self._exact) for n, v in feeds.items()}
 
     def _operands(self, scope: RunScope, label: str) -> Operands | None:
-        """The inputs of a node, computed by the nodes before it; None if they cannot be computed."""
+        """Return the inputs of a node, computed by the nodes before it; None if that fails."""
         labels = [traversal.label(node) for node in self.nodes]
         if label not in labels:
             return None
@@ -124,7 +124,7 @@ class Segment(Step):
         return Operands(node, [a.shape for a in arrays], vectors)
 
     def _load(self, model: onnx.ModelProto) -> Session | _Reference | None:
-        """A session or its substitute; None to try again with all shapes declared."""
+        """Return a session or its substitute; None to try again with all shapes declared."""
         try:
             # Each session has threads of its own: a thousand of them would be too many.
             threads = 1 if self.context.parts > _MANY_PARTS else THREADS
@@ -211,7 +211,7 @@ def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any
 
 
 def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
-    """The type to declare for a value: without sizes, so that one session serves all sizes.
+    """Return the type to declare for a value: without sizes, so that one session serves all sizes.
 
     Vectors of integers keep theirs: they are shapes, and onnxruntime infers ranks from their size.
     """

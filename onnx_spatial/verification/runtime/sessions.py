@@ -254,7 +254,7 @@ class BothLevels:
 
 
 def endless() -> RunFailure:
-    """The failure of a loop that exceeds its time."""
+    """Return the failure of a loop that exceeds its time."""
     return RunFailure(f"a loop was still running after {LOOP_SECONDS:.0f} s", "load")
 
 
@@ -291,7 +291,7 @@ def _failure(error: Exception, stage: Stage) -> RunFailure:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error message, without onnxruntime's codes and source locations."""
+    """Return the first line of an error message, without onnxruntime's codes and source locations."""
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
     text = re.sub(r"Status Message: /\S+:\d+ .*? was false\. ", "", text)

@@ -14,7 +14,7 @@ from onnx_spatial.errors import OperatorError
 def vector(
     attributes: Mapping[str, object], name: str, default: int, length: int
 ) -> tuple[int, ...]:
-    """An attribute of `length` integers.
+    """Return an attribute of `length` integers.
 
     Raises:
         OperatorError: it has another length.
@@ -61,7 +61,7 @@ def same_pads(size: int, extent: int, stride: int, *, upper: bool) -> tuple[int,
 def tap_slices(
     tap: Sequence[int], dilations: Sequence[int], strides: Sequence[int], sizes: Sequence[int]
 ) -> tuple[slice, ...]:
-    """Elements that one tap of a kernel meets in all windows, one slice for each axis."""
+    """Return elements that one tap of a kernel meets in all windows, one slice for each axis."""
     return tuple(
         slice(k * d, k * d + (n - 1) * s + 1, s)
         for k, d, s, n in zip(tap, dilations, strides, sizes, strict=True)

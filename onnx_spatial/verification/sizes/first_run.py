@@ -114,7 +114,7 @@ class FirstRun:
         return int(self._trials.most) if self._trials.outgrown else None
 
     def first(self) -> Trial | None:
-        """The first run that succeeds, or None.
+        """Return the first run that succeeds, or None.
 
         Raises:
             RunFailure: the model does not run whatever the sizes.
@@ -136,13 +136,13 @@ class FirstRun:
         return self._empty
 
     def _is_too_small(self) -> bool:
-        """Whether the sizes that were tried seem to leave nothing: a size of 0 or less at some node."""
+        """Return whether the sizes tried so far leave nothing: a size of 0 or less at some node."""
         failure = self._trials.last_failure
         nothing_left = failure is not None and _NOTHING_LEFT.search(str(failure)) is not None
         return self._empty is not None or nothing_left
 
     def _run(self, assignment: Assignment, keep: Collection[str] = ()) -> Trial | None:
-        """A successful run, with elements in its outputs.
+        """Return a successful run, with elements in its outputs.
 
         Where a node refuses its operands, sizes are changed to match, except those of `keep`.
         """
@@ -219,14 +219,14 @@ class FirstRun:
         return None
 
     def _of_data(self, groups: Iterable[Sequence[str]]) -> list[list[str]]:
-        """The parts of groups that are dims of the first open input: most likely the data."""
+        """Return the parts of groups that are dims of the first open input: most likely the data."""
         for dims in self._open:
             if parts := [part for symbols in groups if (part := [s for s in symbols if s in dims])]:
                 return parts
         return []
 
     def _beyond(self, least: Trial, groups: Sequence[Sequence[str]]) -> Trial:
-        """A run that leaves the usual sizes of what the model crops, or else the least run."""
+        """Return a run that leaves the usual sizes of what the model crops, or else the least run."""
         sizes_of = []
         for symbols in groups:
             group = self._split(symbols)

@@ -80,7 +80,7 @@ class Growth:
     def _scaled(
         self, start: Assignment, groups: Sequence[Sequence[str]], size: int
     ) -> Mapping[str, int] | None:
-        """Sizes with `size` or the next legal one for the first group, the others in proportion."""
+        """Return sizes with `size` or the next legal one for the first group, others in proportion."""
         sizes = dict(start.sizes)
         first = start.sizes[groups[0][0]]
         for group in groups:

@@ -47,7 +47,7 @@ class GraphInput:
 
 
 def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
-    """The inputs of a model; unknown dims without a name get one like "x[2]"."""
+    """Return the inputs of a model; unknown dims without a name get one like "x[2]"."""
     initializers = {t.name: t for t in model.graph.initializer}
     inputs = []
     for value in model.graph.input:
@@ -141,7 +141,7 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
 
 
 def _by_name(inputs: Sequence[GraphInput], given: Iterable[str]) -> dict[str, GraphInput]:
-    """The inputs by name, which all names from the user must be among."""
+    """Return the inputs by name, which all names from the user must be among."""
     names = ", ".join(repr(i.name) for i in inputs) or "none"
     for name in given:
         if not any(name == i.name for i in inputs):
@@ -167,12 +167,12 @@ class Assignment:
     spread: Spread | None = None
 
     def shape(self, graph_input: GraphInput) -> tuple[int, ...]:
-        """The shape of an input."""
+        """Return the shape of an input."""
         assert graph_input.dims is not None
         return tuple(d if isinstance(d, int) else self.sizes[d] for d in graph_input.dims)
 
     def resized(self, groups: Iterable[Sequence[str]], sizes: Iterable[int]) -> Assignment:
-        """The assignment with another size for all symbols of each group."""
+        """Return the assignment with another size for all symbols of each group."""
         changed = {s: size for symbols, size in zip(groups, sizes, strict=True) for s in symbols}
         return replace(self, sizes={**self.sizes, **changed})
 
@@ -218,7 +218,7 @@ def overrides(
 def whole_overrides(
     inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
 ) -> dict[str, list[Array]]:
-    """Values to try for the integers and bools that may be overridden, as not every one is legal."""
+    """Return values to try for integers and bools that may be overridden; not every one is legal."""
     values = {}
     for _, name, default in _defaults(inputs, skip, folder):
         if default.dtype == np.bool_:
@@ -231,7 +231,7 @@ def whole_overrides(
 def _defaults(
     inputs: Sequence[GraphInput], skip: set[str], folder: Path | None
 ) -> Iterator[tuple[int, str, Array]]:
-    """Position, name and default of the inputs that have one with elements."""
+    """Yield position, name and default of the inputs that have one with elements."""
     for position, graph_input in enumerate(inputs):
         if graph_input.default is not None and graph_input.name not in skip:
             default = constant_value(graph_input.default, folder)

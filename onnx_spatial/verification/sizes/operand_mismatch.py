@@ -60,7 +60,7 @@ def matching_sizes(
 def _equal_axes(
     node: onnx.NodeProto, shapes: Mapping[int, Sequence[int]]
 ) -> Iterator[tuple[_Axis, _Axis, int]]:
-    """Pairs of axes with a factor: the first size must be the second times the factor."""
+    """Yield pairs of axes with a factor: the first size must be the second times the factor."""
     attributes = {a.name: a for a in node.attribute}
 
     def integer(name: str, default: int) -> int:

@@ -168,7 +168,7 @@ def _shape_option(graph_input: GraphInput) -> str:
 
 
 def _shape_inputs(model: onnx.ModelProto, inputs: set[str]) -> list[str]:
-    """Inputs whose values are used as a shape, directly or as a part of one."""
+    """Return inputs whose values are used as a shape, directly or as a part of one."""
     shapes: set[str] = set()
     for node in reversed(model.graph.node):
         index = _SHAPED_BY.get(node.op_type)

@@ -21,7 +21,7 @@ class SizeGroup:
 
     @classmethod
     def of(cls, symbols: Sequence[str], candidates: Candidates) -> SizeGroup:
-        """The group of some symbols."""
+        """Return the group of some symbols."""
         return cls(list(symbols), candidates.sizes(symbols), candidates.is_batch(symbols))
 
 

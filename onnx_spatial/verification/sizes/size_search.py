@@ -102,7 +102,7 @@ class Search(FirstRun):
     def _first_legal(
         self, start: Assignment, groups: Sequence[Sequence[str]], sizes: Iterable[int], tries: int
     ) -> list[Trial]:
-        """The first run that succeeds, if one does, with the first legal sizes for all groups."""
+        """Return the first run that succeeds, if one does, with the first legal sizes for all groups."""
         legal = (s for s in sizes if all(self._candidates.allows(g, s) for g in groups))
         for size in itertools.islice(legal, tries):
             if trial := self._run(start.resized(groups, [size] * len(groups))):
@@ -112,7 +112,7 @@ class Search(FirstRun):
     def again(
         self, trial: Trial, values: Mapping[str, Array], spread: Spread | None = None
     ) -> Trial | None:
-        """A run on the sizes of a trial with other data: another seed, and some values given."""
+        """Return a run on the sizes of a trial with other data: another seed, and some values given."""
         self._trials.begin()
         values = {**trial.assignment.values, **values}
         number = trial.assignment.number + 1
@@ -158,7 +158,7 @@ class Search(FirstRun):
             trials.append(swapped)
 
     def _vary(self, old: Assignment, group: SizeGroup) -> Trial | None:
-        """A run with another size of one group, or of all symbols with the same size."""
+        """Return a run with another size of one group, or of all symbols with the same size."""
         symbols = group.symbols
         size = old.sizes[symbols[0]]
         likely = _unlike(group.sizes, size)[:_OTHERS]
@@ -177,7 +177,7 @@ class Search(FirstRun):
         return None
 
     def _swapped(self, old: Assignment, fixed: Sequence[SizeGroup]) -> Trial | None:
-        """A run with the two dims of a forced product exchanged."""
+        """Return a run with the two dims of a forced product exchanged."""
         spatial = [group.symbols for group in fixed if not group.is_batch]
         if len(spatial) != 2:
             return None
@@ -186,7 +186,7 @@ class Search(FirstRun):
 
 
 def _unlike(sizes: Sequence[int], old: int) -> list[int]:
-    """The sizes that differ from an old one, alternately of other parity and of the same."""
+    """Return the sizes that differ from an old one, alternately of other parity and of the same."""
     other = [s for s in sizes if s % 2 != old % 2]
     same = [s for s in sizes if s % 2 == old % 2 and s != old]
     pairs = itertools.zip_longest(other, same)

@@ -107,7 +107,7 @@ class TrialRuns:
         self._tries, self._deadline = 0, min(now + self.seconds, max(self._end, now + LAST))
 
     def half_spent(self) -> bool:
-        """Whether half of the time is over."""
+        """Return whether half of the time is over."""
         return time.process_time() > self._deadline - self.seconds / 2
 
     def run(self, assignment: Assignment) -> Trial | None:
@@ -170,7 +170,7 @@ class TrialRuns:
 
 
 def most_elements(inputs: Sequence[GraphInput], least: Mapping[str, int]) -> float:
-    """The elements that an input with open sizes may have: some images, however large these are."""
+    """Return the most elements of an input with open sizes: some images, however large these are."""
     symbols = (d for i in inputs for d in i.dims or () if isinstance(d, str))
     sizes = {**dict.fromkeys(symbols, 1), **least}
     counts = (_count(i, sizes) for i in inputs if i.default is None and i.dims is not None)
@@ -178,13 +178,13 @@ def most_elements(inputs: Sequence[GraphInput], least: Mapping[str, int]) -> flo
 
 
 def _count(graph_input: GraphInput, sizes: Mapping[str, int]) -> float:
-    """The elements of an input; a float, which has room for any product."""
+    """Return the elements of an input; a float, which has room for any product."""
     dims = graph_input.dims or ()
     return float(np.prod([float(d if isinstance(d, int) else sizes[d]) for d in dims]))
 
 
 def shapes(arrays: Mapping[str, Array], most: int | None = None) -> str:
-    """The shapes of arrays in words, or of some of them."""
+    """Return the shapes of arrays in words, or of some of them."""
     texts = [f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in arrays.items()]
     more = ["..."] if most is not None and len(texts) > most else []
     return ", ".join([*texts[:most], *more])

@@ -90,7 +90,7 @@ class MatchingRegions:
     _regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
-        """The regions of a site, one for each value that depends on it; or why there are none."""
+        """Return the regions of a site, one for each value that depends on it; or why there are none."""
         outputs = self._nearest(info)
         if isinstance(outputs, str):
             return outputs
@@ -103,7 +103,7 @@ class MatchingRegions:
         return regions
 
     def at(self, place: traversal.Place, output: str) -> MatchingRegion | str:
-        """The region with a value of the graph at `place` as its output, or why there is none."""
+        """Return the region with a value of the graph at `place` as its output, or why there is none."""
         key = (place, output)
         if key not in self._regions:
             self._regions[key] = self._region(*key)
@@ -148,7 +148,7 @@ class MatchingRegions:
         return readers
 
     def _nearest(self, info: OperatorInfo) -> list[str] | str:
-        """The nearest values behind a site that the converted model computes."""
+        """Return the nearest values behind a site that the converted model computes."""
         place = info.place
         start = str(info.node.output[0])
         seen, todo, nearest = {start}, [start], list[str]()
@@ -225,7 +225,7 @@ class MatchingRegions:
         return known or onnx.TypeProto()
 
     def _is_input(self, name: str, place: traversal.Place) -> bool:
-        """Whether a value is an input of the whole model."""
+        """Return whether a value is an input of the whole model."""
         inner = [s for s in scopes(place) if s != traversal.Place()]
         return (
             place.function is None
@@ -234,7 +234,7 @@ class MatchingRegions:
         )
 
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
-        """The value that the original computes last among some; None if it computes none."""
+        """Return the value that the original computes last among some; None if it computes none."""
         computed = [
             (self._positions[id(node)], name)
             for name in names
@@ -246,12 +246,12 @@ class MatchingRegions:
         return any(self.converted.computes(name, scope) for scope in scopes(place))
 
     def _is_shared(self, name: str, place: traversal.Place) -> bool:
-        """Whether both models compute a value from others, other than sizes."""
+        """Return whether both models compute a value from others, other than sizes."""
         producers = (graphs.find(name, place) for graphs in (self._graphs, self.converted))
         return all(map(is_computed, producers)) and not self.is_size(name, place)
 
     def is_size(self, name: str, place: traversal.Place) -> bool:
-        """Whether a value may be sizes or amounts, by its type."""
+        """Return whether a value may be sizes or amounts, by its type."""
         known = self._types.find(name, place)
         if shape_inference.element_type(known) not in (
             onnx.TensorProto.INT64,

@@ -100,7 +100,7 @@ class TransposeChain:
         return np.ascontiguousarray(x).reshape(x.shape)
 
     def source_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the input value for a shape of the head's data."""
+        """Return the shape of the input value for a shape of the head's data."""
         for transpose in reversed(self.turns):
             axes = transpose.axes(len(shape))
             shape = [shape[axes.index(axis)] for axis in range(len(shape))]
@@ -123,7 +123,7 @@ class TransposeChain:
                 dims = step.call.output_shape(dims)
 
     def replaced(self, computes: Callable[[str], bool]) -> set[int]:
-        """The positions of its Transposes whose own output the converted model does not compute."""
+        """Return the positions of Transposes whose own output the converted model does not compute."""
         transposes = [s for s in (*self.turns, *self.rest) if isinstance(s, Transpose)]
         return {t.index for t in transposes if t.output == self.sink or not computes(t.output)}
 
@@ -188,7 +188,7 @@ class Original:
             name, steps = node.input[0], (step, *steps)
 
     def _step(self, index: int, node: onnx.NodeProto) -> _Step | None:
-        """A node that only moves data, in a way that is known before it runs; else None."""
+        """Return a node that only moves data, in a way that is known before it runs; else None."""
         info = self._infos.get(index)
         if info is not None:
             call = info.call

@@ -75,15 +75,15 @@ class Graphs:
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
-        """Whether a node of the graph at `place` computes a value."""
+        """Return whether a node of the graph at `place` computes a value."""
         return name in self._producers.get(place, ())
 
     def holds(self, name: str) -> bool:
-        """Whether the main graph computes or stores a value, or has it as an input."""
+        """Return whether the main graph computes or stores a value, or has it as an input."""
         return self.computes(name) or name in self._stored[_MAIN] or name in self._fed[_MAIN]
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
-        """Whether a name is an input of the graph at `place` itself."""
+        """Return whether a name is an input of the graph at `place` itself."""
         return name in self._fed.get(place, ())
 
     @property
@@ -94,7 +94,7 @@ class Graphs:
         return {t.name for t in self.model.graph.initializer if t.name in self._fed[_MAIN]}
 
     def find(self, name: str, place: traversal.Place) -> Producer | None:
-        """The producer of a value that a graph reads; None for inputs and unknown names."""
+        """Return the producer of a value that a graph reads; None for inputs and unknown names."""
         for scope in scopes(place):
             if scope not in self._graphs:
                 continue
@@ -193,18 +193,18 @@ class KnownTypes:
                 self._types.setdefault(info.place, {})[name] = known
 
     def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:
-        """The type of a value that the graph at `place` can read, as far as it is known."""
+        """Return the type of a value that the graph at `place` can read, as far as it is known."""
         known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
         return next((each for each in known if each is not None), None)
 
 
 def is_computed(producer: Producer | None) -> bool:
-    """Whether a value is computed from others, and not a constant or an input."""
+    """Return whether a value is computed from others, and not a constant or an input."""
     return isinstance(producer, onnx.NodeProto) and bool(producer.input)
 
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
-    """The place of a graph and of its outer graphs, inner before outer."""
+    """Return the place of a graph and of its outer graphs, inner before outer."""
     count = len(place.steps)
     return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
 
