@@ -50,15 +50,15 @@ def renew(
     ):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
-            found = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
+            updated = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
             for name, known_type in known.get(place, {}).items():
                 # onnxruntime's Scan needs the ranks of its body's outputs.
                 has_rank = known_type.tensor_type.HasField("shape")
-                if has_rank and name in found and not found[name].tensor_type.HasField("shape"):
-                    found[name].CopyFrom(known_type)
-            changed += _declare(graph, found, doubtful)
+                if has_rank and name in updated and not updated[name].tensor_type.HasField("shape"):
+                    updated[name].CopyFrom(known_type)
+            changed += _declare(graph, updated, doubtful)
             if graph is not model.graph:  # the declared outputs of the main graph are kept
-                changed += _correct_outputs(graph, found)
+                changed += _correct_outputs(graph, updated)
     return changed + _drop_in_functions(model, known)
 
 

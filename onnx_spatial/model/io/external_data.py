@@ -98,16 +98,16 @@ def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
             f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
         )
     try:
-        found = folder / location
-        if source.path is not None and found.samefile(source.path):
+        path = folder / location
+        if source.path is not None and path.samefile(source.path):
             raise ModelFileError(
                 f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
             )
-        if not found.is_file():
+        if not path.is_file():
             raise ModelFileError(
                 f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file"
             )
-        return found.stat().st_size
+        return path.stat().st_size
     except (OSError, ValueError):
         raise ModelFileError(
             f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
