@@ -63,19 +63,15 @@ def renew(
 
 
 def drop(model: onnx.ModelProto, names: Mapping[traversal.Place, Collection[str]]) -> list[str]:
-    """Drop value_info, in place.
+    """Drop the value_info of removed values, in place; return the values that had one.
 
-    Args:
-        model: the converted model.
-        names: removed values, by the graph that contained them.
-
-    Returns:
-        The values whose value_info was dropped.
+    `names` has the removed values by the graph that contained them.
     """
-    dropped = []
-    for place, graph in traversal.graphs(model):
-        dropped += remove_named(graph.value_info, names.get(place, ()))
-    return dropped
+    return [
+        name
+        for place, graph in traversal.graphs(model)
+        for name in remove_named(graph.value_info, names.get(place, ()))
+    ]
 
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
@@ -141,8 +137,7 @@ def _declare(
 ) -> list[str]:
     """Update value_info; drop doubtful entries that were not inferred."""
     changed = []
-    declared = {v.name for v in graph.value_info}
-    fixed = {v.name for v in (*graph.output, *graph.input)}
+    declared = {v.name for v in (*graph.value_info, *graph.output, *graph.input)}
     for index in reversed(range(len(graph.value_info))):
         info = graph.value_info[index]
         if info.name not in doubtful:
@@ -155,7 +150,7 @@ def _declare(
             info.type.CopyFrom(new)
             changed.append(info.name)
     for name, new in inferred.items():
-        if name not in declared | fixed and new.tensor_type.HasField("shape"):
+        if name not in declared and new.tensor_type.HasField("shape"):
             graph.value_info.add(name=name).type.CopyFrom(new)
             changed.append(name)
     return changed

@@ -210,7 +210,7 @@ def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
 def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
     """Yield the bytes of a tensor in chunks of equal size."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        data = tensor.raw_data if tensor.HasField("raw_data") else _little_endian(tensor)
+        data = ir.serde.TensorProtoTensor(tensor).tobytes()
         yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
         return
     entry = _entry(tensor)
@@ -222,8 +222,3 @@ def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
         while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
             left -= len(chunk)
             yield chunk
-
-
-def _little_endian(tensor: onnx.TensorProto) -> bytes:
-    array = onnx.numpy_helper.to_array(tensor)
-    return bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())
