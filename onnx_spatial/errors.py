@@ -1,13 +1,13 @@
-"""What the library raises on purpose, and the exit code that each kind of failure means."""
+"""Define the errors that onnx-spatial raises on purpose, and the exit code of each."""
 
 from __future__ import annotations
 
-#: Letters of a message; names in a file may be of any length.
+#: Most characters of a message; names in a file may be of any length.
 _LONGEST = 1500
 
 
 def one_line(text: str) -> str:
-    """Text that can stand in a message: without line breaks and control codes, and not endless."""
+    """Escape line breaks and control codes in a text, and shorten it if it is too long."""
     if text.isprintable() and len(text) <= _LONGEST:
         return text
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in _cut(text)))
@@ -21,7 +21,7 @@ def _cut(text: str) -> str:
 class SpatialError(Exception):
     """Base of every error that onnx-spatial raises on purpose.
 
-    The message is one line for a person: what is wrong, where, and what to do about it.
+    The message is one line: what is wrong, where, and what to do.
     """
 
     exit_code = 3
@@ -31,34 +31,34 @@ class SpatialError(Exception):
 
 
 class UsageError(SpatialError):
-    """The call itself is wrong: an unknown mode, an output that equals the input, a bad option."""
+    """Wrong call: an unknown mode, an output that is the input, an invalid option."""
 
     exit_code = 2
 
 
 class ModelFileError(SpatialError):
-    """The model cannot be read or written: no such file, not a protobuf, missing external data."""
+    """Model that cannot be read or written: no such file, not a protobuf, missing external data."""
 
     exit_code = 2
 
 
 class OperatorError(SpatialError, ValueError):
-    """An operator breaks its own rules: a negative padding, a batch that the block does not divide."""
+    """Operator that breaks its own rules: negative padding, a batch not divisible by the block."""
 
 
 class ConversionError(SpatialError):
-    """Operators are there that cannot be converted; the message names each node and the reason."""
+    """Operators that cannot be converted; the message names each node and the reason."""
 
-    #: The `Inspection` of the model, where the error speaks of a whole model.
+    #: The `Inspection` of the model, if the error concerns the whole model.
     inspection: object = None
 
 
 class VerificationError(SpatialError):
-    """Original and converted model do not agree (or could not be compared where that was required)."""
+    """Original and converted model differ, or could not be compared where that was required."""
 
     exit_code = 1
 
     def __init__(self, message: str, verification: object = None) -> None:
         super().__init__(message)
-        #: The `Verification` that holds the figures, if one was made.
+        #: The `Verification` with the figures, if there is one.
         self.verification = verification

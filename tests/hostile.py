@@ -517,7 +517,7 @@ cases(
 )
 
 
-@case(f"{PATCHES} .*attribute ksizes is given more than once")
+@case(f"{PATCHES} .*attribute ksizes occurs more than once")
 def an_attribute_twice() -> onnx.ModelProto:
     model = patches(("1,4,4,1", 2, 1, 1, "SAME"))
     model.graph.node[0].attribute.append(helper.make_attribute("ksizes", [1, 3, 3, 1]))

@@ -91,10 +91,10 @@ class CallSite:
         Behind an operator that onnx does not know nothing is inferred; the output, which has the same
         type, may be declared nevertheless.
         """
-        found = [t for t in map(shape_inference.element_type, self._data_types()) if t is not None]
-        if not found and self.declared is not None:
-            found = [self.declared]
-        return found
+        types = [t for t in map(shape_inference.element_type, self._data_types()) if t is not None]
+        if not types and self.declared is not None:
+            types = [self.declared]
+        return types
 
 
 def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
@@ -154,6 +154,6 @@ def _check_node(node: onnx.NodeProto) -> None:
         raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise OperatorError(f"attribute {repeated[0]} is given more than once")
+        raise OperatorError(f"attribute {repeated[0]} occurs more than once")
     if any(node.output[1:]):
         raise OperatorError(f"the operator has one output, but the node has {len(node.output)}")

@@ -2,7 +2,7 @@
 
 A node in a function is analysed at each call site: onnx's inliner gives every call its own shapes,
 attributes and constants, and the node has those on which all call sites agree.
-Constant folding and shape inference alternate until nothing new is found, because a parameter may
+Constant folding and shape inference alternate until neither adds a fact, because a parameter may
 be computed from the shape of another operator's output. Ranks that no inference finds, behind
 unknown operators, follow from the readers of a value (`model.symbolic.rank_inference`): first those
 that every run must have, then those that the data of a spatial operator must have because of the
@@ -26,11 +26,12 @@ from onnx_spatial.analysis.shape_probes import (
     import_probes,
     make_probe,
     number_of,
+    probes,
 )
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import functions
 from onnx_spatial.model.graph.strip_weights import skeleton
-from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.symbolic import rank_inference
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
 
@@ -80,7 +81,7 @@ def inferred(
     """Return a copy without weights that declares every inferred type, with the same nodes.
 
     Args:
-        model: the model that `infos` were found in.
+        model: the model of `infos`.
         infos: its spatial operators.
         folder: folder of the external data.
     """
@@ -99,12 +100,12 @@ def inferred(
             return None
         return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
-    found = shape_inference.infer(copy, rule)
+    result = shape_inference.infer(copy, rule)
     for _ in range(_MAX_PASSES):
-        if not rank_inference.declare(copy, found, outputs):
+        if not rank_inference.declare(copy, result, outputs):
             break
-        found = shape_inference.infer(copy, rule)
-    return found
+        result = shape_inference.infer(copy, rule)
+    return result
 
 
 def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
@@ -113,13 +114,11 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
     copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
     inlined = _inline(copy)
     call_sites = []
-    for scope, graph in constant_folding.scopes(inlined):
-        for node in graph.node:
-            if node.domain == shape_inference.DOMAIN:
-                number = number_of(node)
-                declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-                call_sites.append(CallSite(infos[number.i], node, declared=declared))
-                number.i = len(call_sites) - 1
+    for scope, node in probes(inlined):
+        number = number_of(node)
+        declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
+        call_sites.append(CallSite(infos[number.i], node, declared=declared))
+        number.i = len(call_sites) - 1
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
     outputs = rank_inference.declared(inlined.graph)
@@ -127,13 +126,11 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
     _infer_until_stable(inlined, call_sites, outputs)
 
     # Functions without calls: only what the function itself says is known.
-    for scope, graph in constant_folding.scopes(copy):
-        for node in graph.node:
-            if node.domain == shape_inference.DOMAIN:
-                number = number_of(node)
-                if id(infos[number.i]) not in seen:
-                    infos[number.i].dead = True
-                    call_sites.append(CallSite(infos[number.i], node, scope))
+    for scope, node in probes(copy):
+        info = infos[number_of(node).i]
+        if id(info) not in seen:
+            info.dead = True
+            call_sites.append(CallSite(info, node, scope))
 
     by_operator: dict[int, list[CallSite]] = {}
     for call_site in call_sites:
@@ -156,22 +153,19 @@ def _infer_until_stable(
 ) -> None:
     known = -1
     inferred = model
-    wanted: Mapping[str, int] | None = None
+    ranks: Mapping[str, int] | None = None  # None until the facts of every run are known
     for _ in range(_MAX_PASSES):
-        for scope, graph in constant_folding.scopes(inferred):
-            for node in graph.node:
-                if node.domain == shape_inference.DOMAIN:
-                    number = number_of(node).i
-                    call_sites[number].scope = scope
+        for scope, node in probes(inferred):
+            call_sites[number_of(node).i].scope = scope
         inputs = [f for o in call_sites for f in o.facts().inputs if f is not None]
         now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
         if now == known:
-            if wanted is not None:
+            if ranks is not None:
                 return
             for call_site in call_sites:
                 call_site.ranked = call_site.has_rank()
-            wanted = outputs
-            if not rank_inference.declare(model, inferred, wanted):
+            ranks = outputs
+            if not rank_inference.declare(model, inferred, ranks):
                 return
         known = now
         for call_site in call_sites:
@@ -182,5 +176,5 @@ def _infer_until_stable(
             return output_type(call_sites[number], types)
 
         inferred = shape_inference.infer(model, rule)
-        if rank_inference.declare(model, inferred, wanted):
+        if rank_inference.declare(model, inferred, ranks):
             known = -1

@@ -10,29 +10,24 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.spellings import Conflict, InputFacts
 from onnx_spatial.operators.spellings.call import AttributeValue
 
+_KINDS = onnx.AttributeProto
+_READABLE = {_KINDS.INT, _KINDS.INTS, _KINDS.FLOAT, _KINDS.FLOATS, _KINDS.STRING}
+
 
 def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
     """Return attributes as Python values; a reference to a function's attribute is a `Conflict`."""
-    found: dict[str, AttributeValue] = {}
-    kinds = onnx.AttributeProto
-    for attribute in node.attribute:
-        if attribute.name == shape_inference.NUMBER:
-            continue
-        if attribute.ref_attr_name:
-            found[attribute.name] = Conflict()
-        elif attribute.type == kinds.INT:
-            found[attribute.name] = attribute.i
-        elif attribute.type == kinds.INTS:
-            found[attribute.name] = tuple(attribute.ints)
-        elif attribute.type == kinds.FLOAT:
-            found[attribute.name] = attribute.f
-        elif attribute.type == kinds.FLOATS:
-            found[attribute.name] = tuple(attribute.floats)
-        elif attribute.type == kinds.STRING:
-            found[attribute.name] = attribute.s.decode("utf-8", "replace")
-        else:
-            found[attribute.name] = object()
-    return found
+    return {a.name: _value(a) for a in node.attribute if a.name != shape_inference.NUMBER}
+
+
+def _value(attribute: onnx.AttributeProto) -> AttributeValue:
+    if attribute.ref_attr_name:
+        return Conflict()
+    if attribute.type not in _READABLE:
+        return object()
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return tuple(value) if isinstance(value, list) else value
 
 
 def input_facts(known: onnx.TypeProto | None) -> InputFacts:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference import constant_folding, shape_inference
 
 
 def make_probe(node: onnx.NodeProto, number: int) -> None:
@@ -15,6 +17,16 @@ def make_probe(node: onnx.NodeProto, number: int) -> None:
     del node.output[1:]
     remove_named(node.attribute, {shape_inference.NUMBER})  # of the file
     node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
+
+
+def probes(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[constant_folding.ConstantScope, onnx.NodeProto]]:
+    """Yield the probes of a model with the scopes of their graphs."""
+    for scope, graph in constant_folding.scopes(model):
+        for node in graph.node:
+            if node.domain == shape_inference.DOMAIN:
+                yield scope, node
 
 
 def number_of(node: onnx.NodeProto) -> onnx.AttributeProto:

@@ -6,15 +6,17 @@ Both walks visit the nodes in the same order, which pairs messages with objects.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
 
 GraphLike = onnx.GraphProto | onnx.FunctionProto
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,29 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
                 yield f"{attribute.name}[{index}]", graph
 
 
-def ir_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """Yield (attribute name, graph) for each graph inside an onnx_ir node."""
+def ir_subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield each graph inside an onnx_ir node, in the order of `subgraphs`."""
+    # onnx_ir's own iterators fail at references to graph attributes of a function.
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.name, attribute.as_graph()
+            yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
-            for index, graph in enumerate(attribute.as_graphs()):
-                yield f"{attribute.name}[{index}]", graph
+            yield from attribute.as_graphs()
+
+
+def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
+    """Yield the main graph and the functions of a model."""
+    yield Place(), model.graph
+    for function in model.functions:
+        yield Place((function.domain, function.name, function.overload)), function
 
 
 def graphs(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike]]:
     """Yield every graph and function body of a model, outer before inner."""
-    yield from _graphs(Place(), model.graph)
-    for function in model.functions:
-        yield from _graphs(Place((function.domain, function.name, function.overload)), function)
+    for place, graph in _bodies(model):
+        yield from _graphs(place, graph)
 
 
 def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]:
@@ -89,10 +97,8 @@ def _graphs(place: Place, graph: GraphLike) -> Iterator[tuple[Place, GraphLike]]
 
 def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeProto]]:
     """Yield every node message of a model with the place and graph that contain it."""
-    yield from graph_nodes(Place(), model.graph)
-    for function in model.functions:
-        place = Place((function.domain, function.name, function.overload))
-        yield from graph_nodes(place, function)
+    for place, graph in _bodies(model):
+        yield from graph_nodes(place, graph)
 
 
 def graph_nodes(
@@ -121,7 +127,7 @@ def ir_nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _ir_graph_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     for node in graph:
         yield node
-        for _, inner in ir_subgraphs(node):
+        for inner in ir_subgraphs(node):
             yield from _ir_graph_nodes(inner)
 
 
@@ -189,6 +195,31 @@ def waiting(
             for reader in readers.pop(name, ()):
                 sorter.add(reader, index)
     return sorter
+
+
+def depth_first(
+    start: Key, sources: Callable[[Key], Iterable[Key]], is_known: Callable[[Key], bool]
+) -> Iterator[Key]:
+    """Yield the unknown keys that `start` depends on, sources first, then `start`, if unknown.
+
+    There is no recursion: chains may be long. In a cycle one key comes before its sources.
+
+    Args:
+        start: a key.
+        sources: returns the keys on which a key depends directly.
+        is_known: tells whether a key is known; the caller makes each yielded key known.
+    """
+    stack, in_work = [start], set[Key]()
+    while stack:
+        current = stack[-1]
+        if is_known(current):
+            stack.pop()
+        elif current in in_work:
+            yield current
+            in_work.discard(current)
+        else:
+            in_work.add(current)
+            stack.extend(s for s in sources(current) if s not in in_work and not is_known(s))
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

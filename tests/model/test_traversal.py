@@ -101,3 +101,18 @@ def test_no_node_is_lost_in_a_circle():
     model = parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
         g (float[2] x) => (float[2] y) { [a] y = Add(x, w)  [b] w = Neg(y)  [c] u = Neg(x) }""")
     assert [n.name for n in traversal.in_order(model.graph)] == ["c", "a", "b"]
+
+
+def test_sources_come_first_and_known_keys_are_left_out():
+    sources = {"a": "bc", "b": "d", "c": "d", "d": ""}
+    order: list[str] = []
+    for key in traversal.depth_first("a", sources.__getitem__, lambda k: k == "c" or k in order):
+        order.append(key)
+    assert order == ["d", "b", "a"]
+
+
+def test_a_cycle_of_keys_ends():
+    order: list[str] = []
+    for key in traversal.depth_first("a", {"a": "b", "b": "a"}.__getitem__, order.__contains__):
+        order.append(key)
+    assert order == ["b", "a"]

@@ -37,7 +37,7 @@ class Patch:
     def _remember(self, graph: IrGraph) -> None:
         for index, node in enumerate(graph):
             self._index[node] = index
-            for _, inner in traversal.ir_subgraphs(node):
+            for inner in traversal.ir_subgraphs(node):
                 self._remember(inner)
 
     def apply(self) -> onnx.ModelProto:
@@ -57,7 +57,7 @@ class Patch:
                 edited = True
                 continue
             kept = message.node[index]
-            for (_, inner_message), (_, inner) in zip(
+            for (_, inner_message), inner in zip(
                 traversal.subgraphs(kept), traversal.ir_subgraphs(node), strict=True
             ):
                 self._graph(inner_message, inner)
@@ -129,7 +129,7 @@ def import_where_used(model: onnx.ModelProto, domain: str) -> None:
 def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelProto, set[str]]:
     """Replace symbolic dims by sizes, in a copy; also return the names that the model lacks."""
     copy = deepcopy(proto)
-    found: set[str] = set()
+    replaced: set[str] = set()
     for _, graph in traversal.graphs(copy):
         infos = list(graph.value_info)
         if isinstance(graph, onnx.GraphProto):
@@ -137,9 +137,9 @@ def freeze(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.ModelPro
         for info in infos:
             for dim in _dims(info.type):
                 if dim.dim_param in sizes:
-                    found.add(dim.dim_param)
+                    replaced.add(dim.dim_param)
                     dim.dim_value = sizes[dim.dim_param]
-    return copy, sizes.keys() - found
+    return copy, sizes.keys() - replaced
 
 
 def _dims(known: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:

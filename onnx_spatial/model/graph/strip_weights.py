@@ -95,11 +95,8 @@ def copy_node(
 ) -> onnx.NodeProto:
     """Append a copy of a node to `graph`: operator, name, inputs, outputs and attributes.
 
-    Args:
-        node: the node.
-        graph: the graph or function of the copy.
-        copy_graph: copies the content of a graph in an attribute into an empty one.
-        copy_attribute: appends a copy of any other attribute to the copy of the node.
+    `copy_graph(inner, empty)` copies the graphs in attributes, `copy_attribute(attribute, copy)` adds
+    other attributes to the copy.
     """
     copy: onnx.NodeProto = graph.node.add(
         op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload

@@ -117,20 +117,10 @@ class ConstantScope:
         owner = self.owner(name)
         if owner is None:
             return None
-        # Depth first without recursion; in a cyclic graph a source still in work is unknown.
-        stack, in_work = [(owner, name)], set[tuple[int, str]]()
-        while stack:
-            scope, current = stack[-1]
-            key = (id(scope), current)
-            if current in scope._known:
-                stack.pop()
-            elif key in in_work:
-                scope._known[current] = scope._evaluate(current)
-                in_work.discard(key)
-            else:
-                in_work.add(key)
-                sources = scope._unknown_sources(current)
-                stack.extend((o, s) for o, s in sources if (id(o), s) not in in_work)
+        for scope, current in traversal.depth_first(
+            (owner, name), lambda key: key[0]._sources(key[1]), lambda key: key[1] in key[0]._known
+        ):
+            scope._known[current] = scope._evaluate(current)
         return owner._known[name]
 
     def owner(self, name: str) -> ConstantScope | None:
@@ -142,12 +132,12 @@ class ConstantScope:
             scope = scope._parent
         return None
 
-    def _unknown_sources(self, name: str) -> list[tuple[ConstantScope, str]]:
+    def _sources(self, name: str) -> list[tuple[ConstantScope, str]]:
         node = self._producers.get(name)
-        if name in self._known or name in self._tensors or node is None or not _foldable(node):
+        if name in self._tensors or node is None or not _foldable(node):
             return []
         owners = [(self.owner(source), source) for source in node.input if source]
-        return [(o, source) for o, source in owners if o is not None and source not in o._known]
+        return [(owner, source) for owner, source in owners if owner is not None]
 
     def _evaluate(self, name: str) -> Array | None:
         if name in self._tensors:

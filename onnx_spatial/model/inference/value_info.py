@@ -50,32 +50,28 @@ def renew(
     ):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
-            found = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
+            updated = {v.name: _own_names(v.type, symbols) for v in infos if v.name in doubtful}
             for name, known_type in known.get(place, {}).items():
                 # onnxruntime's Scan needs the ranks of its body's outputs.
                 has_rank = known_type.tensor_type.HasField("shape")
-                if has_rank and name in found and not found[name].tensor_type.HasField("shape"):
-                    found[name].CopyFrom(known_type)
-            changed += _declare(graph, found, doubtful)
+                if has_rank and name in updated and not updated[name].tensor_type.HasField("shape"):
+                    updated[name].CopyFrom(known_type)
+            changed += _declare(graph, updated, doubtful)
             if graph is not model.graph:  # the declared outputs of the main graph are kept
-                changed += _correct_outputs(graph, found)
+                changed += _correct_outputs(graph, updated)
     return changed + _drop_in_functions(model, known)
 
 
 def drop(model: onnx.ModelProto, names: Mapping[traversal.Place, Collection[str]]) -> list[str]:
-    """Drop value_info, in place.
+    """Drop the value_info of removed values, in place; return the values that had one.
 
-    Args:
-        model: the converted model.
-        names: removed values, by the graph that contained them.
-
-    Returns:
-        The values whose value_info was dropped.
+    `names` has the removed values by the graph that contained them.
     """
-    dropped = []
-    for place, graph in traversal.graphs(model):
-        dropped += remove_named(graph.value_info, names.get(place, ()))
-    return dropped
+    return [
+        name
+        for place, graph in traversal.graphs(model)
+        for name in remove_named(graph.value_info, names.get(place, ()))
+    ]
 
 
 def _calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
@@ -141,8 +137,7 @@ def _declare(
 ) -> list[str]:
     """Update value_info; drop doubtful entries that were not inferred."""
     changed = []
-    declared = {v.name for v in graph.value_info}
-    fixed = {v.name for v in (*graph.output, *graph.input)}
+    declared = {v.name for v in (*graph.value_info, *graph.output, *graph.input)}
     for index in reversed(range(len(graph.value_info))):
         info = graph.value_info[index]
         if info.name not in doubtful:
@@ -155,7 +150,7 @@ def _declare(
             info.type.CopyFrom(new)
             changed.append(info.name)
     for name, new in inferred.items():
-        if name not in declared | fixed and new.tensor_type.HasField("shape"):
+        if name not in declared and new.tensor_type.HasField("shape"):
             graph.value_info.add(name=name).type.CopyFrom(new)
             changed.append(name)
     return changed

@@ -98,16 +98,16 @@ def _size_of(source: Source, folder: Path, tensor: str, location: str) -> int:
             f"{source.name}: tensor {tensor!r}: external data {location!r} leaves the model's folder"
         )
     try:
-        found = folder / location
-        if source.path is not None and found.samefile(source.path):
+        path = folder / location
+        if source.path is not None and path.samefile(source.path):
             raise ModelFileError(
                 f"{source.name}: tensor {tensor!r}: external data {location!r} is the model itself"
             )
-        if not found.is_file():
+        if not path.is_file():
             raise ModelFileError(
                 f"{source.name}: tensor {tensor!r}: external data {location!r} is no regular file"
             )
-        return found.stat().st_size
+        return path.stat().st_size
     except (OSError, ValueError):
         raise ModelFileError(
             f"{source.name}: external data file {location!r} is missing (tensor {tensor!r}); "
@@ -210,7 +210,7 @@ def _without_data(tensor: onnx.TensorProto) -> onnx.TensorProto:
 def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
     """Yield the bytes of a tensor in chunks of equal size."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        data = tensor.raw_data if tensor.HasField("raw_data") else _little_endian(tensor)
+        data = ir.serde.TensorProtoTensor(tensor).tobytes()
         yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
         return
     entry = _entry(tensor)
@@ -222,8 +222,3 @@ def _chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[bytes]:
         while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
             left -= len(chunk)
             yield chunk
-
-
-def _little_endian(tensor: onnx.TensorProto) -> bytes:
-    array = onnx.numpy_helper.to_array(tensor)
-    return bytes(array.astype(array.dtype.newbyteorder("<")).tobytes())

@@ -48,10 +48,7 @@ def compute(
 ) -> SymbolicTensor | None:
     """Return the output of one of `OPERATORS`; None if it cannot be evaluated.
 
-    Args:
-        operator: operator type.
-        attributes: attributes of the node.
-        inputs: inputs of the node; None for omitted ones.
+    Omitted inputs are None.
 
     Raises:
         Exception: of any type, if the node breaks its operator's rules.
@@ -188,15 +185,8 @@ def _whole_number(value: Polynomial, source: int) -> Polynomial | None:
 
 def _holds(source: int, to: int) -> bool:
     """Tell whether the integer type `to` represents all values of `source`, which may be bool."""
-    if to not in INTEGERS:
-        return False
-    if source == TensorProto.BOOL:
-        return True
-    narrow, wide = (
-        np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(element_type))
-        for element_type in (source, to)
-    )
-    return bool(wide.min <= narrow.min and narrow.max <= wide.max)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype
+    return to in INTEGERS and np.can_cast(dtype(source), dtype(to))
 
 
 def _where(condition: Polynomial, then: Polynomial, other: Polynomial) -> Polynomial:

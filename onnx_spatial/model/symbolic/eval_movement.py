@@ -36,14 +36,9 @@ class _UnknownError(ValueError):
 def move(
     operator: str, attributes: Attributes, outputs: int, index: int, inputs: _Inputs
 ) -> SymbolicTensor | None:
-    """Return an output of one of `OPERATORS`; None if it cannot be evaluated.
+    """Return output `index` of `outputs` of one of `OPERATORS`; None if it cannot be evaluated.
 
-    Args:
-        operator: operator type.
-        attributes: attributes of the node.
-        outputs: number of outputs of the node.
-        index: index of the output.
-        inputs: inputs of the node; None for omitted ones.
+    Omitted inputs are None.
 
     Raises:
         Exception: of any type, if the node breaks its operator's rules.

@@ -60,11 +60,7 @@ def follow(
 ) -> Partial | None:
     """Return the dims of the first output of one of `OPERATORS`; None if the rank is unknown.
 
-    Args:
-        operator: operator type.
-        attributes: attributes of the node.
-        dims: dims of its inputs, as far as they are known.
-        entries: its inputs in `PARAMETERS` as symbolic tensors; None for omitted ones.
+    `entries` has the inputs in `PARAMETERS` as symbolic tensors; None for omitted inputs and others.
 
     Raises:
         Exception: of any type, if axes are unknown or the node breaks its operator's rules.
@@ -74,7 +70,8 @@ def follow(
         return _broadcast(dims)
     if first is None:
         return None
-    if operator in SAME | BROADCAST:  # before opset 7 broadcast to the first input
+    # Before opset 7, inputs are broadcast to the first one.
+    if operator in SAME or operator in BROADCAST:
         return first
     if operator in _WINDOWS:
         weight = op_traits.OPERATORS[operator].weight

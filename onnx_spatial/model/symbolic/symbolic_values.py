@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import onnx
 
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic import (
     eval_elementwise,
@@ -107,23 +107,9 @@ class SymbolicValues:
         return _Query(owner, name, elements) if owner is not None else None
 
     def _evaluate(self, query: _Query) -> SymbolicTensor | Dims | None:
-        """Evaluate a query after those that it depends on, depth first without recursion.
-
-        In a cyclic graph, a query that depends on itself sees an opaque value.
-        """
-        stack, in_work = [query], set[_Query]()
-        while stack:
-            current = stack[-1]
-            if current in self._results:
-                stack.pop()
-            elif current in in_work:
-                find = self._find_entries if current.elements else self._find_dims
-                self._results[current] = find(current)
-                in_work.discard(current)
-            else:
-                in_work.add(current)
-                sources = self._sources(current)
-                stack.extend(s for s in sources if s not in self._results and s not in in_work)
+        """Evaluate a query after those that it depends on; in a cycle, values are opaque."""
+        for q in traversal.depth_first(query, self._sources, self._results.__contains__):
+            self._results[q] = self._find_entries(q) if q.elements else self._find_dims(q)
         return self._results[query]
 
     def _producer(self, query: _Query) -> onnx.NodeProto | None:
