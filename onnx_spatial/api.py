@@ -272,7 +272,7 @@ def _target(
 ) -> Path | None:
     if in_place:
         if source.path is None:
-            raise UsageError("in_place requires a model that is given as a path")
+            raise UsageError("in_place requires a model path")
         if output is not None and not _is_same(Path(output), source.path):
             raise UsageError("give either output or in_place, not both")
     target = source.path if in_place else None if output is None else Path(output)

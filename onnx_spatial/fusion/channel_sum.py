@@ -112,7 +112,7 @@ def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | No
         readers = matcher.readers(path.value)
         sums = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
         if len(readers) != 1 or matcher.is_named(path.value):
-            return f"{blame(sums[0])} others read what it reads too" if sums else None
+            return f"{blame(sums[0])} other nodes read its input too" if sums else None
         ((node, index),) = readers
         if node.graph is not producer.graph or index != 0:
             return None

@@ -33,7 +33,7 @@ Match = TypeVar("Match")
 
 def blame(node: ir.Node) -> Reason:
     """Return the start of a reason that blames a node behind the operator."""
-    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
+    return f"the following {node.op_type} {traversal.label(node)!r}:"
 
 
 @dataclass(frozen=True)

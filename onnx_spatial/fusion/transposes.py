@@ -135,14 +135,14 @@ def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None
     node, perm = transposes[0]
     where = blame(node)
     if matcher.is_named(output):
-        return f"{where} its output is one of the graph, or read elsewhere by name"
+        return f"{where} the output before it is a graph output or read by name elsewhere"
     if None in perms:
         other = readers[perms.index(None)][0]
-        return f"{where} {other.op_type} {traversal.label(other)!r} also reads its output"
+        return f"{where} {other.op_type} {traversal.label(other)!r} also reads the output before it"
     if any(p != perm for _, p in transposes):
-        return f"{where} others permute its output differently"
+        return f"{where} other Transposes of the output have another permutation"
     if any(n.graph is not subject.node.graph for n, _ in transposes):
-        return f"{where} others stand in another graph"
+        return f"{where} not all Transposes of the output are in the graph of the operator"
     try:
         shape = subject.request.call.output_shape(sizes)
     except OperatorError:  # the size guessed for an unknown dim is not legal
