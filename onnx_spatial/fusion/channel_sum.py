@@ -86,12 +86,7 @@ class Contraction:
 
 
 def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reason | None:
-    """Find the node that sums up the channels of a value.
-
-    Args:
-        value: output of a node.
-        order: order of its axes.
-        matcher: the graph.
+    """Find the node that sums up the channels of a value whose axes have this order.
 
     Returns:
         The node, why it is more than a sum of channels, or None if there is no such node.

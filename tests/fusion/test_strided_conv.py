@@ -642,7 +642,7 @@ def test_patches_that_overlap_are_worth_it(form: str) -> None:
 @pytest.mark.usefixtures("prices")
 def test_a_matrix_of_many_rows_is_faster_by_itself() -> None:
     made = with_matrix(Window((16, 16), (16, 16), image=(224, 224)), 768)
-    assert "takes no less time than to take the patches out" in declined(made)
+    assert "one strided convolution would not be faster" in declined(made)
 
 
 @pytest.mark.usefixtures("prices")

@@ -8,13 +8,14 @@ from onnx_spatial.fusion.dilated_conv.demand import walk_back
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.propagate import follow
 from onnx_spatial.fusion.dilated_conv.region import Regions
-from onnx_spatial.fusion.dilated_conv.write import LowerFor, RegionEdit, UnwritableError, write
+from onnx_spatial.fusion.dilated_conv.write import RegionEdit, UnwritableError, write
 from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.fusion.rule import Writer
 from onnx_spatial.model import traversal
 
 
 def fuse(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: LowerFor
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: Writer
 ) -> tuple[Regions, RegionEdit]:
     """Find the regions of a graph and draft them without blocks.
 

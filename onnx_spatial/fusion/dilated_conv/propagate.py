@@ -178,7 +178,7 @@ class _Walk:
             return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
             return "it has graphs of its own"
-        view = NodeView.of(message, self._view)
+        view = NodeView(message, self._view)
         if any(isinstance(value, Conflict) for value in view.attributes.values()):
             return "its attributes are left to the callers of the function that holds it"
         rewrite = rules.apply(view, layouts)

@@ -15,7 +15,6 @@ from operator import sub
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
@@ -34,7 +33,8 @@ from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWri
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
 from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.fusion.rule import Writer
+from onnx_spatial.lowering import Request
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Vector
@@ -53,11 +53,7 @@ class RegionEdit(GraphEdit):
     elements: set[str] = field(default_factory=set)
 
 
-#: Lowers a SpaceToBatch for an operator of the model.
-LowerFor = Callable[[Request, OperatorInfo], Lowered]
-
-
-def write(regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor) -> RegionEdit:
+def write(regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
@@ -79,9 +75,7 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(
-        self, regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor
-    ) -> None:
+    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
