@@ -130,14 +130,9 @@ def _replaced(
     if not any(f.known_domain for f in todo):
         return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(original)
+    progress = progress or (lambda _: None)
     result = replace_operators(
-        before.model,
-        todo,
-        write,
-        options,
-        opset=opset,
-        folder=folder,
-        progress=progress or (lambda _: None),
+        before.model, todo, write, options, opset=opset, folder=folder, progress=progress
     )
     result.site_at |= prepared
     for index in result.site_at.keys() & before.functions.keys():
@@ -157,9 +152,9 @@ def _with_functions(
     options: ConvertOptions,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
+    bound = options.max_rank is not None or options.strategy is not None or options.checked
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
-    asked = options.max_rank is not None or options.strategy is not None or options.checked
-    if all(f.dead and f.error for f in todo) and not asked:
+    if all(f.dead and f.error for f in todo) and not bound:
         return EditResult(site_at={f.index: _called(f, before) for f in infos})
     opset = _default_opset(original)
     result = add_functions(before.model, infos, options, opset=opset)
