@@ -143,13 +143,11 @@ def _carry_out(
     outputs = set[str]()
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
+        name = DILATED if end.name in edit.convolved else UNBLOCKED
+        declined = result.declined.get(info.index, ())
+        count = sum(map(editor.count, (end.subject.node, *nodes)))
         result.site_at[info.index] = report.converted(
-            info,
-            "lower",
-            DILATED if end.name in edit.convolved else UNBLOCKED,
-            sum(map(editor.count, (end.subject.node, *nodes))),
-            between=names,
-            declined=result.declined.get(info.index, ()),
+            info, "lower", name, count, between=names, declined=declined
         )
         output = [name for name in info.node.output[:1] if name not in editor.lost]
         result.note_outputs(info, output, info.output_shape)

@@ -167,14 +167,16 @@ def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
     pads = node.integers("pads", (0,) * 2 * spatial)
     if strides is None or dilations is None or pads is None:
-        return f"attributes of {node.op_type} are left to the callers of the function"
+        return f"attributes of {node.op_type} depend on the callers of its function"
     if (len(strides), len(dilations), len(pads)) != (spatial, spatial, 2 * spatial):
-        return f"{node.op_type} has strides, dilations or pads of another rank than its input"
+        return (
+            f"{node.op_type} has strides, dilations or pads that do not fit the rank of its input"
+        )
     auto = node.attributes.get("auto_pad", "NOTSET")
     sizes = _kernel_sizes(node, spatial)
     if auto in _SAME:
         if sizes is None:
-            return f"the kernel size of {node.op_type} is unknown, and auto_pad asks for it"
+            return f"the kernel size of {node.op_type} is unknown, and auto_pad needs it"
         same = _same_pads(node, sizes, strides, dilations, _SAME[auto])
         if isinstance(same, str):
             return same
@@ -182,7 +184,7 @@ def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
     elif auto == "VALID":
         pads = (0,) * 2 * spatial
     elif auto != "NOTSET":
-        return f"auto_pad of {node.op_type} is left to the callers of the function"
+        return f"auto_pad of {node.op_type} depends on the callers of its function"
     if min(pads, default=0) < 0:
         return f"{node.op_type} has negative pads"
     reaches = [None if sizes is None else (sizes[i] - 1) * dilations[i] for i in range(spatial)]

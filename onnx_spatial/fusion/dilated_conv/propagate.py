@@ -30,7 +30,7 @@ from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
 
 #: Why an operator is no end of a region with `Request.checked`.
-_UNCHECKED = "only the run can tell whether its sizes are legal, and it is to be checked"
+_UNCHECKED = "its sizes are checked at run time, which needs the operator"
 
 #: Operators that read only the shape of a value.
 SHAPES = op_traits.having(Trait.SIZES)
@@ -177,10 +177,10 @@ class _Walk:
         if not op_traits.is_standard(message) or self._matcher.is_local(message):
             return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
-            return "it has graphs of its own"
+            return "it has subgraphs"
         view = NodeView(message, self._view)
         if any(isinstance(value, Conflict) for value in view.attributes.values()):
-            return "its attributes are left to the callers of the function that holds it"
+            return "its attributes depend on the callers of its function"
         rewrite = rules.apply(view, layouts)
         return rewrite if isinstance(rewrite, str) else RegionNode(node, view, layouts, rewrite)
 

@@ -72,7 +72,7 @@ def _dropout(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 def _broadcasting(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
     if node.view.opset < 7 or "axis" in node.attributes:
-        return f"{node.op_type} broadcasts in the way of opset 6"
+        return f"{node.op_type} broadcasts by the rules of opset 6"
     if node.op_type == "PRelu" and layouts[0] is None:
         return "the slope of PRelu is a value in blocks"
     known = [node.view.dims(name) for name in node.message.input]
