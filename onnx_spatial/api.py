@@ -272,17 +272,14 @@ def _target(
 ) -> Path | None:
     if in_place:
         if source.path is None:
-            raise UsageError("in_place requires a model that is given as a path")
-        if output is not None and not _is_same(Path(output), source.path):
+            raise UsageError("in_place requires a model path")
+        other = None if output is None else Path(output)
+        if other is not None and not (other.exists() and other.samefile(source.path)):
             raise UsageError("give either output or in_place, not both")
     target = source.path if in_place else None if output is None else Path(output)
     if target is not None:
         writing.check(target, source, in_place=in_place)
     return target
-
-
-def _is_same(a: Path, b: Path) -> bool:
-    return a.exists() and a.samefile(b)
 
 
 def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
@@ -334,12 +331,7 @@ def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
 def read_source(
     model: reader.Model | reader.Source, static: Mapping[str, int] | None, *, data: bool = True
 ) -> reader.Source:
-    """The model, with symbolic dims fixed where sizes are given for them.
-
-    Args:
-        model: the model.
-        static: the sizes, by name.
-        data: whether the files of its external data must be there.
+    """Read a model and fix symbolic dims by name; with `data`, the files of external data must exist.
 
     Raises:
         ModelFileError: it cannot be read.

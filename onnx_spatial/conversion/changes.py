@@ -29,14 +29,8 @@ KINDS = (
 def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list[str]]:
     """List what differs between a model and `result.model`, and renew its declared types, in place.
 
-    Args:
-        original: the model before the edit.
-        result: the edit; its model is finished but for its value_info.
-
-    Returns:
-        nodes_replaced, nodes_changed (they keep their names), nodes_removed, nodes_added,
-        initializers_added, value_info_changed, functions_added, functions_removed,
-        opset_imports_added, opset_imports_removed; and ir_version ("7 -> 8") if that was raised.
+    The lists are `KINDS`, of which nodes_changed keep their names, and ir_version ("7 -> 8") if that was
+    raised.
     """
     converted = result.model
     assert converted is not None

@@ -15,8 +15,8 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.report import EditResult, Writer
-from onnx_spatial.fusion import Matcher
+from onnx_spatial.conversion.report import EditResult
+from onnx_spatial.fusion import Matcher, Writer
 from onnx_spatial.fusion.dilated_conv import Cleanup, GraphView, RegionEdit, Regions, fuse
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
@@ -42,16 +42,8 @@ def fuse_dilated_convs(
 ) -> EditResult:
     """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
-    Args:
-        proto: the model.
-        infos: its spatial operators.
-        matcher: the graphs of its onnx_ir form.
-        names: names in use in the model.
-        lower: lowers an operator, for values in blocks that nodes outside of regions read too.
-        folder: where external data lies.
-
-    Returns:
-        The operators that are gone, and why others are not; without a model.
+    `lower` writes values in blocks that nodes outside of regions read too. The result says which
+    operators are gone, and why others are not; it holds no model.
     """
     result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
@@ -151,13 +143,11 @@ def _carry_out(
     outputs = set[str]()
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
+        name = DILATED if end.name in edit.convolved else UNBLOCKED
+        declined = result.declined.get(info.index, ())
+        count = sum(map(editor.count, (end.subject.node, *nodes)))
         result.site_at[info.index] = report.converted(
-            info,
-            "lower",
-            DILATED if end.name in edit.convolved else UNBLOCKED,
-            sum(map(editor.count, (end.subject.node, *nodes))),
-            between=names,
-            declined=result.declined.get(info.index, ()),
+            info, "lower", name, count, between=names, declined=declined
         )
         output = [name for name in info.node.output[:1] if name not in editor.lost]
         result.note_outputs(info, output, info.output_shape)

@@ -31,9 +31,10 @@ from onnx_spatial.conversion.local_functions import (
 )
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.replace import replace_operators
-from onnx_spatial.conversion.report import EditResult, Site, Writer, refusals
+from onnx_spatial.conversion.report import EditResult, Site, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
 from onnx_spatial.errors import ModelFileError, UsageError
+from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
@@ -120,21 +121,18 @@ def _replaced(
     progress: Progress | None,
 ) -> EditResult:
     custom = options.action == "custom-op"
-    done = report.PREPARED if custom else None
-    ready = [f for f in infos if custom and f.node.domain == python_ops.DOMAIN and f.error is None]
-    todo = [f for f in infos if f not in ready]
-    prepared = {f.index: report.left(f, done=done) for f in ready}
+    prepared = {
+        f.index: report.left(f, done=report.PREPARED)
+        for f in infos
+        if custom and f.node.domain == python_ops.DOMAIN and f.error is None
+    }
+    todo = [f for f in infos if f.index not in prepared]
     if not any(f.known_domain for f in todo):
         return EditResult(site_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(original)
+    progress = progress or (lambda _: None)
     result = replace_operators(
-        before.model,
-        todo,
-        write,
-        options,
-        opset=opset,
-        folder=folder,
-        progress=progress or (lambda _: None),
+        before.model, todo, write, options, opset=opset, folder=folder, progress=progress
     )
     result.site_at |= prepared
     for index in result.site_at.keys() & before.functions.keys():
@@ -154,9 +152,9 @@ def _with_functions(
     options: ConvertOptions,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
+    bound = options.max_rank is not None or options.strategy is not None or options.checked
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
-    asked = options.max_rank is not None or options.strategy is not None or options.checked
-    if all(f.dead and f.error for f in todo) and not asked:
+    if all(f.dead and f.error for f in todo) and not bound:
         return EditResult(site_at={f.index: _called(f, before) for f in infos})
     opset = _default_opset(original)
     result = add_functions(before.model, infos, options, opset=opset)

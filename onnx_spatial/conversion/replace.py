@@ -17,9 +17,9 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.options import ConvertOptions
-from onnx_spatial.conversion.report import EditResult, Writer
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, ModelFileError
-from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule
+from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -37,20 +37,11 @@ def replace_operators(
     folder: Path | None,
     progress: Callable[[str], None],
 ) -> EditResult:
-    """Replace every operator that can be converted; `proto` stays as it is.
+    """Replace every operator that can be converted by what `write` makes of it; `proto` stays as it is.
 
-    Args:
-        proto: the model.
-        infos: its spatial operators.
-        write: writes an operator as nodes.
-        options: of the conversion; if they fuse, dilated convolutions are fused first, and then the
-            rules of `fusion` are tried before `write`.
-        opset: version of the default domain where it is not imported.
-        folder: where external data lies.
-        progress: called with a line of text now and then.
-
-    Returns:
-        The edited model, whose opset imports and declared types are still the old ones.
+    If the options fuse, dilated convolutions are fused first, and then the rules of `fusion` are tried
+    before `write`. `opset` is the version of the default domain where it is not imported. The edited
+    model has the old opset imports and declared types.
 
     Raises:
         ModelFileError: the graph contradicts itself.
@@ -86,16 +77,22 @@ def replace_operators(
         initializers = proto.ir_version >= 4 and info.place.function is None
         made = _carry_out(rewrite, result, names, initializers=initializers)
         declined = (*result.declined.get(info.index, ()), *declined)
-        for number, part in enumerate(rewrite.subjects):
+        strategy, considered = rewrite.lowered.strategy, rewrite.lowered.considered
+        if options.action != "lower":
+            considered = ()
+        for part in rewrite.subjects[1:]:
             result.site_at[part.info.index] = report.converted(
-                part.info,
-                options.action,
-                rewrite.lowered.strategy,
-                made if number == 0 else 0,
-                absorbed=absorbed if number == 0 else (),
-                declined=declined if number == 0 else (),
-                considered=rewrite.lowered.considered if options.action == "lower" else (),
+                part.info, options.action, strategy, 0, considered=considered
             )
+        result.site_at[info.index] = report.converted(
+            info,
+            options.action,
+            strategy,
+            made,
+            absorbed=absorbed,
+            declined=declined,
+            considered=considered,
+        )
     if edited:
         try:
             result.model = changes.apply()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.lowering import Candidate, Lowered, Request
+from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
+from onnx_spatial.operators.spellings import InputFacts
 
 #: Most refused operators that one message names.
 _SHOWN = 10
@@ -21,10 +22,6 @@ PREPARED = "it is in the form that the registered operators run"
 
 #: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`same_padding`).
 AUTO_PAD = "onnx auto_pad"
-
-
-#: Writes an operator as nodes. Raises ConversionError where that cannot be done.
-Writer = Callable[[Request, OperatorInfo], Lowered]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Site:
             dilations, whose action is "lower" in all modes.
         action: the mode of the conversion: "lower", "function" (a local function defines it) or
             "custom-op" (a Python operator runs it); "refuse" (it breaks a rule or cannot be
-            expressed); "leave" (its domain is not known to hold these operators, nothing calls the
+            expressed); "leave" (its domain is not accepted for these operators, nothing calls the
             function around it, or it is in the form of the mode already).
         reason: why it is refused or left; None if it is converted.
         strategy: the lowering, or the name of a fusion rule ("dilated convolution", "unblocked",
@@ -95,7 +92,7 @@ class Site:
 
     @property
     def unknown_domain(self) -> bool:
-        """Whether it is left because its domain is not known to hold these operators."""
+        """Whether it is left because its domain is not accepted for its operator."""
         return self.action == "leave" and self.reason == _unknown(self.domain)
 
     @property
@@ -151,15 +148,9 @@ class EditResult:
 
 
 def left(info: OperatorInfo, *, done: str | None = None) -> Site:
-    """Report an operator that stays as it is: refused, in an unknown domain, or done already.
-
-    Args:
-        info: the operator.
-        done: why there is nothing to do; None if there is an error.
-    """
-    domain = info.node.domain
+    """Report an operator that stays: refused, in an unknown domain, or for the reason `done`."""
     if not info.known_domain:
-        reason: str | None = _unknown(domain)
+        reason: str | None = _unknown(info.node.domain)
     elif done is not None:
         reason = done
     elif info.error is not None and info.dead:
@@ -170,7 +161,7 @@ def left(info: OperatorInfo, *, done: str | None = None) -> Site:
 
 
 def _unknown(domain: str) -> str:
-    return f"domain {domain!r} is not known to hold this operator; accept it with --domain {domain}"
+    return f"domain {domain!r} is not accepted for this operator; use --domain {domain}"
 
 
 def converted(
@@ -185,37 +176,29 @@ def converted(
     between: tuple[str, ...] = (),
     considered: Sequence[Candidate] = (),
 ) -> Site:
-    """Report an operator that is replaced; see `Site` for the arguments.
+    """Report an operator that is replaced by a number of nodes; see `Site` for the other arguments.
 
-    Args:
-        info: the operator.
-        nodes: number of new nodes.
-        considered: the possible lowerings.
+    `considered` are the possible lowerings.
     """
-    site = _site(info, action, None, strategy, nodes, function)
-    taken = next((c for c in considered if c.strategy == strategy), None)
+    chosen = next((c for c in considered if c.strategy == strategy), None)
     return replace(
-        site,
-        nodes_before=site.nodes_before + len(absorbed) + len(between),
+        _site(info, action, None),
+        strategy=strategy,
+        nodes_before=1 + len(absorbed) + len(between),
+        nodes_after=nodes,
+        function=function,
         absorbed=absorbed,
         between=between,
         declined=declined,
-        estimated_us=None if taken is None else taken.estimated_us,
-        measured_us=None if taken is None else taken.measured_us,
-        candidates=() if taken is None else tuple(considered),
+        estimated_us=None if chosen is None else chosen.estimated_us,
+        measured_us=None if chosen is None else chosen.measured_us,
+        candidates=() if chosen is None else tuple(considered),
     )
 
 
-def _site(
-    info: OperatorInfo,
-    action: str,
-    reason: str | None,
-    strategy: str | None = None,
-    nodes: int = 1,
-    function: str | None = None,
-) -> Site:
+def _site(info: OperatorInfo, action: str, reason: str | None) -> Site:
     node = info.node
-    data = info.facts.inputs[0] if info.facts.inputs else None
+    data = (info.facts.inputs[0] if info.facts.inputs else None) or InputFacts()
     return Site(
         node=traversal.label(node),
         graph=str(info.place),
@@ -224,21 +207,19 @@ def _site(
         dialect=info.call.dialect if info.call is not None else None,
         action=action,
         reason=reason,
-        strategy=strategy,
-        element_type=data.dtype if data is not None else None,
-        input_shape=data.shape if data is not None else None,
+        strategy=None,
+        element_type=data.dtype,
+        input_shape=data.shape,
         output_shape=info.output_shape,
         output=node.output[0] if node.output else "",
         nodes_before=1,
-        nodes_after=nodes,
-        function=function,
+        nodes_after=1,
     )
 
 
 def refusals(sites: Iterable[Site]) -> str:
     """Name each refused operator and the reason, in one line."""
-    every = list(sites)
-    parts = []
+    every, parts = list(sites), []
     for site in every[:_SHOWN]:
         shape = "" if site.input_shape is None else f" on {show(site.input_shape)}"
         parts.append(f"{site.op_type} {site.node!r} in {site.graph}{shape}: {site.reason}")

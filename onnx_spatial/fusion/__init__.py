@@ -26,9 +26,9 @@ from typing import Any
 
 from onnx_spatial.fusion import inverse_pair, strided_conv, transposes
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
-from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule
+from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, Writer
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule[Any], ...] = (strided_conv.RULE, inverse_pair.RULE, transposes.RULE)
 
-__all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule"]
+__all__ = ["RULES", "Lower", "MatchedOp", "Matcher", "Reason", "Rewrite", "Rule", "Writer"]

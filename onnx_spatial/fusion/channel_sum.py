@@ -86,12 +86,7 @@ class Contraction:
 
 
 def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reason | None:
-    """Find the node that sums up the channels of a value.
-
-    Args:
-        value: output of a node.
-        order: order of its axes.
-        matcher: the graph.
+    """Find the node that sums up the channels of a value whose axes have this order.
 
     Returns:
         The node, why it is more than a sum of channels, or None if there is no such node.
@@ -112,7 +107,7 @@ def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | No
         readers = matcher.readers(path.value)
         sums = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
         if len(readers) != 1 or matcher.is_named(path.value):
-            return f"{blame(sums[0])} others read what it reads too" if sums else None
+            return f"{blame(sums[0])} other nodes read its input too" if sums else None
         ((node, index),) = readers
         if node.graph is not producer.graph or index != 0:
             return None

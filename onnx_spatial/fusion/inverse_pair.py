@@ -1,16 +1,17 @@
 """Fuse BatchToSpace with a SpaceToBatch of the same blocks directly behind it.
 
-    BatchToSpace crops c -> SpaceToBatch pads p     whole cells: pads by (p - c) / block
+    BatchToSpace crops c -> SpaceToBatch pads p     pads by (p - c) / block
 
 A Pad, a Slice or an Identity is left, written as one of the two operators with blocks of 1. Cropped
-elements do not come back, so on one side of an axis only one of the two may do anything, and only to
-whole cells. SpaceToBatch -> BatchToSpace is a region without nodes (`dilated_conv`).
+elements do not come back, so on one side of an axis only one of the two may do anything, and only by
+multiples of the block. SpaceToBatch -> BatchToSpace is a region without nodes (`dilated_conv`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
@@ -41,10 +42,10 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Pair | Reason | None:
     other = opposite[0]
     where = blame(other.node)
     if len(readers) > 1 or matcher.is_named(output) or other.node.graph is not subject.node.graph:
-        return f"{where} others read its output too"
+        return f"{where} other nodes read the value between the two"
     assert isinstance(other.request.call, BlockCall)
     if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
-        return f"{where} without the two no run would be checked"
+        return f"{where} without the two operators no run would be checked"
     left = remainder(call, other.request.call)
     if isinstance(left, str):
         return f"{where} {left}"
@@ -66,28 +67,19 @@ def remainder(first: BlockCall, second: BlockCall) -> BlockCall | Reason:
     if crops.block_shape != pads.block_shape:
         return "their blocks differ"
     assert isinstance(pads, SpaceToBatch) and isinstance(crops, BatchToSpace)
-    added = [amount for pair in pads.pads for amount in pair]
-    taken = [amount for pair in crops.crops for amount in pair]
-    blocks = [b for b in crops.block_shape for _ in range(2)]
-    if any(a and t for a, t in zip(added, taken, strict=True)):
-        return "it pads anew what was cropped"
-    if any(n % b for n, b in zip((*added, *taken), blocks * 2, strict=True)):
-        return "crops or pads are not of whole cells"
-    added = [a // b for a, b in zip(added, blocks, strict=True)]
-    taken = [t // b for t, b in zip(taken, blocks, strict=True)]
-    grown = [a - t for a, t in zip(added, taken, strict=True)]
-    if min(grown, default=0) < 0 < max(grown, default=0):
+    added, taken = np.ravel(pads.pads), np.ravel(crops.crops)
+    blocks = np.repeat(crops.block_shape, 2)
+    if np.logical_and(added, taken).any():
+        return "it pads the side that was cropped"
+    if (added % blocks).any() or (taken % blocks).any():
+        return "crops or paddings are not multiples of the block"
+    grown = (added - taken) // blocks
+    if grown.min(initial=0) < 0 < grown.max(initial=0):
         return "together they both pad and crop"
-    kind = BatchToSpace if min(grown, default=0) < 0 else SpaceToBatch
-    amounts = [abs(n) for n in grown]
-    blocked = first.blocked
-    ones = Vector(blocked, (1,) * blocked)
-    begins, ends = _known(amounts[::2]), _known(amounts[1::2])
+    kind = BatchToSpace if grown.min(initial=0) < 0 else SpaceToBatch
+    begins, ends = (Vector(first.blocked, tuple(abs(grown[i::2]).tolist())) for i in (0, 1))
+    ones = Vector(first.blocked, (1,) * first.blocked)
     return BlockCall(kind, ones, begins, ends, first.dialect, first.rank)
-
-
-def _known(values: Sequence[int]) -> Vector:
-    return Vector(len(values), tuple(values))
 
 
 #: BatchToSpace and SpaceToBatch cancel each other.

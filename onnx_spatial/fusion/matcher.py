@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -94,7 +94,7 @@ class Matcher:
 
     def node(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
         """Return the node of a message; None if it has no named output."""
-        nodes = (self._by_output.get((id(graph), name)) for name in message.output)
+        nodes = (self.producer(graph, name) for name in message.output)
         return next((node for node in nodes if node is not None), None)
 
     def message(self, node: ir.Node) -> onnx.NodeProto | None:
@@ -121,11 +121,9 @@ class Matcher:
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
         """Copy a node for other inputs; the copy is in no graph."""
         message = self.message(node)
-        attributes = (
-            [ir.serde.deserialize_attribute(a) for a in message.attribute]
-            if message is not None
-            else list(node.attributes.values())
-        )
+        attributes = list(node.attributes.values())
+        if message is not None:
+            attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
         return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
 
     def _graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
@@ -192,16 +190,7 @@ class Matcher:
 
     def near(self, node: ir.Node) -> tuple[bool, bool]:
         """Whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
-        front = False
-        value = node.inputs[0]
-        for _ in range(_FAR):
-            producer = value.producer() if value is not None else None
-            if producer is None or self.op_type(producer) is None:
-                break
-            front |= producer.op_type == "Transpose"
-            if producer.op_type not in _RESHAPES:
-                break
-            value = producer.inputs[0]
+        front = any(n.op_type == "Transpose" for n in self._producers(node, _RESHAPES))
         behind = False
         values = [node.outputs[0]]
         for _ in range(_FAR):
@@ -210,18 +199,21 @@ class Matcher:
             values = [n.outputs[0] for n in readers if n.op_type in _RESHAPES]
         return front, behind
 
+    def _producers(self, node: ir.Node, passed: Collection[str]) -> Iterator[ir.Node]:
+        """Yield the producers of the data of a node, up to the first that is not of a `passed` type."""
+        for _ in range(_FAR):
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            if producer is None or self.op_type(producer) is None:
+                return
+            yield producer
+            if producer.op_type not in passed:
+                return
+            node = producer
+
     def follows_convolution(self, node: ir.Node) -> bool:
         """Whether the data of a Transpose comes from a convolution, elementwise operators ignored."""
-        value = node.inputs[0]
-        for _ in range(_FAR):
-            producer = value.producer() if value is not None else None
-            kind = None if producer is None else self.op_type(producer)
-            if kind in _CONVOLUTIONS:
-                return True
-            if producer is None or kind not in _ELEMENTWISE:
-                return False
-            value = producer.inputs[0]
-        return False
+        return any(n.op_type in _CONVOLUTIONS for n in self._producers(node, _ELEMENTWISE))
 
     def leads_to_convolution(self, node: ir.Node) -> bool:
         """Whether only convolutions read the output of a Transpose."""

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 import onnx_ir as ir
 
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import traversal
@@ -25,6 +26,9 @@ from onnx_spatial.operators import Dim
 #: Lowers a request. Raises ConversionError where that cannot be done.
 Lower = Callable[[Request], Lowered]
 
+#: The same for an operator of the model.
+Writer = Callable[[Request, OperatorInfo], Lowered]
+
 #: Why a check declines, in one line: it is reported as data (`Site.declined`).
 Reason = str
 
@@ -33,7 +37,7 @@ Match = TypeVar("Match")
 
 def blame(node: ir.Node) -> Reason:
     """Return the start of a reason that blames a node behind the operator."""
-    return f"behind it stands {node.op_type} {traversal.label(node)!r}, but"
+    return f"the following {node.op_type} {traversal.label(node)!r}:"
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,9 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if not isinstance(reader, Contraction):
         return reader
     pads = _pads(operator, shape, empty=not reader.is_convolution)
-    reason = pads if isinstance(pads, str) else _mismatch(subject, reader, operator)
-    if reason or isinstance(pads, str):
+    if isinstance(pads, str):
+        return f"{blame(reader.node)} {pads}"
+    if reason := _mismatch(subject, reader, operator):
         return f"{blame(reader.node)} {reason}"
     sides = _front(subject, operator, matcher), _behind(reader, matcher)
     return _Match(subject, operator, reader, pads, *sides)
@@ -104,13 +105,10 @@ def _order(operator: ExtractPatches) -> Order:
 
 
 def _pads(operator: ExtractPatches, shape: Sequence[Dim], *, empty: bool) -> list[int] | str:
-    """Compute the pads of the convolution, or say why there are none.
+    """Compute the pads of the convolution of an image, or say why there are none.
 
-    Args:
-        operator: the patches.
-        shape: of the image.
-        empty: whether an image without any window is legal: MatMul of no patches is empty, and a
-            convolution fails, with a 1x1 kernel as with any other.
+    `empty` says that an image without any window is legal: MatMul of no patches is empty, and a
+    convolution fails, with a 1x1 kernel as with any other.
     """
     pairs = []
     for number, axis in enumerate(operator.spatial_axes):
@@ -222,16 +220,13 @@ def _saved(match: _Match, lower: Lower) -> float:
 def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     subject, operator, reader = match.subject, match.operator, match.reader
     if _saved(match, lower) <= 0:
-        slower = "such a convolution takes no less time than to take the patches out"
-        return f"{blame(reader.node)} {slower}"
+        return f"{blame(reader.node)} one strided convolution would not be faster"
     emit = Emitter(subject.request.opset)
-    inputs = [
-        _transposed(match.front.value, match.front.after, emit),
-        _kernel(reader, operator, emit),
-    ]
+    image = _transposed(match.front.value, match.front.after, emit)
     value = emit.op(
         "Conv",
-        *(inputs if reader.bias is None else [*inputs, reader.bias]),
+        *(image, _kernel(reader, operator, emit)),
+        *(() if reader.bias is None else (reader.bias,)),
         kernel_shape=operator.kernel,
         strides=operator.strides,
         dilations=operator.rates,
@@ -269,9 +264,8 @@ def _kernel(reader: Contraction, operator: ExtractPatches, emit: Emitter) -> ir.
     else:
         shape = (reader.channels, *operator.kernel, channels)
         perm = [0, axes + 1, *range(1, axes + 1)]
-    return emit.op(
-        "Transpose", emit.op("Reshape", reader.weight, emit.ints(shape, "shape")), perm=perm
-    )
+    weight = emit.op("Reshape", reader.weight, emit.ints(shape, "shape"))
+    return emit.op("Transpose", weight, perm=perm)
 
 
 def _output_shape(match: _Match) -> tuple[Dim, ...]:

@@ -11,8 +11,8 @@ decide which of them are absorbed: the nodes to write, against those and the Tra
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import onnx_ir as ir
 
@@ -76,8 +76,7 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
 
 def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
     """Absorb the Transposes of one side, both or none, whichever is cheapest."""
-    best: tuple[Lowered, _Transposes | None, _Transposes | None] | None = None
-    least = math.inf
+    forms: list[tuple[float, Lowered, _Transposes | None, _Transposes | None]] = []
     sides = (match.front, match.behind)
     every = sum(side.cost for side in sides if side is not None)
     options = [[None] if side is None else [None, side] for side in sides]
@@ -89,11 +88,8 @@ def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
                 raise
             continue
         saved = sum(side.cost for side in (front, behind) if side is not None)
-        cost = lowered.cost + every - saved
-        if cost < least:
-            best, least = (lowered, front, behind), cost
-    assert best is not None
-    lowered, front, behind = best
+        forms.append((lowered.cost + every - saved, lowered, front, behind))
+    _, lowered, front, behind = min(forms, key=itemgetter(0))
     if front is None and behind is None:
         kept = "the Transposes around it cost no more than absorbing them"
         return "; ".join([*match.reasons, kept])
@@ -135,14 +131,14 @@ def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None
     node, perm = transposes[0]
     where = blame(node)
     if matcher.is_named(output):
-        return f"{where} its output is one of the graph, or read elsewhere by name"
+        return f"{where} the output before it is a graph output or read by name elsewhere"
     if None in perms:
         other = readers[perms.index(None)][0]
-        return f"{where} {other.op_type} {traversal.label(other)!r} also reads its output"
+        return f"{where} {other.op_type} {traversal.label(other)!r} also reads the output before it"
     if any(p != perm for _, p in transposes):
-        return f"{where} others permute its output differently"
+        return f"{where} other Transposes of the output have another permutation"
     if any(n.graph is not subject.node.graph for n, _ in transposes):
-        return f"{where} others stand in another graph"
+        return f"{where} not all Transposes of the output are in the graph of the operator"
     try:
         shape = subject.request.call.output_shape(sizes)
     except OperatorError:  # the size guessed for an unknown dim is not legal
@@ -164,15 +160,12 @@ def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None
 
 def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:
     """Extend a request by the Transposes that are absorbed."""
-    near = request.near
     if front is not None:
-        inputs = (front.value, *request.inputs[1:])
-        near = (False, near[1])
-        request = replace(request, inputs=inputs, before=front.perm)
+        inputs, near = (front.value, *request.inputs[1:]), (False, request.near[1])
+        request = replace(request, inputs=inputs, before=front.perm, near=near)
     if behind is not None:
-        near = (near[0], False)
-        request = replace(request, after=behind.perm)
-    return replace(request, near=near)
+        request = replace(request, after=behind.perm, near=(request.near[0], False))
+    return request
 
 
 #: Transposes around an operator become part of it; the lowering has the name that is reported.

@@ -397,7 +397,7 @@ def test_what_onnxruntime_runs_is_left_alone(attributes: str) -> None:
         ("dilations = [2, 2], strides = [1]", "strides must have 2 entries"),
         ("dilations = [2, 0]", "strides and dilations must be at least 1"),
         ("dilations = [2, 2, 2]", "input 0 must have rank 5"),
-        ("dilations = [9223372036854775807, 2], kernel_shape = [4, 2]", "more than 64-bit"),
+        ("dilations = [9223372036854775807, 2], kernel_shape = [4, 2]", "overflow 64-bit integers"),
     ],
 )
 def test_what_contradicts_itself_is_left_with_the_reason(attributes: str, reason: str) -> None:

@@ -620,13 +620,13 @@ def test_in_a_branch_and_in_a_function() -> None:
     [
         (("kernel_shape = [3, 3]", "strides = [2, 1]"), "Conv has stride 2 on a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = MaxPool <kernel_shape = [2, 2]> (t)"),
-         "MaxPool looks across the blocked axes"),
+         "MaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),
          "Softmax runs along a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Add(t, place)"),
-         "'place' may differ from place to place"),
+         "'place' may differ between positions or images"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = tf.Strange(t)"),
-         "tf:Strange is not known to treat all places alike"),
+         "tf:Strange is not known to be position-independent"),
         (("BatchToSpaceND(b, block,", "BatchToSpaceND(b, other,"),
          "its blocks [4, 1] are not those of the SpaceToBatch in front"),
         (("perm = [0, 2, 3, 1]> (c)", "perm = [2, 0, 3, 1]> (c)"),
@@ -802,7 +802,7 @@ def test_a_normalization_whose_scale_spans_places() -> None:
         block=[2, 2],
         none=[[0, 0], [0, 0]],
     )
-    assert "'scale' may differ from place to place" in declined(made)
+    assert "'scale' may differ between positions" in declined(made)
     agree_unfused(made, x=RNG.normal(size=(1, 4, 6, 3)).astype(np.float32))
 
 

@@ -79,8 +79,8 @@ def test_what_is_left(forward: bool, first: str, second: str, left: list[str]) -
 
 
 DECLINED = [
-    (False, "1, 1, 0, 0", "1, 1, 0, 0", "anew"),
-    (False, "0, 0, 0, 0", "1, 1, 0, 0", "whole cells"),
+    (False, "1, 1, 0, 0", "1, 1, 0, 0", "side that was cropped"),
+    (False, "0, 0, 0, 0", "1, 1, 0, 0", "multiples of the block"),
     (False, "2, 0, 0, 0", "0, 2, 0, 0", "both pad and crop"),
 ]
 
@@ -117,7 +117,7 @@ def test_a_value_between_them_that_others_need_stays(forward, extra: str, output
         assert two.strategy == "unblocked"
     else:
         (declined,) = one.declined
-        assert "others read its output too" in declined
+        assert "other nodes read the value between" in declined
     assert one.strategy not in NAMES.values()
     proven(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
 

@@ -105,4 +105,4 @@ def test_no_region_takes_away_what_a_checked_model_has_to_find():
             assert taken == {strategy}
             continue
         assert "dilated convolution" not in taken
-        assert all("to be checked" in " ".join(site.declined) for site in sites)
+        assert all("are checked at run time" in " ".join(site.declined) for site in sites)

@@ -52,7 +52,7 @@ def test_the_rule_of_the_guide_rewrites() -> None:
 @pytest.mark.usefixtures("guided")
 def test_the_rule_of_the_guide_declines() -> None:
     (site,) = plan(model("y = Identity (t)  z = Relu (t)", "y", "z")).sites
-    assert site.declined == ("behind it stands an Identity, but others read its output too",)
+    assert site.declined == ("the following Identity: other nodes read its input too",)
     assert site.strategy not in (None, "with Identity") and site.absorbed == ()
 
 

@@ -268,8 +268,8 @@ def test_a_transpose_behind_that_nobody_reads_goes_too() -> None:
 @pytest.mark.parametrize(
     ("behind", "outputs", "reason"),
     [
-        ([TO_NCHW, TO_NHWC], [], "others permute its output differently"),
-        ([TO_NCHW], ["result"], "its output is one of the graph"),
+        ([TO_NCHW, TO_NHWC], [], "other Transposes of the output"),
+        ([TO_NCHW], ["result"], "is a graph output or read by name"),
     ],
 )
 def test_behind_all_or_none(behind, outputs, reason) -> None:

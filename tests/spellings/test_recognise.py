@@ -75,8 +75,7 @@ def test_an_unknown_domain_is_reported_and_left_alone():
     assert made.model is None
     assert (site.action, site.domain, site.dialect) == ("leave", "com.example", None)
     assert site.reason == (
-        "domain 'com.example' is not known to hold this operator; "
-        "accept it with --domain com.example"
+        "domain 'com.example' is not accepted for this operator; use --domain com.example"
     )
 
 

@@ -10,10 +10,12 @@ user's own is never touched, whatever its name.
 
 from onnx_spatial.conversion.local_functions.add import MIN_IR_VERSION, add_functions
 from onnx_spatial.conversion.local_functions.inline import STRATEGY, inlined
-from onnx_spatial.conversion.local_functions.metadata import MARK, Spelled, spelled
-from onnx_spatial.conversion.local_functions.remove import (
+from onnx_spatial.conversion.local_functions.marked import (
+    MARK,
+    Spelled,
     WithoutForm,
     remove_functions,
+    spelled,
     without_earlier_form,
 )
 

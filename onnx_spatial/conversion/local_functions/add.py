@@ -19,7 +19,7 @@ from onnx_spatial import analysis
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.local_functions import body
 from onnx_spatial.conversion.local_functions.body import Body, BodyRequest
-from onnx_spatial.conversion.local_functions.metadata import Spelled, mark
+from onnx_spatial.conversion.local_functions.marked import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, OperatorError
@@ -50,13 +50,8 @@ def add_functions(
 ) -> EditResult:
     """Add local functions to a copy of a model and let its spatial operators call them.
 
-    An operator that cannot be converted gets its `error` set and stays as it is.
-
-    Args:
-        model: the model; it stays as it is.
-        infos: its spatial operators.
-        options: of the conversion.
-        opset: version of the default domain where it is not imported.
+    An operator that cannot be converted gets its `error` set and stays as it is. `opset` is the version
+    of the default domain where it is not imported.
     """
     calls: list[_FunctionCall] = []
     build = partial(body.build, options=options)
@@ -117,26 +112,18 @@ class _FunctionCall:
         return Spelled(self.info.node.domain, self.info.node.op_type)
 
     @property
-    def is_static(self) -> bool:
-        """Whether the shape of its output is known."""
-        shape = self.info.output_shape
-        return shape is not None and all(isinstance(d, int) for d in shape)
-
-    @property
     def family(self) -> tuple[object, ...] | None:
-        """Key of the operators that one body could serve; None for an operator with its own body."""
-        call, node = self.request.call, self.info.node
-        if self.is_static:
+        """Key of the operators that one body could serve; None for one with an output of known shape."""
+        call, node, shape = self.request.call, self.info.node, self.info.output_shape
+        if shape is not None and all(isinstance(d, int) for d in shape):
             return None
         data = self.request.facts.inputs[0]
         rank = None if data is None or data.shape is None else len(data.shape)
         names = tuple(sorted(a.name for a in node.attribute))
         missing = tuple(fact is None for fact in self.request.facts.inputs)
         known_type = bool(self.request.element_types)
-        return (
-            *(self.spelled, call.dialect, *call.family, call.rank or rank),
-            *(names, missing, known_type, self.request.opset),
-        )
+        kind = (self.spelled, call.dialect, *call.family, call.rank or rank)
+        return (*kind, names, missing, known_type, self.request.opset)
 
 
 def _share(calls: Sequence[_FunctionCall], build: Callable[[BodyRequest], Body]) -> None:
@@ -182,9 +169,9 @@ def _add(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: EditRes
     }
     for call in calls:
         key = (call.spelled, call.body.key)
-        function = functions.get(key)
-        if function is None:
-            function = functions[key] = _named(call, taken)
+        if key not in functions:
+            functions[key] = _named(call, taken)
+        function = functions[key]
         place, _, node = nodes[call.info.index]
         node.domain, node.op_type = function.domain, function.name
         for imports in (model.opset_import, holders.get(traversal.Place(place.function))):

@@ -69,12 +69,13 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     Raises:
         ConversionError: the operator cannot be lowered.
     """
-    names = input_names(body_request.call, body_request.facts)
+    call, facts = body_request.call, body_request.facts
+    names, count = call.input_names(facts.attributes), len(facts.inputs)
+    names = [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
     formals = [ir.Value(name=name) for name in names]
-    known = zip(formals, body_request.facts.inputs, strict=True)
+    known = zip(formals, facts.inputs, strict=True)
     inputs = [formal if fact is not None else None for formal, fact in known]
     emit = Emitter(body_request.opset)
-    call, facts = body_request.call, body_request.facts
     for name in body_request.references:
         call = call.with_reference(name, len(inputs))
         given = facts.attributes[name]
@@ -97,12 +98,6 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_messages(constants, nodes, {*names, _OUTPUT}))
     return Body(function, lowered.strategy)
-
-
-def input_names(call: Call, facts: NodeFacts) -> list[str]:
-    """Return the names for the inputs of a node, as its spelling calls them."""
-    names, count = call.input_names(facts.attributes), len(facts.inputs)
-    return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
 
 
 def _reference(emit: Emitter, name: str, repeated: int | None) -> ir.Value:

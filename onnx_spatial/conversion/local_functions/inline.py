@@ -8,7 +8,7 @@ carry its origin, and each call may be refused with a reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -26,13 +26,7 @@ def inlined(
     inputs: Sequence[ir.Value | None],
     opset: int,
 ) -> Lowered:
-    """Copy the nodes of a function for one of its calls.
-
-    Args:
-        function: a function of this package; its nodes hold no graphs.
-        node: the call.
-        inputs: the inputs of the call.
-        opset: version of the default domain at the call.
+    """Copy the nodes of a function of this package, which hold no graphs, for a call with these inputs.
 
     Raises:
         ConversionError: the body is of another opset, or no valid graph.
@@ -50,11 +44,8 @@ def inlined(
     for message in function.node:
         if any(name and name not in values for name in message.input):
             raise ConversionError(f"{where} reads a value that nothing in it computes")
-        copy = onnx.NodeProto()
-        copy.CopyFrom(message)
-        _resolve(copy, call_attributes)
         try:
-            _add(copy, emit, values)
+            _add(message, _resolved(message, call_attributes), emit, values)
         except Exception as error:  # onnx_ir raises many types for messages that make no sense
             raise ConversionError(f"{where} cannot be read: {error}") from None
     output = values.get(function.output[0])
@@ -63,43 +54,40 @@ def inlined(
     return Lowered(STRATEGY, emit, output)
 
 
-def _add(node: onnx.NodeProto, emit: Emitter, values: dict[str, ir.Value | None]) -> None:
+def _add(
+    node: onnx.NodeProto,
+    attributes: Sequence[ir.Attr],
+    emit: Emitter,
+    values: dict[str, ir.Value | None],
+) -> None:
     """Add one node, or a constant that can become an initializer."""
-    if _is_tensor(node):
-        tensor = ir.from_proto(node.attribute[0].t)
+    names_and_types = [(a.name, a.type) for a in attributes]
+    if node.op_type == "Constant" and names_and_types == [("value", ir.AttributeType.TENSOR)]:
+        tensor = attributes[0].as_tensor()
         value = ir.Value(
-            type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape), const_value=tensor
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
         )
         emit.constants.append((value, node.output[0]))
         values[node.output[0]] = value
         return
-    attributes = [ir.from_proto(a) for a in node.attribute]
     read = [values[name] if name else None for name in node.input]
     new = ir.Node("", node.op_type, read, attributes, num_outputs=len(node.output))
     emit.nodes.append(new)
     values.update(zip(node.output, new.outputs, strict=True))
 
 
-def _resolve(node: onnx.NodeProto, call_attributes: dict[str, onnx.AttributeProto]) -> None:
+def _resolved(
+    node: onnx.NodeProto, call_attributes: Mapping[str, onnx.AttributeProto]
+) -> list[ir.Attr]:
     """Replace references by the attributes of the call; missing attributes are omitted."""
     attributes = []
     for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            if attribute.ref_attr_name not in call_attributes:
-                continue
-            name = attribute.name
-            attribute.CopyFrom(call_attributes[attribute.ref_attr_name])
-            attribute.name = name
-        attributes.append(attribute)
-    kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in attributes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-
-
-def _is_tensor(node: onnx.NodeProto) -> bool:
-    return (
-        node.op_type == "Constant"
-        and len(node.attribute) == 1
-        and node.attribute[0].name == "value"
-        and node.attribute[0].type == onnx.AttributeProto.TENSOR
-    )
+        if attribute.ref_attr_name not in ("", *call_attributes):
+            continue
+        copy = onnx.AttributeProto()
+        copy.CopyFrom(call_attributes.get(attribute.ref_attr_name, attribute))
+        copy.name = attribute.name
+        attributes.append(ir.serde.deserialize_attribute(copy))
+    return attributes

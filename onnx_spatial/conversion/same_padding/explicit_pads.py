@@ -11,7 +11,6 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from onnx_spatial import analysis
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.conversion.same_padding import find
-from onnx_spatial.conversion.same_padding.find import ConvKind
 from onnx_spatial.errors import OperatorError, SpatialError
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
@@ -42,10 +40,7 @@ _PAD_OPSET = 11
 def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
     """Give explicit pads to the convolutions that onnxruntime refuses; `model` stays as it is.
 
-    Args:
-        model: any model.
-        opset: version of the default domain where it is not imported.
-        folder: where external data lies.
+    `opset` is the version of the default domain where it is not imported, `folder` holds external data.
     """
     result = EditResult()
     refused = find.find(model, folder)
@@ -119,13 +114,21 @@ def _edit(
         )
     made = insert_nodes.Inserted((), ())
     if padded:
-        zero = _zero(node, kind)
-        _pad(emit, data, [padded.get(axis, (0, 0)) for axis in axes], zero)
+        amounts = [(0, 0), (0, 0), *(padded.get(axis, (0, 0)) for axis in axes)]
+        inputs = [data, emit.vector([pair[side] for side in (0, 1) for pair in amounts], "pads")]
+        # Quantised data is padded with its zero point.
+        zero = node.input[kind.zero] if kind.zero and kind.zero < len(node.input) else ""
+        emit.op("Pad", *inputs, *([ir.Value(name=zero)] if zero else []))
         made = insert_nodes.written(
             node, emit.nodes, emit.constants, names, initializers=initializers
         )
         node.input[0] = made.nodes[-1].output[0]
-    _set_pads(node, [*(begin for begin, _ in pads), *(end for _, end in pads)])
+    own = [pair[side] for side in (0, 1) for pair in pads]
+    if max(own) > INT64_MAX:
+        raise OperatorError("its pads overflow 64-bit integers")
+    for attribute in node.attribute:
+        if attribute.name == "auto_pad":
+            attribute.CopyFrom(onnx.helper.make_attribute("pads", own))
     insert_nodes.mark(node, node)
     return made
 
@@ -133,25 +136,3 @@ def _edit(
 def _dim(emit: Emitter, value: ir.Value, axis: int) -> ir.Value:
     """Return the size of spatial axis number `axis`."""
     return emit.elements(emit.shape_of(value), [2 + axis])[0]
-
-
-def _zero(node: onnx.NodeProto, kind: ConvKind) -> ir.Value | None:
-    """Return the zero point that pads quantised data; None for other data."""
-    name = node.input[kind.zero] if kind.zero is not None and kind.zero < len(node.input) else ""
-    return ir.Value(name=name) if name else None
-
-
-def _pad(
-    emit: Emitter, data: ir.Value, pads: Sequence[tuple[Size, Size]], zero: ir.Value | None
-) -> ir.Value:
-    begins, ends = ([pair[side] for pair in ((0, 0), (0, 0), *pads)] for side in (0, 1))
-    amounts = emit.vector([*begins, *ends], "pads")
-    return emit.op("Pad", data, amounts, *([] if zero is None else [zero]))
-
-
-def _set_pads(node: onnx.NodeProto, pads: Sequence[int]) -> None:
-    if max(pads) > INT64_MAX:
-        raise OperatorError("its pads come to more than 64-bit integers hold")
-    for attribute in node.attribute:
-        if attribute.name == "auto_pad":
-            attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))

@@ -8,7 +8,7 @@ stride 1 the size of the input cancels out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from onnx_spatial.model.graph.strip_weights import skeleton
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import InputFacts, NodeFacts
+from onnx_spatial.operators.spellings import Conflict, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings.call import AttributeValue
 
 logger = logging.getLogger(__name__)
 
@@ -83,34 +84,28 @@ def kind_of(node: onnx.NodeProto) -> ConvKind | None:
     return _KINDS.get((op_traits.canonical_domain(node.domain), node.op_type))
 
 
-def _may_be_refused(node: onnx.NodeProto) -> bool:
-    """Whether a node has auto_pad SAME and dilations, possibly from the callers of its function."""
-    if kind_of(node) is None:
-        return False
-    attributes = {a.name: a for a in node.attribute}
+def _is_refused(attributes: Mapping[str, AttributeValue], *, unknown: bool) -> bool:
+    """Whether there are auto_pad SAME and dilations; `unknown` stands for those of the callers."""
     padding, dilations = attributes.get("auto_pad"), attributes.get("dilations")
-    if padding is None or dilations is None:
-        return False
-    same = padding.ref_attr_name or padding.s.decode("utf-8", "replace") in _SAME
-    return bool(same and (dilations.ref_attr_name or any(d != 1 for d in dilations.ints)))
+    same = unknown if isinstance(padding, Conflict) else padding in _SAME
+    if isinstance(dilations, Conflict):
+        return same and unknown
+    return same and isinstance(dilations, tuple) and any(d != 1 for d in dilations)
 
 
 def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
     """Find the convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
 
-    Args:
-        model: any model.
-        folder: where external data lies.
-
-    Returns:
-        What is known of each, from all calls of the function around it. In a function a convolution
-        counts if a call gives it auto_pad SAME and dilations.
+    Returns what is known of each, from all calls of the function around it. In a function a convolution
+    counts if a call gives it auto_pad SAME and dilations.
     """
     local = {(f.domain, f.name) for f in model.functions}
     suspects = {
         index
         for index, (_, _, node) in enumerate(traversal.nodes(model))
-        if _may_be_refused(node) and (node.domain, node.op_type) not in local
+        if kind_of(node) is not None
+        and (node.domain, node.op_type) not in local
+        and _is_refused(analysis.attributes(node), unknown=True)
     }
     return _known(model, suspects, folder) if suspects else {}
 
@@ -132,21 +127,17 @@ def _known(
         shape_inference.infer(copy, lambda number, types: None)
     ):
         for node in graph.node:
-            number = next(
-                (int(a.i) for a in node.attribute if a.name == shape_inference.NUMBER), -1
-            )
-            if number in suspects:
-                inputs = [
-                    _input(scope.type(name), symbols) if name else None for name in node.input
-                ]
-                seen.setdefault(number, []).append(_facts(node, inputs))
+            numbers = [int(a.i) for a in node.attribute if a.name == shape_inference.NUMBER]
+            if numbers and numbers[0] in suspects:
+                inputs = [_input(scope.type(n), symbols) if n else None for n in node.input]
+                seen.setdefault(numbers[0], []).append(_facts(node, inputs))
     for index, (_, _, node) in enumerate(traversal.nodes(model)):
         if index in suspects and index not in seen:  # in a function that nothing calls
             seen[index] = [_facts(node, [InputFacts() if name else None for name in node.input])]
     return {
         index: analysis.join(each)
         for index, each in sorted(seen.items())
-        if any(map(_is_refused, each))
+        if any(_is_refused(facts.attributes, unknown=False) for facts in each)
     }
 
 
@@ -161,12 +152,6 @@ def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts
         return facts
     dims = (d if isinstance(d, int) or d in symbols else None for d in facts.shape)
     return replace(facts, shape=tuple(dims))
-
-
-def _is_refused(known: NodeFacts) -> bool:
-    dilations = known.attributes.get("dilations")
-    dilated = isinstance(dilations, tuple) and any(d != 1 for d in dilations)
-    return dilated and known.attributes.get("auto_pad") in _SAME
 
 
 def read(node: onnx.NodeProto, known: NodeFacts) -> SamePadding:

@@ -10,9 +10,9 @@ node that cannot be written on u ends the region.
 
     pad_amounts     calculate with pads and crops, known or computed at run time
     blocked_layout  how the axes of t hold those of u
-    ends            read blocks, pads and crops of the operators at the ends
     rules           rewrite a node on u, by operator type: elementwise, channels, axes
     conv            convolutions, whose dilations and pads grow
+    region          the operators at the ends with their pads and crops, and the nodes between
     propagate       forward: the layout of each value, and where the region ends
     demand          backward: the nodes that lead to a BatchToSpace, and how much of each value it needs
     write           draft the nodes on u

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
+
 
 @dataclass(frozen=True)
 class BlockedLayout:
@@ -35,9 +37,14 @@ class BlockedLayout:
         """(axis, block) of the axes that lie in the batch axis, the outermost first."""
         return tuple((a, b) for a, b in zip(self.axes, self.blocks, strict=True) if b > 1)
 
-    def is_free(self, axis: int) -> bool:
-        """Whether an axis, possibly negative, is neither batch nor blocked."""
-        return axis % self.rank not in self.taken
+    def is_free(self, *axes: int | None) -> bool:
+        """Whether axes, possibly negative, are known and neither batch nor blocked."""
+        return all(axis is not None and axis % self.rank not in self.taken for axis in axes)
+
+    def may_vary(self, dims: Sequence[Polynomial]) -> bool:
+        """Whether a value of these dims may vary along a taken axis when it broadcasts to the layout."""
+        first = self.rank - len(dims)
+        return any(dims[axis - first].constant != 1 for axis in self.taken if axis >= first)
 
     def aligned_with(self, other: BlockedLayout) -> bool:
         """Whether the axes of two values are blocked alike."""
@@ -48,14 +55,13 @@ class BlockedLayout:
         return replace(self, element_types=element_types)
 
     def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
-        """Return the layout with its axes at other places.
-
-        Args:
-            places: new place of each axis; -1 for one that is dropped.
-            rank: number of dims afterwards.
-        """
+        """Return the layout, of another rank, with each axis at another place, -1 if it is dropped."""
         axes = tuple(places[axis] for axis in self.axes)
         return replace(self, axes=axes, batch=places[self.batch], rank=rank)
+
+    def broadcast(self, rank: int) -> BlockedLayout:
+        """Return the layout with new axes in front."""
+        return self.moved(range(rank - self.rank, rank), rank)
 
     def without(self, axes: Sequence[int]) -> BlockedLayout:
         """Return the layout without some free axes."""

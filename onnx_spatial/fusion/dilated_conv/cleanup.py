@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import numpy as np
 import onnx_ir as ir
@@ -161,19 +162,18 @@ class Cleanup:
                 return _Link(node, index)
             wide = known.reshape((1,) * (len(perm) - known.ndim) + known.shape)
             moved = wide.transpose(perm)
-            trimmed = moved.reshape(moved.shape[_leading_ones(moved.shape) :])
+            trimmed = moved.reshape(tuple(dropwhile((1).__eq__, moved.shape)))
             return _Link(node, index, (1 - index, np.ascontiguousarray(trimmed)))
         return None
 
     def _rewrite(self, chain: _Chain) -> GraphEdit:
         drafts: list[Draft] = []
-        source = chain.first.inputs[0]
+        source, output = chain.first.inputs[0], chain.first.outputs[0]
         assert source is not None
         value, links = source, list(chain.links)
-        behind = links[0].node if links else None
-        alone = [n for n, _ in self._matcher.readers(chain.first.outputs[0])]
-        goes = not self._matcher.is_named(chain.first.outputs[0]) and all(
-            n is behind or n in chain.last for n in alone
+        known = {*chain.last, *(link.node for link in links[:1])}
+        goes = not self._matcher.is_named(output) and known.issuperset(
+            node for node, _ in self._matcher.readers(output)
         )
         if links and goes and (draft := self._with_bias(source, links[0], chain)) is not None:
             drafts.append(draft)
@@ -200,16 +200,14 @@ class Cleanup:
     def _with_bias(self, source: ir.Value, link: _Link, chain: _Chain) -> Draft | None:
         """Draft the Conv in front of a chain with the constant of the Add as bias; None if it cannot."""
         conv = source.producer()
-        if (
-            conv is None
-            or conv not in self._new
-            or (conv.op_type, link.node.op_type) != ("Conv", "Add")
-        ):
+        if conv not in self._new or (conv.op_type, link.node.op_type) != ("Conv", "Add"):
             return None
         readers = [node for node, _ in self._matcher.readers(source)]
-        if (len(conv.inputs) > 2 and conv.inputs[2] is not None) or readers != [chain.first]:
-            return None
-        if self._matcher.is_named(source):
+        if (
+            any(value is not None for value in conv.inputs[2:])
+            or readers != [chain.first]
+            or self._matcher.is_named(source)
+        ):
             return None
         kernel = conv.inputs[1]
         dims = self._view.dims(kernel.name) if kernel is not None and kernel.name else None
@@ -240,7 +238,3 @@ class Cleanup:
             return None
         perm = self._matcher.attributes(node).get("perm")
         return perm if isinstance(perm, tuple) else None
-
-
-def _leading_ones(shape: Sequence[int]) -> int:
-    return next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onnx_spatial.errors import OperatorError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import (
-    NOTHING,
-    PadAmount,
-    PadPair,
-    PadPairs,
-)
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadAmount, PadPair, PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.operators import AutoPad, ExtractPatches
 
 #: Convolutions, with the index of the input that holds the kernel.
 KERNELS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+
+#: Values of auto_pad that depend on the size of the input, as `ExtractPatches` calls them.
+_SAME: dict[object, AutoPad] = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class BlockedConv:
         axes: its spatial axes, on u.
         place: which of these each axis of the layout is.
         pad_value: the number it pads with; None if unknown.
+
+    The methods take `output_crop`, what nobody needs of the output at its ends, `crop`, the zeros
+    that the input lacks of u at its ends, and `lengths` in blocks, None where unknown.
     """
 
     layout: BlockedLayout
@@ -59,12 +62,7 @@ class BlockedConv:
     pad_value: BorderValue
 
     def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
-        """Compute the pads of the input per axis of the layout, the convolution's own included.
-
-        Args:
-            crop: zeros that the input lacks of u at its ends.
-            output_crop: what nobody needs of the output at its ends.
-        """
+        """Compute the pads of the input per axis of the layout, the convolution's own included."""
         return tuple(
             (
                 before[0] + PadAmount.known(axis.pads[0]) - behind[0].times(axis.stride),
@@ -74,14 +72,10 @@ class BlockedConv:
         )
 
     def input_crop(self, output_crop: PadPairs, lengths: Sequence[int | None]) -> PadPairs:
-        """Compute what nobody needs of the input at its ends, from the same for the output.
+        """Compute what nobody needs of the input, of these lengths, at its ends.
 
         An axis is left whole where possibly nothing would be left of it: all that is needed may lie
         in the pads.
-
-        Args:
-            output_crop: what nobody needs of the output at its ends.
-            lengths: lengths of the input in blocks, None where unknown.
         """
         result = []
         for i, (axis, crop) in enumerate(zip(self._own(), output_crop, strict=True)):
@@ -98,15 +92,10 @@ class BlockedConv:
     def sheltered(
         self, output_crop: PadPairs, crop: PadPairs | None, lengths: Sequence[int | None]
     ) -> PadPairs:
-        """Reduce the crop of the output to axes of which something is provably left.
+        """Reduce the crop of the output, of these lengths, to axes of which something is provably left.
 
         BatchToSpace may crop everything away, and onnxruntime fails on a convolution with an empty
-        result.
-
-        Args:
-            output_crop: what nobody needs of the output at its ends.
-            crop: zeros that the input lacks of u at its ends; None if they are no zeros.
-            lengths: lengths of the output in blocks, None where unknown.
+        result. `crop` is None if the input does not lack zeros.
         """
         net = None if crop is None else self.net_pads(crop, output_crop)
         kept = []
@@ -178,22 +167,24 @@ def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
     pads = node.integers("pads", (0,) * 2 * spatial)
     if strides is None or dilations is None or pads is None:
-        return f"attributes of {node.op_type} are left to the callers of the function"
+        return f"attributes of {node.op_type} depend on the callers of its function"
     if (len(strides), len(dilations), len(pads)) != (spatial, spatial, 2 * spatial):
-        return f"{node.op_type} has strides, dilations or pads of another rank than its input"
+        return (
+            f"{node.op_type} has strides, dilations or pads that do not fit the rank of its input"
+        )
     auto = node.attributes.get("auto_pad", "NOTSET")
     sizes = _kernel_sizes(node, spatial)
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
+    if auto in _SAME:
         if sizes is None:
-            return f"the kernel size of {node.op_type} is unknown, and auto_pad asks for it"
-        same = _same_pads(node, sizes, strides, dilations, upper=auto == "SAME_UPPER")
+            return f"the kernel size of {node.op_type} is unknown, and auto_pad needs it"
+        same = _same_pads(node, sizes, strides, dilations, _SAME[auto])
         if isinstance(same, str):
             return same
         pads = same
     elif auto == "VALID":
         pads = (0,) * 2 * spatial
     elif auto != "NOTSET":
-        return f"auto_pad of {node.op_type} is left to the callers of the function"
+        return f"auto_pad of {node.op_type} depends on the callers of its function"
     if min(pads, default=0) < 0:
         return f"{node.op_type} has negative pads"
     reaches = [None if sizes is None else (sizes[i] - 1) * dilations[i] for i in range(spatial)]
@@ -216,24 +207,24 @@ def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
 
 def _same_pads(
     node: NodeView,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    *,
-    upper: bool,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    auto_pad: AutoPad,
 ) -> tuple[int, ...] | str:
     dims = node.view.dims(node.input(0))
-    begins, ends = [], []
-    for axis, (size, stride, dilation) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        total = (size - 1) * dilation
-        if stride != 1:
-            length = dims[axis + 2].constant if dims is not None else None
-            if length is None:
-                return f"auto_pad of {node.op_type} depends on sizes that are not known"
-            total = max((-(-length // stride) - 1) * stride + total + 1 - length, 0)
-        begins.append(total // 2 if upper else total - total // 2)
-        ends.append(total - begins[-1])
-    return (*begins, *ends)
+    try:
+        windows = ExtractPatches(kernel, strides, dilations, auto_pad)
+    except OperatorError:
+        return f"kernel, strides or dilations of {node.op_type} are not legal"
+    pairs = []
+    for axis, stride in enumerate(strides):
+        # With stride 1 every size is padded alike.
+        size = 1 if stride == 1 else dims[axis + 2].constant if dims is not None else None
+        if size is None:
+            return f"auto_pad of {node.op_type} depends on sizes that are not known"
+        pairs.append(windows.padding(axis, size))
+    return (*(begin for begin, _ in pairs), *(end for _, end in pairs))
 
 
 def _pad_value(node: NodeView) -> BorderValue:

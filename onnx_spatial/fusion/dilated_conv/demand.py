@@ -1,4 +1,4 @@
-"""Find the regions of one graph, and how much of each value in them is needed.
+"""Find how much of each value in the regions of one graph is needed.
 
 After the walk forward (`propagate`), a walk back from each BatchToSpace keeps the nodes that lead to
 one, finds the values that nodes outside read, and computes the demand of each value.
@@ -6,14 +6,21 @@ one, finds the values that nodes outside read, and computes the demand of each v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs, common, whole
-from onnx_spatial.fusion.dilated_conv.propagate import SHAPES, follow
+from onnx_spatial.fusion.dilated_conv.pad_amounts import (
+    PadAmount,
+    PadPairs,
+    combined,
+    common,
+    flat,
+    whole,
+)
+from onnx_spatial.fusion.dilated_conv.propagate import SHAPES
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import Matcher
@@ -23,27 +30,20 @@ from onnx_spatial.model import traversal
 _FAR = 200
 
 
-def find(
+def walk_back(
     graph: traversal.GraphLike,
     view: GraphView,
     matcher: Matcher,
+    regions: Regions,
     *,
-    drop_shapes: bool = True,
-    without: Collection[str] = (),
-) -> Regions:
-    """Find the regions of one graph.
+    drop_shapes: bool,
+) -> None:
+    """Keep what leads to an exit, and fill in how much of each value is needed.
 
-    Args:
-        graph: the graph.
-        view: its sizes and known values.
-        matcher: its nodes.
-        drop_shapes: assume that shapes of values in blocks are dead if only pads, crops and shapes of
-            regions are computed from them.
-        without: outputs of SpaceToBatch that no region may start with.
+    With `drop_shapes`, shapes of values in blocks count as dead if only pads, crops and shapes of
+    regions are computed from them.
     """
-    regions = follow(graph, view, matcher, without)
     _WalkBack(graph, view, matcher, regions).run(drop_shapes=drop_shapes)
-    return regions
 
 
 class _WalkBack:
@@ -142,10 +142,9 @@ class _WalkBack:
         demands: dict[str, list[PadPairs]] = {}
         for end in self._regions.exits:
             demands.setdefault(end.name, []).append(self._crops(end))
-        for name in self._regions.shared:
-            if name in self._regions.layouts:
-                axes = len(self._regions.layouts[name].axes)
-                demands.setdefault(name, []).append(whole(axes))
+        for name in self._regions.shared & self._regions.layouts.keys():
+            axes = len(self._regions.layouts[name].axes)
+            demands.setdefault(name, []).append(whole(axes))
         for step in reversed(self._regions.steps):
             outputs = [n for n in step.outputs if n in demands]
             demand = needed = common([crop for name in outputs for crop in demands[name]])
@@ -172,14 +171,8 @@ class _WalkBack:
         before the end then.
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
-        related = tuple(
-            (
-                _in_terms_of(pair[0], [e.pads[i][0] for e in entries]),
-                _in_terms_of(pair[1], [e.pads[i][1] for e in entries]),
-            )
-            for i, pair in enumerate(end.pads)
-        )
-        read = {name for pair in related for amount in pair for (name, _), _ in amount.elements}
+        related = combined(_in_terms_of, end.pads, *(entry.pads for entry in entries))
+        read = {name for amount in flat(related) for (name, _), _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
             return whole(len(end.pads))
         return related
@@ -204,7 +197,7 @@ class _WalkBack:
         return False
 
 
-def _in_terms_of(amount: PadAmount, pads: Sequence[PadAmount]) -> PadAmount:
+def _in_terms_of(amount: PadAmount, *pads: PadAmount) -> PadAmount:
     if amount.constant is not None:
         return amount
     for pad in pads:

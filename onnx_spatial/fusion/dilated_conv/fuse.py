@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv.demand import find
+from onnx_spatial.fusion.dilated_conv.demand import walk_back
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.propagate import follow
 from onnx_spatial.fusion.dilated_conv.region import Regions
-from onnx_spatial.fusion.dilated_conv.write import LowerFor, RegionEdit, UnwritableError, write
+from onnx_spatial.fusion.dilated_conv.write import RegionEdit, UnwritableError, write
 from onnx_spatial.fusion.matcher import Matcher
+from onnx_spatial.fusion.rule import Writer
 from onnx_spatial.model import traversal
 
 
 def fuse(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: LowerFor
+    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, lower: Writer
 ) -> tuple[Regions, RegionEdit]:
     """Find the regions of a graph and draft them without blocks.
 
-    Args:
-        graph: the graph.
-        view: its sizes and known values.
-        matcher: its nodes.
-        lower: lowers a SpaceToBatch, for values in blocks that nodes outside the regions read too.
+    `lower` writes SpaceToBatch of the values in blocks that nodes outside the regions read too.
     """
     drop_shapes, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
     while True:
-        regions = find(graph, view, matcher, drop_shapes=drop_shapes, without=without)
+        regions = follow(graph, view, matcher, without)
+        walk_back(graph, view, matcher, regions, drop_shapes=drop_shapes)
         try:
             edit = write(regions, view, matcher, lower)
         except UnwritableError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -56,18 +57,16 @@ class NodeView:
 
     Attributes:
         message: the node.
-        attributes: as Python values; a reference to an attribute of the function is no number.
         view: the graph that holds it.
     """
 
     message: onnx.NodeProto
-    attributes: Mapping[str, AttributeValue]
     view: GraphView
 
-    @classmethod
-    def of(cls, message: onnx.NodeProto, view: GraphView) -> NodeView:
-        """View a node."""
-        return cls(message, attributes(message), view)
+    @cached_property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The attributes as Python values; a reference to an attribute of the function is no number."""
+        return attributes(self.message)
 
     @property
     def op_type(self) -> str:

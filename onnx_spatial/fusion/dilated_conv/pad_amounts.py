@@ -7,9 +7,10 @@ needs no parameter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import chain
 
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
@@ -116,19 +117,27 @@ def whole(axes: int) -> PadPairs:
     return ((NOTHING, NOTHING),) * axes
 
 
+def flat(pairs: PadPairs) -> tuple[PadAmount, ...]:
+    """List the amounts at all ends."""
+    return tuple(chain.from_iterable(pairs))
+
+
+def combined(function: Callable[..., PadAmount], *pads: PadPairs) -> PadPairs:
+    """Apply a function to the amounts of several pads or crops at each end."""
+    return tuple(
+        (function(*begins), function(*ends))
+        for begins, ends in (zip(*pairs, strict=True) for pairs in zip(*pads, strict=True))
+    )
+
+
 def same(a: PadPairs, b: PadPairs) -> bool:
     """Whether two crops are provably equal."""
-    return all(
-        x.equals(y) for one, two in zip(a, b, strict=True) for x, y in zip(one, two, strict=True)
-    )
+    return all(map(PadAmount.equals, flat(a), flat(b)))
 
 
 def common(crops: Sequence[PadPairs]) -> PadPairs:
     """Find the largest crop that provably keeps what each of `crops` keeps."""
-    return tuple(
-        (reduce(_smaller, begins), reduce(_smaller, ends))
-        for begins, ends in (zip(*pairs, strict=True) for pairs in zip(*crops, strict=True))
-    )
+    return combined(lambda *amounts: reduce(_smaller, amounts), *crops)
 
 
 def _smaller(a: PadAmount, b: PadAmount) -> PadAmount:

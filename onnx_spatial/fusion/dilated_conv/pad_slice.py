@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import sub
 
 import numpy as np
 import onnx
@@ -11,8 +12,8 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs, combined, flat
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core import padding
@@ -59,10 +60,7 @@ class PadSliceWriter:
 
     def at(self, computed: ComputedPart, crop: PadPairs, draft: Draft) -> ir.Value:
         """Write u with this crop: a Slice, or a Pad where less of it is computed."""
-        amounts = tuple(
-            (have[0] - want[0], have[1] - want[1])
-            for have, want in zip(computed.crop, crop, strict=True)
-        )
+        amounts = combined(sub, computed.crop, crop)
         key = (id(computed.value), amounts, self.at_exits)
         if key not in self._adjusted:
             self._adjusted[key] = self.padded(computed, amounts, computed.border, draft)
@@ -72,7 +70,7 @@ class PadSliceWriter:
         self, computed: ComputedPart, amounts: PadPairs, number: BorderValue, draft: Draft
     ) -> ir.Value:
         """Write the value padded by these amounts; negative ones crop."""
-        if all(amount.constant == 0 for pair in amounts for amount in pair):
+        if all(amount.constant == 0 for amount in flat(amounts)):
             return computed.value
         layout = computed.layout
         emit = Emitter(self._view.opset)
@@ -86,32 +84,12 @@ class PadSliceWriter:
             crops[axis] = (self._size(emit, begin.times(-1)), self._size(emit, end.times(-1)))
         # Pad first: the crop at one end may be larger than the axis before the other end is padded.
         if any(amount != 0 for pair in pads for amount in pair):
-            x = self._pad(emit, x, pads, computed, number)
+            x = padding.pad(emit, x, pads, layout.element_types, _filling(layout, number, emit))
         x = _cropped(emit, x, crops)
         emit.prune(x.value)
         draft.nodes += emit.nodes
         draft.constants += emit.constants
         return x.value
-
-    def _pad(
-        self,
-        emit: Emitter,
-        x: Tensor,
-        pads: Sequence[tuple[Size, Size]],
-        computed: ComputedPart,
-        number: BorderValue,
-    ) -> Tensor:
-        types = computed.layout.element_types
-        if number is None:
-            raise ConversionError("what stands beyond its border is not known")
-        if not number:
-            return padding.pad(emit, x, pads, types)
-        if len(types) != 1 or not padding.has_pad_kernel(types, emit.opset):
-            raise ConversionError(f"a border of {number} cannot be written for this element type")
-        (element_type,) = types
-        dtype = padding.numpy_dtype(element_type)
-        assert dtype is not None
-        return padding.pad(emit, x, pads, types, np.array(number, dtype))
 
     def _size(self, emit: Emitter, amount: PadAmount) -> Size:
         """Write max(amount, 0) as a size of the emitter."""
@@ -129,6 +107,19 @@ class PadSliceWriter:
             result = emit.add(result, emit.mul(element, count))
         positive = amount.signs[0] or amount.expression.nonnegative
         return result if positive else emit.max(result, 0)
+
+
+def _filling(layout: BlockedLayout, number: BorderValue, emit: Emitter) -> Array | None:
+    """Return what a Pad fills a border with; None for zeros."""
+    if number is None:
+        raise ConversionError("the number beyond its border is not known")
+    if not number:
+        return None
+    types = layout.element_types
+    dtype = padding.numpy_dtype(next(iter(types))) if len(types) == 1 else None
+    if dtype is None or not padding.has_pad_kernel(types, emit.opset):
+        raise ConversionError(f"a border of {number} cannot be written for this element type")
+    return np.array(number, dtype)
 
 
 def _cropped(emit: Emitter, x: Tensor, crops: Sequence[tuple[Size, Size]]) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv import ends, rules, rules_axes
+from onnx_spatial.fusion.dilated_conv import region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, same
@@ -30,7 +30,7 @@ from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
 
 #: Why an operator is no end of a region with `Request.checked`.
-_UNCHECKED = "only the run can tell whether its sizes are legal, and it is to be checked"
+_UNCHECKED = "its sizes are checked at run time, which needs the operator"
 
 #: Operators that read only the shape of a value.
 SHAPES = op_traits.having(Trait.SIZES)
@@ -74,22 +74,18 @@ class _Walk:
             return
         layouts = tuple(self.result.layouts.get(name) for name in message.input)
         if not any(layouts):
-            self._pass_on(message)
+            if reasons := [self._reasons[n] for n in message.input if n in self._reasons]:
+                self._end(message, reasons[0])
             return
         if message.op_type in SHAPES:
             return
         step = self._step(node, message, layouts)
-        origins = frozenset[str]().union(
-            *(
-                self.result.origins[name]
-                for name, layout in zip(message.input, layouts, strict=True)
-                if layout is not None
-            )
-        )
+        blocked = [n for n, s in zip(message.input, layouts, strict=True) if s is not None]
+        origins = frozenset[str]().union(*(self.result.origins[name] for name in blocked))
         if isinstance(step, str):
             reason = f"{_label(message)}: {step}"
             self._decline(origins, reason)
-            self._reasons.update((name, reason) for name in message.output if name)
+            self._end(message, reason)
             return
         if isinstance(step.rewrite, RuleResult) and step.rewrite.others:
             step = self._settled(step, step.rewrite)
@@ -100,6 +96,9 @@ class _Walk:
                 if isinstance(step.rewrite, RuleResult):
                     self._note_sizes(step, name, layout)
                     self._note_border(step, step.rewrite, name)
+
+    def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
+        self._reasons.update((name, reason) for name in message.output if name)
 
     def _settled(self, step: RegionNode, result: RuleResult) -> RegionNode:
         """Choose among the alternatives of a step the one that the fewest nodes behind it decline."""
@@ -129,7 +128,7 @@ class _Walk:
                     continue
                 seen.add(reader)
                 if subject is not None:
-                    refusals += inputs[0] is not None and bool(ends.refusal(subject, inputs[0]))
+                    refusals += inputs[0] is not None and bool(region.refusal(subject, inputs[0]))
                     continue
                 behind = self._step(reader, message, inputs)
                 if isinstance(behind, str):
@@ -172,21 +171,16 @@ class _Walk:
             dims[new] = source[old]
         sizes.note(name, dims)
 
-    def _pass_on(self, message: onnx.NodeProto) -> None:
-        reason = next((self._reasons[n] for n in message.input if n in self._reasons), None)
-        if reason is not None:
-            self._reasons.update((name, reason) for name in message.output if name)
-
     def _step(
         self, node: ir.Node, message: onnx.NodeProto, layouts: tuple[BlockedLayout | None, ...]
     ) -> RegionNode | Reason:
         if not op_traits.is_standard(message) or self._matcher.is_local(message):
-            return f"{message.domain}:{message.op_type} is not known to treat all places alike"
+            return f"{message.domain}:{message.op_type} is not known to be position-independent"
         if any(traversal.subgraphs(message)):
-            return "it has graphs of its own"
-        view = NodeView.of(message, self._view)
+            return "it has subgraphs"
+        view = NodeView(message, self._view)
         if any(isinstance(value, Conflict) for value in view.attributes.values()):
-            return "its attributes are left to the callers of the function that holds it"
+            return "its attributes depend on the callers of its function"
         rewrite = rules.apply(view, layouts)
         return rewrite if isinstance(rewrite, str) else RegionNode(node, view, layouts, rewrite)
 
@@ -200,26 +194,17 @@ class _Walk:
             self._decline_at(subject, _UNCHECKED)
             self._reasons[name] = f"{_label(message)}: {_UNCHECKED}"
             return
-        blocks = ends.blocks(subject)
+        blocks = region.blocks(subject)
         shape = subject.request.shape
         if blocks is None or shape is None:
             what = "the block" if blocks is None else "the rank of the data"
             self._decline_at(subject, f"{what} is not known before the model runs")
             self._reasons[name] = f"{_label(message)}: {what} is not known"
             return
-        pads, sources = ends.amounts(subject, message, self._view)
-        kept = [
-            i
-            for i, (block, pair) in enumerate(zip(blocks, pads, strict=True))
-            if block > 1 or any(amount.constant != 0 for amount in pair)
-        ]
-        layout = BlockedLayout(
-            tuple(blocks[i] for i in kept),
-            tuple(i + 1 for i in kept),
-            0,
-            len(shape),
-            subject.info.element_types,
-        )
+        pads, sources = region.amounts(subject, message, self._view)
+        kept = [i for i, b in enumerate(blocks) if b > 1 or any(a.constant != 0 for a in pads[i])]
+        kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
+        layout = BlockedLayout(kept_blocks, axes, 0, len(shape), subject.info.element_types)
         end = RegionEnd(subject, name, layout, tuple(pads[i] for i in kept), sources)
         self._note_blocks(message, blocks, pads)
         self.result.entries[name] = end
@@ -257,9 +242,9 @@ class _Walk:
     ) -> RegionEnd | Reason:
         if subject.request.checked and are_open(subject.request, of_batch=False):
             return _UNCHECKED
-        if reason := ends.refusal(subject, layout):
+        if reason := region.refusal(subject, layout):
             return reason
-        pads, sources = ends.amounts(subject, message, self._view)
+        pads, sources = region.amounts(subject, message, self._view)
         pairs = {i + 1: pair for i, pair in enumerate(pads)}
         for axis, pair in pairs.items():
             if axis not in layout.axes and any(amount.constant != 0 for amount in pair):

@@ -1,19 +1,23 @@
-"""Regions of one graph: the spatial operators at their ends, and the nodes between."""
+"""Describe the regions of one graph: the spatial operators at their ends, and the nodes between."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import onnx
 import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import PadPairs
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
+from onnx_spatial.operators import BatchToSpace
+from onnx_spatial.operators.spellings import BlockCall
 
 
 @dataclass(frozen=True)
@@ -116,3 +120,49 @@ class Regions:
             for name in step.names:
                 first[name] = min(number, first.get(name, number))
         return [each[::-1] for each in nodes]
+
+
+def blocks(subject: MatchedOp) -> tuple[int, ...] | None:
+    """Return the block of each axis of an operator; None if it is computed at run time."""
+    call = subject.request.call
+    return call.block.values if isinstance(call, BlockCall) else None
+
+
+def refusal(subject: MatchedOp, layout: BlockedLayout) -> Reason | None:
+    """Say why a BatchToSpace cannot end the region of a value; None if it can, or is no BatchToSpace."""
+    call, known = subject.request.call, blocks(subject)
+    if not isinstance(call, BlockCall) or call.kind is not BatchToSpace:
+        return None
+    if known is None:
+        return "its block is not known before the model runs"
+    if layout.batch != 0:
+        return "the batch axis is not the first any more"
+    if tuple((i, block) for i, block in enumerate(known, 1) if block > 1) != layout.order:
+        return f"its blocks {list(known)} are not those of the SpaceToBatch in front"
+    return None
+
+
+def amounts(
+    subject: MatchedOp, message: onnx.NodeProto, view: GraphView
+) -> tuple[PadPairs, Mapping[str, ir.Value]]:
+    """Read the pads or crops of all axes of an operator, and the values that hold them at run time."""
+    call = subject.request.call
+    assert isinstance(call, BlockCall)
+    sources: dict[str, ir.Value] = {}
+    sides = []
+    for vector in (call.begins, call.ends):
+        if vector.values is not None:
+            sides.append([PadAmount.known(value) for value in vector.values])
+            continue
+        assert vector.input is not None
+        name, value = message.input[vector.input], subject.node.inputs[vector.input]
+        assert value is not None
+        sources[name] = value
+        places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
+        entries = view.sizes.entries(name)
+        if entries is None or len(entries) <= places[-1]:
+            numbers = {p: Polynomial.atom(("parameter", name, p)) for p in places}
+        else:
+            numbers = {p: entries[p] for p in places}
+        sides.append([PadAmount.read((name, p), amount) for p, amount in numbers.items()])
+    return tuple(zip(*sides, strict=True)), sources

@@ -22,6 +22,11 @@ from onnx_spatial.fusion.rule import Reason
 BorderValue = int | None
 
 
+def no_border(_: Sequence[BorderValue]) -> BorderValue:
+    """Know nothing of the border."""
+    return None
+
+
 @dataclass(frozen=True)
 class RewrittenNode:
     """A node on u that differs from the node on t.
@@ -49,7 +54,7 @@ class RuleResult:
     """
 
     layouts: tuple[BlockedLayout, ...]
-    border: Callable[[Sequence[BorderValue]], BorderValue]
+    border: Callable[[Sequence[BorderValue]], BorderValue] = no_border
     forms: tuple[RewrittenNode, ...] = ()
     others: tuple[RuleResult, ...] = ()
 
@@ -71,15 +76,15 @@ def of_data(rule: Callable[[NodeView, BlockedLayout], RuleResult | Reason]) -> R
     return checked
 
 
+def may_differ(name: str) -> Reason:
+    """Blame an operand that is not the same for all elements of the batch and blocked axes."""
+    return f"{name!r} may differ between positions or images"
+
+
 def same_border(borders: Sequence[BorderValue]) -> BorderValue:
     """Keep the border of the inputs: operators that only move elements."""
     first = borders[0]
     return first if all(border == first for border in borders) else None
-
-
-def no_border(_: Sequence[BorderValue]) -> BorderValue:
-    """Know nothing of the border."""
-    return None
 
 
 def zero_stays(borders: Sequence[BorderValue]) -> BorderValue:

@@ -42,5 +42,5 @@ def apply(
     if rule is not None:
         return rule(node, layouts)
     if node.op_type in _ACROSS:
-        return f"{node.op_type} looks across the blocked axes"
-    return f"{node.op_type} is not known to treat all places and images alike"
+        return f"{node.op_type} needs neighbours along the blocked axes"
+    return f"{node.op_type} is not known to be position-independent"

@@ -53,7 +53,7 @@ def _squeeze(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(1)
     if not axes:
         return "the axes of Squeeze are unknown"
-    if any(not layout.is_free(axis) for axis in axes):
+    if not layout.is_free(*axes):
         return "Squeeze takes a blocked axis away"
     return RuleResult((layout.without(axes),), same_border)
 
@@ -94,8 +94,7 @@ def _reshaped(
     ways: dict[BlockedLayout, RuleResult] = {}
     for places in islice(_placements(dims, target, layout), _MOST_PLACEMENTS):
         after = layout.moved(places, len(target))
-        forms = _forms(places, len(target), node)
-        way = RuleResult((after,), same_border, forms)
+        way = RuleResult((after,), same_border, _forms(places, len(target), node))
         if after not in ways or _effort(way) < _effort(ways[after]):
             ways[after] = way
     if not ways:
@@ -152,9 +151,8 @@ def _effort(way: RuleResult) -> tuple[object, ...]:
     """Rank ways: first without a move, then with the channels moved to an end, which cancels best."""
     perms = [form.attributes["perm"] for form in way.forms if "perm" in form.attributes]
     to_an_end = all(
-        perm in ((0, n - 1, *range(1, n - 1)), (0, *range(2, n), 1))
+        perm in ((0, len(perm) - 1, *range(1, len(perm) - 1)), (0, *range(2, len(perm)), 1))
         for perm in perms
-        for n in [len(perm)]
     )
     return (len(perms), not to_an_end, perms, way.layouts[0].axes)
 
@@ -187,9 +185,8 @@ def _expand(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
             repeats.append(1)
         else:
             repeats.append(size.constant)
-    here = layout.moved([a + rank - layout.rank for a in range(layout.rank)], rank)
     form = RewrittenNode("Expand", {}, (np.array(repeats, np.int64),))
-    return RuleResult((here,), same_border, (form,))
+    return RuleResult((layout.broadcast(rank),), same_border, (form,))
 
 
 #: The rule for each operator.

@@ -13,6 +13,7 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     BorderValue,
     Rule,
     RuleResult,
+    may_differ,
     no_border,
     of_data,
     same_border,
@@ -24,17 +25,17 @@ from onnx_spatial.model.op_traits import Trait
 
 #: Reductions to numbers of the same type; ArgMax and ArgMin give positions.
 _REDUCTIONS = op_traits.having(Trait.REDUCES) - op_traits.having(Trait.STEPS)
-#: Operators along one axis, with their default axis.
-_ALONG = {"Hardmax": -1, "LogSoftmax": -1, "LpNormalization": -1, "Softmax": -1}
+#: Operators along one axis, by default the last.
+_ALONG = ("Hardmax", "LogSoftmax", "LpNormalization", "Softmax")
 
 
 @of_data
-def _batch_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+def _per_channel(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     if node.integer("training_mode", 0) != 0 or any(node.message.output[1:]):
-        return "BatchNormalization is in training mode"
+        return f"{node.op_type} is in training mode"
     if not layout.is_free(1):
-        return "the channels of BatchNormalization are a blocked axis"
-    return RuleResult((layout,), no_border)
+        return f"the channels of {node.op_type} are a blocked axis"
+    return RuleResult((layout,))
 
 
 @of_data
@@ -42,9 +43,8 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     scale, zero = node.view.dims(node.input(1)), node.known(2)
     if scale is None or len(scale) > 1 or node.integer("block_size", 0) != 0:
         return f"{node.op_type} is neither per tensor nor per channel"
-    axis = node.integer("axis", 1)
     per_channel = len(scale) == 1 and scale[0].constant != 1
-    if per_channel and (axis is None or not layout.is_free(axis)):
+    if per_channel and not layout.is_free(node.integer("axis", 1)):
         return f"{node.op_type} is per channel along a blocked axis"
     types = node.view.element_types(node.message.output[0])
     if not types:
@@ -67,50 +67,36 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 def _along_axis(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     if node.op_type != "LpNormalization" and node.view.opset < 13:
         return f"{node.op_type} flattens its input before opset 13"
-    axis = node.integer("axis", _ALONG[node.op_type])
-    if axis is None or not layout.is_free(axis):
+    if not layout.is_free(node.integer("axis", -1)):
         return f"{node.op_type} runs along a blocked axis"
-    return RuleResult((layout,), no_border)
-
-
-@of_data
-def _local_response(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    if not layout.is_free(1):
-        return "the channels of LRN are a blocked axis"
-    return RuleResult((layout,), no_border)
+    return RuleResult((layout,))
 
 
 @of_data
 def _layer_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axis = node.integer("axis", -1)
-    if axis is None or any(not layout.is_free(a) for a in range(axis % layout.rank, layout.rank)):
+    if axis is None or not layout.is_free(*range(axis % layout.rank, layout.rank)):
         return "LayerNormalization runs along a blocked axis"
     if any(node.message.output[1:]):
         return "LayerNormalization gives mean or deviation as well"
     for name in node.message.input[1:]:
         dims = node.view.dims(name) if name else ()
-        if dims is None or any(
-            axis >= layout.rank - len(dims) and dims[axis - layout.rank + len(dims)].constant != 1
-            for axis in layout.taken
-        ):
-            return f"{name!r} may differ from place to place, or from image to image"
-    return RuleResult((layout,), no_border)
+        if dims is None or layout.may_vary(dims):
+            return may_differ(name)
+    return RuleResult((layout,))
 
 
 @of_data
 def _reduction(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(1)
-    if not axes or any(not layout.is_free(a) for a in axes):
+    if not axes or not layout.is_free(*axes):
         return f"{node.op_type} runs along a blocked axis"
-    if node.integer("keepdims", 1):
-        return RuleResult((layout,), no_border)
-    return RuleResult((layout.without(axes),), no_border)
+    return RuleResult((layout if node.integer("keepdims", 1) else layout.without(axes),))
 
 
 def _concat(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
-    axis = node.integer("axis", 1)
     first = next(layout for layout in layouts if layout is not None)
-    if axis is None or not first.is_free(axis):
+    if not first.is_free(node.integer("axis", 1)):
         return "Concat joins along a blocked axis"
     if any(layout is None or not layout.aligned_with(first) for layout in layouts):
         return "Concat joins a value in blocks with others"
@@ -119,8 +105,7 @@ def _concat(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
 
 @of_data
 def _split(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    axis = node.integer("axis", 0)
-    if axis is None or not layout.is_free(axis):
+    if not layout.is_free(node.integer("axis", 0)):
         return "Split cuts a blocked axis"
     return RuleResult((layout,) * len(node.message.output), same_border)
 
@@ -128,7 +113,7 @@ def _split(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 @of_data
 def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(3)
-    if axes is None or any(not layout.is_free(a) for a in axes):
+    if axes is None or not layout.is_free(*axes):
         return "Slice cuts a blocked axis"
     return RuleResult((layout,), same_border)
 
@@ -161,11 +146,11 @@ def _matmul(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_ALONG, _along_axis),
-    "BatchNormalization": _batch_normalization,
+    "BatchNormalization": _per_channel,
     "Concat": _concat,
     "DequantizeLinear": _quantize,
     "Gather": _gather,
-    "LRN": _local_response,
+    "LRN": _per_channel,
     "LayerNormalization": _layer_normalization,
     "MatMul": _matmul,
     "QuantizeLinear": _quantize,

@@ -13,6 +13,7 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     BorderValue,
     Rule,
     RuleResult,
+    may_differ,
     no_border,
     of_data,
     same_border,
@@ -43,19 +44,18 @@ def _cast(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     return RuleResult((layout.with_types(types),), border)
 
 
+def _bound(node: NodeView, index: int, name: str) -> float | None:
+    """Return a bound of Clip, an input or attribute; 0 without one, which keeps zeros."""
+    known = node.known(index)
+    if known is not None and known.size == 1:
+        return float(known.reshape(-1)[0])
+    value = None if node.input(index) else node.attributes.get(name, 0)
+    return float(value) if isinstance(value, int | float) else None
+
+
 @of_data
 def _clip(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    ends: list[float | None] = []
-    for index, name in ((1, "min"), (2, "max")):
-        known = node.known(index)
-        if known is not None and known.size == 1:
-            ends.append(float(known.reshape(-1)[0]))
-        elif node.input(index):
-            ends.append(None)
-        else:
-            value = node.attributes.get(name, 0)
-            ends.append(float(value) if isinstance(value, int | float) else None)
-    least, most = ends
+    least, most = _bound(node, 1, "min"), _bound(node, 2, "max")
     around_zero = least is not None and most is not None and least <= 0 <= most
     return RuleResult((layout,), zero_stays if around_zero else no_border)
 
@@ -72,46 +72,36 @@ def _dropout(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 def _broadcasting(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
     if node.view.opset < 7 or "axis" in node.attributes:
-        return f"{node.op_type} broadcasts in the way of opset 6"
+        return f"{node.op_type} broadcasts by the rules of opset 6"
     if node.op_type == "PRelu" and layouts[0] is None:
         return "the slope of PRelu is a value in blocks"
     known = [node.view.dims(name) for name in node.message.input]
-    ranks = [
-        layout.rank if layout is not None else len(dims) if dims is not None else None
-        for layout, dims in zip(layouts, known, strict=True)
-    ]
-    if None in ranks:
-        return f"the rank of {node.input(ranks.index(None))!r} is unknown"
-    rank = max(r for r in ranks if r is not None)
-    result: BlockedLayout | None = None
-    for layout, dims, own in zip(layouts, known, ranks, strict=True):
-        assert own is not None
-        if layout is None:
-            continue
-        here = layout.moved([axis + rank - own for axis in range(own)], rank)
-        if result is None:
-            result, sizes = here, dims
-        elif not here.aligned_with(result):
-            return f"the inputs of {node.op_type} are blocked in different ways"
-        elif not _equal_sizes(here, sizes, dims, rank):
-            return f"the inputs of {node.op_type} may be of different sizes, which broadcast"
-    assert result is not None
-    for name, layout, dims, own in zip(node.message.input, layouts, known, ranks, strict=True):
-        if layout is not None:
-            continue
-        assert dims is not None and own is not None
-        for axis in result.taken:
-            place = axis - (rank - own)
-            if place >= 0 and dims[place].constant != 1:
-                return f"{name!r} may differ from place to place, or from image to image"
-    types = (
-        frozenset({TensorProto.BOOL}) if node.op_type in _TRUTHS else _joint_types(node, layouts)
+    inputs = list(zip(node.message.input, layouts, known, strict=True))
+    for name, layout, dims in inputs:
+        if layout is None and dims is None:
+            return f"the rank of {name!r} is unknown"
+    rank = max(layout.rank if layout else len(dims or ()) for _, layout, dims in inputs)
+    (result, sizes), *others = (
+        (layout.broadcast(rank), dims) for _, layout, dims in inputs if layout is not None
     )
+    for other, dims in others:
+        if not other.aligned_with(result):
+            return f"the inputs of {node.op_type} are blocked in different ways"
+        if not _equal_sizes(other, sizes, dims):
+            return f"the inputs of {node.op_type} may be of different sizes, which broadcast"
+    for name, layout, dims in inputs:
+        if layout is None and result.may_vary(dims or ()):
+            return may_differ(name)
+    index = 1 if node.op_type == "Where" else 0
+    data = layouts[index]
+    types = data.element_types if data else node.view.element_types(node.input(index))
+    if node.op_type in _TRUTHS:
+        types = frozenset({TensorProto.BOOL})
     return RuleResult((result.with_types(types),), _border_of(node, layouts))
 
 
 def _equal_sizes(
-    layout: BlockedLayout, a: Sequence[object] | None, b: Sequence[object] | None, rank: int
+    layout: BlockedLayout, a: Sequence[object] | None, b: Sequence[object] | None
 ) -> bool:
     """Whether two values have provably equal sizes along the blocked axes.
 
@@ -120,31 +110,21 @@ def _equal_sizes(
     if a is None or b is None:
         return False
     axes = layout.axes if layout.order else layout.taken
-    return all(a[axis - (rank - len(a))] == b[axis - (rank - len(b))] for axis in axes)
-
-
-def _joint_types(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> frozenset[int]:
-    index = 1 if node.op_type == "Where" else 0
-    layout = layouts[index]
-    return (
-        layout.element_types if layout is not None else node.view.element_types(node.input(index))
-    )
+    return all(a[axis - layout.rank] == b[axis - layout.rank] for axis in axes)
 
 
 def _border_of(
     node: NodeView, layouts: Sequence[BlockedLayout | None]
 ) -> Callable[[Sequence[BorderValue]], BorderValue]:
     others = [i for i, layout in enumerate(layouts) if layout is None]
-    if not others and node.op_type in _KEEP_ZERO:
-        return zero_stays
+    keeps_zero = not others and node.op_type in _KEEP_ZERO
     if node.op_type in ("Mul", "PRelu"):
         values = [node.known(i) for i in others]
         # A negative number makes -0 of 0, which a reciprocal tells from it.
-        finite = all(
+        keeps_zero |= all(
             v is not None and bool((np.isfinite(v) & ~np.signbit(v)).all()) for v in values
         )
-        return zero_stays if finite else no_border
-    return no_border
+    return zero_stays if keeps_zero else no_border
 
 
 #: The rule for each operator.

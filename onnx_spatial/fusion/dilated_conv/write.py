@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import sub
 
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
@@ -24,6 +24,8 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadAmount,
     PadPair,
     PadPairs,
+    combined,
+    flat,
     same,
     whole,
 )
@@ -31,7 +33,8 @@ from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWri
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
 from onnx_spatial.fusion.matcher import Matcher
-from onnx_spatial.lowering import Lowered, Request
+from onnx_spatial.fusion.rule import Writer
+from onnx_spatial.lowering import Request
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.operators import Dim, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall, Vector
@@ -50,11 +53,7 @@ class RegionEdit(GraphEdit):
     elements: set[str] = field(default_factory=set)
 
 
-#: Lowers a SpaceToBatch for an operator of the model.
-LowerFor = Callable[[Request, OperatorInfo], Lowered]
-
-
-def write(regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor) -> RegionEdit:
+def write(regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> RegionEdit:
     """Draft the regions of one graph.
 
     Raises:
@@ -76,9 +75,7 @@ class UnwritableError(ConversionError):
 
 
 class _Writer:
-    def __init__(
-        self, regions: Regions, view: GraphView, matcher: Matcher, lower: LowerFor
-    ) -> None:
+    def __init__(self, regions: Regions, view: GraphView, matcher: Matcher, lower: Writer) -> None:
         self._regions, self._view, self._matcher = regions, view, matcher
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
@@ -124,16 +121,12 @@ class _Writer:
 
     def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
         """Return the shape of u, from that of the value in blocks, None where unknown."""
-        dims = self._view.dims(name)
-        sizes: list[Dim] = [None] * layout.rank if dims is None else [d.constant for d in dims]
-        factors = dict.fromkeys(range(layout.rank), 1) | dict(layout.order)
-        for axis, factor in factors.items():
-            size = sizes[axis]
-            sizes[axis] = size * factor if isinstance(size, int) else None
-        batch = sizes[layout.batch]
-        product = math.prod(block for _, block in layout.order)
-        sizes[layout.batch] = batch // product if isinstance(batch, int) else None
-        return tuple(sizes)
+        sizes = self._view.lengths(name, range(layout.rank))
+        blocks = dict(layout.order)
+        shape = [None if n is None else n * blocks.get(axis, 1) for axis, n in enumerate(sizes)]
+        batch = shape[layout.batch]
+        shape[layout.batch] = None if batch is None else batch // math.prod(blocks.values())
+        return tuple(shape)
 
     # Steps
 
@@ -156,12 +149,7 @@ class _Writer:
         first = inputs[0].crop
         if all(same(part.crop, first) for part in inputs):
             border = result.border([part.border for part in inputs])
-            enough = all(
-                want.is_at_least(have)
-                for wants, haves in zip(demand, first, strict=True)
-                for want, have in zip(wants, haves, strict=True)
-            )
-            if border is not None or enough:
+            if border is not None or all(map(PadAmount.is_at_least, flat(demand), flat(first))):
                 return first, border
         return demand, None
 
@@ -174,7 +162,8 @@ class _Writer:
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        before, own = _shared_out(net, self._lengths(part))
+        own = tuple(map(_own_pads, net, self._lengths(part)))
+        before = combined(sub, net, own)
         value = self._pads.padded(part, before, conv.pad_value, draft)
         node = self._copy(step, {name: value}, (), draft)
         _set_axes(node, conv, conv.with_pads(own))
@@ -217,9 +206,8 @@ class _Writer:
     # Ends
 
     def _exit(self, end: RegionEnd) -> None:
-        computed = self._computed[end.name]
         draft = Draft(end.subject.node)
-        value = self._pads.at(computed, end.pads, draft)
+        value = self._pads.at(self._computed[end.name], end.pads, draft)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
 
@@ -227,28 +215,22 @@ class _Writer:
         """Lower u to the value in blocks for nodes outside the region."""
         computed = self._computed[name]
         layout = computed.layout
-        if layout.batch != 0 or [a for a, _ in layout.order] != sorted(a for a, _ in layout.order):
+        if layout.batch != 0 or list(layout.order) != sorted(layout.order):
             raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
         output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
             draft.results[output] = value
             return
-        last = max(axis for axis, _ in layout.order)
         blocks = dict(layout.order)
+        last = max(blocks)
         zeros = Vector(last, (0,) * last)
         block = Vector(last, tuple(blocks.get(axis, 1) for axis in range(1, last + 1)))
         call = BlockCall(SpaceToBatch, block, zeros, zeros, "", layout.rank)
-        any_end = next(iter(self._regions.entries.values()))
-        request = Request(
-            call,
-            (value,),
-            self._sizes(name, layout),
-            layout.element_types,
-            (None,),
-            any_end.subject.request.opset,
-        )
-        lowered = self._lower(request, any_end.subject.info)
+        entry = next(iter(self._regions.entries.values())).subject
+        shape, opset = self._sizes(name, layout), entry.request.opset
+        request = Request(call, (value,), shape, layout.element_types, (None,), opset)
+        lowered = self._lower(request, entry.info)
         draft.nodes += lowered.emitted.nodes
         draft.constants += lowered.emitted.constants
         draft.results[output] = lowered.output
@@ -260,18 +242,8 @@ def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
         return True
     return all(
         crop.constant == 0 or (amount.constant is not None and amount.constant <= 0)
-        for pair, crops in zip(net, part.crop, strict=True)
-        for amount, crop in zip(pair, crops, strict=True)
+        for amount, crop in zip(flat(net), flat(part.crop), strict=True)
     )
-
-
-def _shared_out(net: PadPairs, lengths: Sequence[int | None]) -> tuple[PadPairs, PadPairs]:
-    """Split pads into those in front of a convolution, and its own: known numbers, none negative."""
-    own = tuple(map(_own_pads, net, lengths))
-    before = tuple(
-        (begin - mine[0], end - mine[1]) for (begin, end), mine in zip(net, own, strict=True)
-    )
-    return before, own
 
 
 def _own_pads(net: PadPair, length: int | None) -> PadPair:

@@ -31,12 +31,8 @@ def written(
 ) -> Inserted:
     """Serialize nodes to insert in front of `node`, named after it.
 
-    Args:
-        node: the node.
-        nodes: in topological order, in no graph.
-        constants: (value, hint for its name) that they read.
-        names: names in use in the model.
-        initializers: whether constants may be initializers; they are Constant nodes otherwise.
+    They are in topological order and in no graph. Each constant is a value and a hint for its name; it
+    becomes a Constant node where `initializers` are not allowed.
     """
     base = node.name or next(filter(None, node.output), node.op_type)
     messages: list[onnx.NodeProto] = []
@@ -73,12 +69,7 @@ def mark(message: onnx.NodeProto, node: onnx.NodeProto) -> None:
 
 
 def in_front(model: onnx.ModelProto, inserted: Mapping[int, Inserted]) -> None:
-    """Insert nodes in front of others, in place.
-
-    Args:
-        model: the model.
-        inserted: nodes to insert in front of a node, by its position in `traversal.nodes`.
-    """
+    """Insert nodes in front of others, given by their position in `traversal.nodes`, in place."""
     every = list(traversal.nodes(model))  # ids are unique as long as the nodes are held
     inserted_at = {id(every[index][2]): new for index, new in inserted.items()}
     # Inner graphs first: extending a list of nodes copies them.

@@ -65,11 +65,8 @@ class GraphEdit:
 def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node, list[ir.Node]]:
     """Put drafts in the place of nodes, and remove other nodes.
 
-    Args:
-        edit: the drafts, and the nodes to remove.
-        names: names in use in the model.
-        initializers: whether constants may be initializers; they are Constant nodes otherwise, as
-            functions and files older than IR 4 demand.
+    Constants become initializers, or Constant nodes without `initializers`: in functions and in
+    files older than IR 4.
 
     Returns:
         The new nodes in the place of each draft's node, Constant nodes included.
@@ -99,20 +96,16 @@ def apply(edit: GraphEdit, names: Names, *, initializers: bool) -> dict[ir.Node,
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
-    dead = [*(draft.node for draft in drafts), *edit.removed]
-    _forget_drafts(dead)
-    for graph in {node.graph for node in dead}:
-        assert graph is not None
-        graph.remove([node for node in dead if node.graph is graph], safe=True)
+    remove(*(draft.node for draft in drafts), *edit.removed)
     return made
 
 
-def remove(node: ir.Node) -> None:
-    """Remove a node whose outputs nobody reads."""
-    _forget_drafts((node,))
-    graph = node.graph
-    assert graph is not None
-    graph.remove(node, safe=True)
+def remove(*nodes: ir.Node) -> None:
+    """Remove nodes whose outputs no other node reads."""
+    _forget_drafts(nodes)
+    for graph in {node.graph for node in nodes}:
+        assert graph is not None
+        graph.remove([node for node in nodes if node.graph is graph], safe=True)
 
 
 def _insert(
@@ -163,9 +156,7 @@ def _forget_drafts(removed: Sequence[ir.Node]) -> None:
 
 def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
     """Return a Constant node whose output takes over all uses of `value`."""
-    node = ir.node(
-        "Constant", [], {"value": ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)}
-    )
+    node = ir.node("Constant", [], {"value": value.const_value})
     node.name = names.fresh(base)
     node.outputs[0].name = names.fresh(f"{node.name}:0")
     ir.convenience.replace_all_uses_with(value, node.outputs[0])

@@ -54,7 +54,7 @@ def of_outputs(program: Program) -> dict[str, Exactness]:
 
 
 def element_types(program: Program) -> Mapping[str, int]:
-    """Return element types by value name, as far as onnx infers them with probes for spatial operators."""
+    """Return element types by value name, as onnx infers them with probes for spatial operators."""
     model = skeleton(program.flat)
     # All at once: the walk follows graphs in attributes, which probes lose.
     pairs = list(zip(traversal.nodes(program.flat), traversal.nodes(model), strict=True))

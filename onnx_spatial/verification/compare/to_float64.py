@@ -33,7 +33,7 @@ _CASTS = frozenset({"Cast", "CastLike"})
 
 
 def reached(graph: onnx.GraphProto, starts: Collection[str]) -> set[str]:
-    """Return the names in one graph whose values depend on those of `starts`, not only on their shapes."""
+    """Return names in one graph whose values depend on those of `starts`, not only on shapes."""
     names = set(starts)
     for node in traversal.in_order(graph):
         if node.op_type not in SIZES and not names.isdisjoint(traversal.needs(node)):

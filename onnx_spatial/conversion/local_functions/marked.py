@@ -1,23 +1,60 @@
-"""Remove the local functions of this package: their calls become the operators they were."""
+"""Mark the local functions of this package, and remove them: calls become operators again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import onnx
 
-from onnx_spatial.conversion.local_functions.metadata import spelled
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups, patch_proto
+from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES
+
+#: Metadata key of a marked function: "domain:op_type" of the nodes that call it, as in the file.
+MARK = "onnx_spatial.function"
+
+#: Most nodes of a body. Written ones have fewer than a hundred; longer ones would multiply when inlined.
+_LARGEST_BODY = 1000
+
+
+class Spelled(NamedTuple):
+    """Domain and operator type of a node in the file."""
+
+    domain: str
+    op_type: str
+
+
+def mark(function: onnx.FunctionProto, spelled: Spelled) -> None:
+    """Mark a function."""
+    function.metadata_props.add(key=MARK, value=f"{spelled.domain}:{spelled.op_type}")
+
+
+def spelled(function: onnx.FunctionProto) -> Spelled | None:
+    """Return the operator that the calls of a function were; None for a function of the user's own.
+
+    A marked function of another form than `body` writes is the user's own, too.
+    """
+    value = next((p.value for p in function.metadata_props if p.key == MARK), None)
+    if value is None:
+        return None
+    domain, separator, op_type = value.rpartition(":")
+    is_ours = (
+        separator == ":"
+        and op_type in OP_TYPES | LEFTOVER_OP_TYPES
+        and not function.overload
+        and len(function.input) >= 1
+        and len(function.output) == 1
+        and len(function.node) <= _LARGEST_BODY
+        and all(n.domain == "" and not any(traversal.subgraphs(n)) for n in function.node)
+    )
+    return Spelled(domain, op_type) if is_ours else None
 
 
 @dataclass(frozen=True)
 class WithoutForm:
-    """A model without local functions of this package.
-
-    It is no `EditResult`: nothing is reported, and the removed functions are still needed, to inline
-    them.
+    """A model without local functions of this package, and these functions, to inline them.
 
     Attributes:
         model: the model; the given one if it has no such functions.
@@ -33,12 +70,7 @@ class WithoutForm:
 
 
 def without_earlier_form(model: onnx.ModelProto, *, groups_too: bool = True) -> WithoutForm:
-    """Undo mode "function" and mode "custom-op".
-
-    Args:
-        model: the model; it stays as it is.
-        groups_too: whether the node groups of mode "custom-op" become single nodes again.
-    """
+    """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy."""
     return remove_functions(node_groups.merge(model) if groups_too else model)
 
 
