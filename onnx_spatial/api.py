@@ -320,7 +320,7 @@ def _check_tuning(options: ConvertOptions, threads: int) -> None:
 
 
 def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
-    """What was measured before."""
+    """Return what was measured before."""
     if given is None:
         return Cache(default_path(), required=False)
     if target is not None and Path(given).resolve() == target.resolve():
@@ -342,6 +342,6 @@ def read_source(
 
 
 def inspection_of(source: reader.Source, plan: EditResult) -> Inspection:
-    """What a plan says of a model."""
+    """Return what a plan says of a model."""
     opset = op_traits.opset_of(source.proto.opset_import)
     return Inspection(source.name, source.proto.ir_version, opset, plan.sites)

@@ -248,6 +248,6 @@ def _model_times(
 
 
 def _has_functions(plan: EditResult) -> bool:
-    """Whether every operator called a local function written by an earlier conversion."""
+    """Return whether every operator called a local function written by an earlier conversion."""
     operators = [site for site in plan.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)

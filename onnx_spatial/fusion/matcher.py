@@ -136,7 +136,7 @@ class Matcher:
         return self._by_output.get((id(graph), name))
 
     def is_local(self, message: onnx.NodeProto) -> bool:
-        """Whether a node calls a function of the model."""
+        """Return whether a node calls a function of the model."""
         return (message.domain, message.op_type) in self._local
 
     def standard(self, node: ir.Node) -> onnx.NodeProto | None:
@@ -178,7 +178,7 @@ class Matcher:
         return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
 
     def is_named(self, value: ir.Value) -> bool:
-        """Whether a value is used by name: as an output of its graph, in a graph inside it, in training,
+        """Return whether a value is used by name: as a graph output, in a graph inside, in training,
         or in a quantization annotation.
         """
         graph = self._graph(value.producer())
@@ -189,7 +189,7 @@ class Matcher:
         return value.name in self._named[id(graph)] or value.name in self._training
 
     def near(self, node: ir.Node) -> tuple[bool, bool]:
-        """Whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
+        """Return whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
         front = any(n.op_type == "Transpose" for n in self._producers(node, _RESHAPES))
         behind = False
         values = [node.outputs[0]]
@@ -212,11 +212,11 @@ class Matcher:
             node = producer
 
     def follows_convolution(self, node: ir.Node) -> bool:
-        """Whether the data of a Transpose comes from a convolution, elementwise operators ignored."""
+        """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
         return any(n.op_type in _CONVOLUTIONS for n in self._producers(node, _ELEMENTWISE))
 
     def leads_to_convolution(self, node: ir.Node) -> bool:
-        """Whether only convolutions read the output of a Transpose."""
+        """Return whether only convolutions read the output of a Transpose."""
         kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
         return bool(kinds) and kinds <= _CONVOLUTIONS
 

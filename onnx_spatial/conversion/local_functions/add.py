@@ -221,7 +221,7 @@ def _named(call: _FunctionCall, taken: set[tuple[str, str]]) -> onnx.FunctionPro
 
 
 def _is_of_onnx(domain: str) -> bool:
-    """Whether onnx or onnxruntime may have operators of their own there, and look for no others."""
+    """Return whether onnx or onnxruntime may have operators in a domain, and look for no others."""
     return (
         op_traits.is_standard_domain(domain)
         or domain == python_ops.DOMAIN

@@ -85,7 +85,7 @@ def kind_of(node: onnx.NodeProto) -> ConvKind | None:
 
 
 def _is_refused(attributes: Mapping[str, AttributeValue], *, unknown: bool) -> bool:
-    """Whether there are auto_pad SAME and dilations; `unknown` stands for those of the callers."""
+    """Return whether there are auto_pad SAME and dilations; `unknown` if the callers give them."""
     padding, dilations = attributes.get("auto_pad"), attributes.get("dilations")
     same = unknown if isinstance(padding, Conflict) else padding in _SAME
     if isinstance(dilations, Conflict):
@@ -146,7 +146,7 @@ def _facts(node: onnx.NodeProto, inputs: Sequence[InputFacts | None]) -> NodeFac
 
 
 def _input(known: onnx.TypeProto | None, symbols: Collection[str]) -> InputFacts:
-    """What is known of an input; dims with names of the inference, not of the model, are unknown."""
+    """Return the facts of an input; dims that inference named, not the model, are unknown."""
     facts = analysis.input_facts(known)
     if facts.shape is None:
         return facts

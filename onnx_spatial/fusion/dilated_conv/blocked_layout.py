@@ -38,16 +38,16 @@ class BlockedLayout:
         return tuple((a, b) for a, b in zip(self.axes, self.blocks, strict=True) if b > 1)
 
     def is_free(self, *axes: int | None) -> bool:
-        """Whether axes, possibly negative, are known and neither batch nor blocked."""
+        """Return whether axes, possibly negative, are known and neither batch nor blocked."""
         return all(axis is not None and axis % self.rank not in self.taken for axis in axes)
 
     def may_vary(self, dims: Sequence[Polynomial]) -> bool:
-        """Whether a value of these dims may vary along a taken axis when it broadcasts to the layout."""
+        """Return whether a value of these dims may vary along a taken axis when broadcast."""
         first = self.rank - len(dims)
         return any(dims[axis - first].constant != 1 for axis in self.taken if axis >= first)
 
     def aligned_with(self, other: BlockedLayout) -> bool:
-        """Whether the axes of two values are blocked alike."""
+        """Return whether the axes of two values are blocked alike."""
         return self.with_types(other.element_types) == other
 
     def with_types(self, element_types: frozenset[int]) -> BlockedLayout:

@@ -109,7 +109,7 @@ class BlockedConv:
         return tuple(kept)
 
     def _can_pad(self, index: int, crop: PadPair) -> bool:
-        """Whether pads minus crops can be written as a Pad in front, if only the run knows them."""
+        """Return whether a Pad in front can take pads minus crops that are known at run time only."""
         known = all(amount.constant is not None for amount in crop)
         return known or self.pad_value is not None or self._own()[index].pads == (0, 0)
 

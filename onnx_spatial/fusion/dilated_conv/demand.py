@@ -64,7 +64,7 @@ class _WalkBack:
         self._look_back()
 
     def _dead_are_read(self) -> bool:
-        """Whether a SpaceToBatch that stays, because its output is shared, reads a dead value."""
+        """Return whether a SpaceToBatch that stays, because its output is shared, reads a dead value."""
         dead = {value for node in self._regions.dead for value in node.outputs}
         entries = self._regions.entries
         stay = [entries[name].subject.node for name in self._regions.shared if name in entries]
@@ -127,7 +127,7 @@ class _WalkBack:
         return seen
 
     def _is_dropped(self, node: ir.Node, index: int) -> bool:
-        """Whether an input is unused once the region is written: pads, crops, a shape."""
+        """Return whether an input is unused once the region is written: pads, crops, a shape."""
         if index == 0:
             return False
         name = node.outputs[0].name or ""

@@ -64,14 +64,14 @@ class PadAmount:
         return self.plus if self.is_known else None
 
     def is_at_least(self, other: PadAmount) -> bool:
-        """Whether it is provably no less than another."""
+        """Return whether it is provably no less than another."""
         if self.is_known and other.is_known:
             return self.plus >= other.plus
         difference = self - other
         return difference.signs[0] or difference.expression.nonnegative
 
     def equals(self, other: PadAmount) -> bool:
-        """Whether the two are provably equal."""
+        """Return whether the two are provably equal."""
         if self.is_known and other.is_known:
             return self.plus == other.plus
         return (self.expression - other.expression).constant == 0
@@ -131,7 +131,7 @@ def combined(function: Callable[..., PadAmount], *pads: PadPairs) -> PadPairs:
 
 
 def same(a: PadPairs, b: PadPairs) -> bool:
-    """Whether two crops are provably equal."""
+    """Return whether two crops are provably equal."""
     return all(map(PadAmount.equals, flat(a), flat(b)))
 
 

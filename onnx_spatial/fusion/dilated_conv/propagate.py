@@ -139,7 +139,7 @@ class _Walk:
         return refusals
 
     def _is_reached(self, message: onnx.NodeProto, layouts: Sequence[BlockedLayout | None]) -> bool:
-        """Whether the walk has reached every input of a node."""
+        """Return whether the walk has reached every input of a node."""
         return all(
             layout is not None
             or name in self.result.places

@@ -103,7 +103,7 @@ def _broadcasting(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> Ru
 def _equal_sizes(
     layout: BlockedLayout, a: Sequence[object] | None, b: Sequence[object] | None
 ) -> bool:
-    """Whether two values have provably equal sizes along the blocked axes.
+    """Return whether two values have provably equal sizes along the blocked axes.
 
     The batch axes must be equal where they are a product of blocks, else the original does not run.
     """

@@ -237,7 +237,7 @@ class _Writer:
 
 
 def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
-    """Whether a convolution may pad its input itself: with the number that u holds there."""
+    """Return whether a convolution may pad its input itself: with the number that u holds there."""
     if part.border is not None and part.border == pad_value:
         return True
     return all(
