@@ -67,8 +67,8 @@ def extensions() -> ModuleType:
     except ImportError as error:
         raise UsageError(
             "mode 'custom-op' needs onnxruntime-extensions, which is not installed or does not load "
-            f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.10 to "
-            "3.13 on Linux or macOS arm64), or use mode 'lower', which needs nothing"
+            f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.11 to "
+            "3.13 on Linux or macOS arm64), or use mode 'lower', which does not need it"
         ) from None
     finally:
         if before is None:
