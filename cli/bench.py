@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnx_spatial.benchmark import Benchmark
 
 
-@click.command(short_help="Measure a model and its lowerings on this machine.")
+@click.command(short_help="Time a model, its conversion and every lowering on this machine.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--threads",
@@ -48,13 +48,13 @@ def bench(
     data_options: options.DataOptions,
     output: Output,
 ) -> int:
-    """Time each MODEL as it is, converted, and with every lowering of each of its operators.
+    """Time each MODEL before and after conversion, and every lowering of each of its operators.
 
-    The original is run with its operators in Python, where onnxruntime-extensions is installed.
-    Operators are measured inside a model: a node produces their input and a node reads their output,
-    and the time of these two does not count.
+    The original runs with Python operators, which need onnxruntime-extensions. A lowering is timed
+    between a node that produces its input and a node that reads its output; their time is
+    subtracted.
 
-    Exit code 3 if an operator could not be converted, 2 if a file could not be read.
+    Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
     from onnx_spatial import benchmark
     from onnx_spatial.cli import benchmark as tables
@@ -88,5 +88,5 @@ def _counts(text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(p.isascii() and p.isdigit() and len(p) < 5 for p in parts):
-        raise click.UsageError(f"--threads takes numbers like 1,4, not {text!r}")
+        raise click.UsageError(f"--threads must be numbers such as 1,4, not {text!r}")
     return list(dict.fromkeys(map(int, parts)))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from onnx_spatial import Conversion
 
 #: Of a result that was written all the same.
-_UNDECIDED = (
-    "it could not be decided whether the result is the same model; --strict refuses such a result"
-)
+_UNDECIDED = "the result is not fully proven; --strict makes this an error"
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,10 @@ class Target:
     def __post_init__(self) -> None:
         if not self.path and not self.dry_run and not self.in_place:
             raise click.UsageError(
-                "say where to write with -o OUT, or --dry-run to write nothing, or --in-place"
+                "missing output: use -o OUT, --in-place, or --dry-run to write nothing"
             )
         if self.in_place and self.path:
-            raise click.UsageError("give either -o OUT or --in-place, not both")
+            raise click.UsageError("-o OUT and --in-place cannot be combined")
 
     @property
     def piped(self) -> bool:
@@ -100,7 +98,7 @@ _tuning_options = options.grouped(
 )
 
 
-@click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
+@click.command(short_help="Rewrite the spatial operators as standard operators and verify it.")
 @click.argument("model", metavar="MODEL")
 @_target_options
 @click.option(
@@ -117,8 +115,12 @@ _tuning_options = options.grouped(
     help="With --mode function, raise an IR version below 8 to 8, the first with local functions.",
 )
 @click.option("--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them.")
-@click.option("--checked", is_flag=True, help="Make runs fail that break a rule of an operator.")
-@click.option("--no-verify", is_flag=True, help="Write the result without proof.")
+@click.option(
+    "--checked",
+    is_flag=True,
+    help="Make a run fail if sizes or parameters break a rule of an operator.",
+)
+@click.option("--no-verify", is_flag=True, help="Do not run and compare the two models.")
 @_tuning_options
 @options.prefer_option
 @options.model_options
@@ -141,19 +143,18 @@ def convert(
     reproducer: str | None,
     output: Output,
 ) -> int:
-    """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
+    """Rewrite the spatial operators of MODEL as standard operators, verify the result, write OUT.
 
-    OUT is not written if the two models differ. It is the same model, down to the last name, except
-    that the spatial operators are replaced, convolutions between them become dilated convolutions,
-    and Transposes around them are merged into them (--no-fuse: only the operators are replaced).
-    A MODEL without spatial operators is copied byte for byte.
+    OUT is not written if the two models differ. Only the spatial operators change, and the nodes
+    that are fused with them: convolutions between them become dilated convolutions, and Transposes
+    beside them are merged into them. With --no-fuse only the operators change. A MODEL without
+    spatial operators is copied byte for byte.
 
-    MODEL - is standard input. OUT - is standard output; everything else then goes to stderr.
+    If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
+    all messages go to stderr.
 
-    With --in-place OUT replaces MODEL. The original is kept as MODEL.orig until the result is proven,
-    written and read back. It stays there with --no-verify, or if the proof is undecided.
-
-    With --tune each operator gets the lowering that is the fastest on this machine.
+    --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
+    MODEL.orig stays with --no-verify, and if the result is not fully proven.
     """
     from onnx_spatial.cli import data, render
 
@@ -227,4 +228,4 @@ def _say_how_to_verify(
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     words += ["--inputs", data_options.inputs] if data_options.inputs else []
     words += ["--seed", str(data_options.seed)] if data_options.seed else []
-    output.out.print(f"prove it again with: {shlex.join(words)}", style="dim", soft_wrap=True)
+    output.out.print(f"verify it again with: {shlex.join(words)}", style="dim", soft_wrap=True)

@@ -33,14 +33,14 @@ def models(*given: str) -> list[str | bytes]:
         UsageError: standard input is named twice, or is a terminal.
     """
     if given.count(DASH) > 1:
-        raise UsageError("only one model can come from standard input")
+        raise UsageError("only one model can be -, standard input")
     return [_standard_input() if name == DASH else name for name in given]
 
 
 def _standard_input() -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
-            "MODEL is -, but standard input is a terminal; use a pipe (./- names a file)"
+            "MODEL is -, but standard input is a terminal; use a pipe (or ./- for a file called -)"
         )
     return sys.stdin.buffer.read()
 
@@ -54,7 +54,7 @@ def check_standard_output(model: str | bytes, *, json: bool) -> None:
     """
     if json:
         raise UsageError(
-            "-o - and --json both write to standard output; write to a file (./- names one)"
+            "-o - and --json cannot be combined; write to a file (./- for a file called -)"
         )
     if sys.stdout.isatty():
         raise UsageError("OUT is -, but standard output is a terminal; name a file or use a pipe")
@@ -126,7 +126,9 @@ def keep(output: Output, verification: object) -> None:
         Path(name).unlink()
         return
     if not output.quiet:
-        output.err.print(f"the inputs of the first difference are kept in {name}", soft_wrap=True)
+        output.err.print(
+            f"the inputs that show the first difference are saved in {name}", soft_wrap=True
+        )
 
 
 def _forget(folder: Path) -> None:

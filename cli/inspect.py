@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx_spatial import Inspection
 
 
-@click.command(short_help="List the spatial operators and what would be done with each.")
+@click.command(short_help="List the spatial operators and what convert would do with each.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @options.prefer_option
 @options.model_options
@@ -27,10 +27,10 @@ def inspect(
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
 
-    MODEL - is standard input. Times are estimates. -v shows the alternatives as well, and
-    `onnx-spatial bench` measures them.
+    If MODEL is -, it is read from standard input. Times are estimates. -v also lists the other
+    lowerings, and `onnx-spatial bench` measures them.
 
-    Exit code 3 if an operator could not be converted, 2 if a file could not be read.
+    Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
     from onnx_spatial.cli import data, render
 

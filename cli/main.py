@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -100,7 +101,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         output.fail("interrupted", 130)
         return 130
     except click.ClickException as error:
-        error.show(PipeSafe(sys.stderr))
+        stream: Any = PipeSafe(sys.stderr)
+        error.show(stream)
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             output.document({"version": 1, "error": message, "exit_code": error.exit_code})
@@ -111,7 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:  # click: the reader of help or of a model has closed the pipe
         return 0
     except MemoryError:
-        output.fail("this takes more memory than there is; smaller --shape sizes may help", 2)
+        output.fail("not enough memory; smaller sizes may help (--shape)", 2)
         return 2
     except OSError as error:  # what a system may say to any file
         place = f"{error.filename}: " if error.filename is not None else ""
@@ -122,8 +124,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         detail = str(error).splitlines()[0] if str(error) else ""
         output.fail(
-            f"unexpected {type(error).__name__}: {detail} (run with -v for the details, "
-            "and please report it)",
+            f"unexpected {type(error).__name__}: {detail} (a bug: please report it with the output "
+            "of -v)",
             2,
         )
         return 2

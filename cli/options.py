@@ -120,14 +120,14 @@ static_option = click.option(
     "--static",
     multiple=True,
     metavar="NAME=DIM",
-    help="Fix a symbolic dim. May be repeated.",
+    help="Fix a symbolic dim, such as batch=4. May be repeated.",
 )
 
 max_rank_option = click.option(
     "--max-rank",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Allow new tensors at most N dims.",
+    help="Give new tensors at most N dims.",
 )
 
 shape_option = click.option(
@@ -135,7 +135,7 @@ shape_option = click.option(
     "shapes",
     multiple=True,
     metavar="NAME=1,64,48,3",
-    help="Set the shape of an input to run with. May be repeated.",
+    help="Run with this shape of an input. May be repeated.",
 )
 
 seed_option = click.option(
@@ -147,7 +147,7 @@ oracle_option = click.option(
     "oracles",
     multiple=True,
     type=click.Choice(ORACLE_NAMES),
-    help="Also compare the definition of each operator with this runtime's. May be repeated.",
+    help="Also compare the numpy definition of each operator with this runtime. May be repeated.",
 )
 
 prefer_option = click.option(
@@ -156,7 +156,7 @@ prefer_option = click.option(
     type=click.Choice(STRATEGY_NAMES),
     metavar="STRATEGY",
     help="Use this lowering wherever it applies, such as slices (no Transpose). "
-    "docs/operators.md lists them.",
+    "docs/operators.md lists the names.",
 )
 
 #: --json, --quiet, --verbose: the argument `output`.
@@ -164,7 +164,7 @@ output_options = grouped(
     "output",
     _start,
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
     click.option("-v", "--verbose", is_flag=True, help="Show more detail."),
 )
 
@@ -186,7 +186,7 @@ data_options = grouped(
         "--inputs",
         type=click.Path(exists=True),
         metavar="FILE.npz|DIR",
-        help="Run on this data: an .npz by input name, or a folder of input_N.pb files.",
+        help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
     ),
     seed_option,
 )
@@ -198,7 +198,7 @@ def verification_options(command: F) -> F:
         "--reproducer",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="If the models differ, save two small models, data and a script there that show it.",
+        help="If the models differ, save two small models, data and a script that show it in DIR.",
     )
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
@@ -258,7 +258,7 @@ def parse_sizes(option: str, values: Sequence[str]) -> dict[str, int]:
     for value in values:
         name, _, dim = value.rpartition("=")
         if not name or not dim.isdecimal():
-            raise click.UsageError(f"{option} takes NAME=DIM, a name and a size, not {value!r}")
+            raise click.UsageError(f"{option} must be NAME=DIM, such as batch=4, not {value!r}")
         size = int(dim)
         if not _is_size(size) or result.setdefault(name, size) != size:
             raise click.UsageError(f"{option} gives {name!r} a size that is too large or two sizes")
@@ -277,7 +277,7 @@ def parse_shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...
         parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
         if not name or not all(d.isdecimal() for d in parts):
             raise click.UsageError(
-                f"{option} takes NAME=1,64,48,3, a name and sizes, not {value!r}"
+                f"{option} must be NAME=SIZES, such as x=1,64,48,3, not {value!r}"
             )
         found = tuple(int(d) for d in parts)
         if not all(map(_is_size, found)) or result.setdefault(name, found) != found:

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(file_okay=False)
 
 
-@click.command(short_help="Prove every model of a folder: the CI step.")
+@click.command(short_help="Convert and verify every model of a folder, as a CI step.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @selection_options
 @step_options
 @process_options
-@click.option("--fail-fast", is_flag=True, help="Start no further model after one failed.")
+@click.option("--fail-fast", is_flag=True, help="Start no further model after one has failed.")
 @click.option(
     "--cache",
     type=_FOLDER,
     metavar="DIR",
-    help="Keep results in DIR, and take unchanged models' results from there.",
+    help="Keep results in DIR and reuse those of unchanged models.",
 )
 @report_options
 @click.option(
@@ -49,14 +49,14 @@ _FOLDER = click.Path(file_okay=False)
     "record_to",
     type=_FOLDER,
     metavar="DIR",
-    help="Write converted models that passed to DIR, each with a test_data_set_0.",
+    help="Write the converted models that passed to DIR, each with a test_data_set_0.",
 )
 @click.option(
     "--reproducer",
     "reproduce_to",
     type=_FOLDER,
     metavar="DIR",
-    help="If a converted model differs, save small models, data and a script there that show it.",
+    help="If models differ, save small models, data and a script that show it in DIR.",
 )
 @options.output_options
 def validate(
@@ -71,14 +71,15 @@ def validate(
     reproduce_to: str | None,
     output: Output,
 ) -> int:
-    """Validate every model in the files, folders and globs given; fail only after the last one.
+    """Convert and verify every model in the given files, folders and globs.
 
-    Each model is read, inspected, converted in memory in each mode, verified, and run on its recorded
-    data (test_data_set_N beside it, or an .npz of its name), in a process of its own. A model without
-    spatial operators has to run, and to give the recorded outputs.
+    Each model has a process of its own: there it is read, converted in memory in each mode, verified,
+    and run on its recorded data (test_data_set_N beside it, or an .npz with its name). A model
+    without spatial operators must run and compute the recorded outputs. All models are validated,
+    also after one has failed.
 
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
-    interrupted: the reports then have the models that were done.
+    interrupted: the reports then hold the models that were finished.
     """
     from onnx_spatial.cli import validation
     from onnx_spatial.validation import run

@@ -44,7 +44,7 @@ class Selection:
 
         models = find(paths, self.exclude)
         notes = [
-            f"--expect-failure {glob}: no model has such a path"
+            f"--expect-failure {glob}: matches no model"
             for glob in self.expect_failure
             if not any(matches(model, [glob]) for model in models)
         ]
@@ -54,7 +54,7 @@ class Selection:
         if self.part is not None:
             numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.part)
             if numbers is None:
-                raise click.UsageError(f"--shard takes I/N, such as 1/4, not {self.part!r}")
+                raise click.UsageError(f"--shard must be I/N, such as 1/4, not {self.part!r}")
             of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
             notes.append(f"{len(models)} of {of} models are in part {self.part}")
         return models, notes
@@ -80,7 +80,9 @@ class Processes:
         if self.executor != "local" and self.scheduler is None:
             raise click.UsageError(f"--executor {self.executor} requires --scheduler ADDRESS")
         if self.executor != "local" and self.jobs is not None:
-            raise click.UsageError("--jobs is for this machine; the cluster has its own number")
+            raise click.UsageError(
+                "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
+            )
 
     @property
     def bytes(self) -> int | None:
@@ -94,7 +96,9 @@ class Processes:
         number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
         found = re.fullmatch(number, self.memory.strip(), re.IGNORECASE)
         if found is None or not float(found[1]):
-            raise click.UsageError(f"--memory takes a size such as 500M or 4G, not {self.memory!r}")
+            raise click.UsageError(
+                f"--memory must be a size such as 500M or 4G, not {self.memory!r}"
+            )
         return int(float(found[1]) * _UNITS[found[2].upper()])
 
     @property
@@ -159,20 +163,25 @@ def _steps(
 selection_options = options.grouped(
     "selection",
     Selection,
-    click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders."),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave these models out of folders and globs. May be repeated.",
+    ),
     click.option(
         "--expect-failure",
         multiple=True,
         metavar="GLOB",
-        help="Expect these models to fail. One that does not fail is a failure.",
+        help="Expect these models to fail; it is an error if they do not. May be repeated.",
     ),
     click.option(
         "--changed-since",
         metavar="REV",
-        help="Validate models only that git sees changed since REV.",
+        help="Validate only the models that changed since the git revision REV.",
     ),
     click.option(
-        "--shard", "part", metavar="I/N", help="Validate part I of N only, for a CI matrix."
+        "--shard", "part", metavar="I/N", help="Validate only part I of N, for a CI matrix."
     ),
 )
 
@@ -184,7 +193,7 @@ process_options = options.grouped(
         "--jobs",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Validate N models at a time. 0: as many as there are cores (default: 1).",
+        help="Validate N models at a time; 0 means one per core (default: 1).",
     ),
     click.option(
         "--timeout",
@@ -192,14 +201,16 @@ process_options = options.grouped(
         default=600,
         show_default=True,
         metavar="SECONDS",
-        help="End a model that takes longer. 0: no bound.",
+        help="Fail a model that takes longer; 0 means no limit.",
     ),
-    click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G."),
+    click.option(
+        "--memory", metavar="SIZE", help="Fail a model that needs more memory, such as 4G."
+    ),
     click.option(
         "--executor",
         type=click.Choice(("local", *CLUSTERS)),
         default="local",
-        help="Run on this machine or on a cluster.",
+        help="Run on this machine (the default) or on a cluster.",
     ),
     click.option("--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler."),
 )
@@ -231,7 +242,8 @@ step_options = options.grouped(
         "modes",
         type=click.Choice(MODES),
         multiple=True,
-        help="Convert to this form (default: lower). May be repeated.",
+        help="Convert to standard operators, local functions, or Python operators (default: lower). "
+        "May be repeated.",
     ),
     click.option(
         "--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them."

@@ -29,9 +29,10 @@ def verify(
     reproducer: str | None,
     output: Output,
 ) -> int:
-    """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
+    """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
 
-    One of them can be -, which is standard input.
+    CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
+    computed with numpy by their definition. One model can be -, which is standard input.
 
     Exit code 1 if anything differs.
     """

@@ -109,9 +109,9 @@ def register(sess_options: ort.SessionOptions) -> None:
             pass  # the program registered the library on its own
         elif loads(_foreign_probe(), sess_options):
             raise UsageError(
-                "these SessionOptions hold the operators of onnxruntime-extensions from before those "
-                "of onnx-spatial were there: call onnx_spatial.custom_ops.register(options) instead "
-                "of options.register_custom_ops_library(...), it registers both"
+                "onnxruntime-extensions was registered on these SessionOptions without the operators "
+                "of onnx-spatial: call onnx_spatial.custom_ops.register(options) instead of "
+                "options.register_custom_ops_library(...); it registers both"
             )
         else:
             sess_options.register_custom_ops_library(library.get_library_path())
@@ -171,8 +171,8 @@ def state() -> Any:
             os.register_at_fork(after_in_child=functools.partial(_after_fork, fresh))
     if (found.protocol, found.version) != (_PROTOCOL, VERSION):
         raise UsageError(
-            "another version of onnx-spatial has registered its operators in this process, and "
-            "onnxruntime cannot be told of others; use one version per process"
+            "another version of onnx-spatial has registered its operators in this process; use one "
+            "version per process"
         )
     return found
 

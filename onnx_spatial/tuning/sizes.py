@@ -49,7 +49,7 @@ class Sizes:
         progress: Callable[[str], None] | None = None,
     ) -> None:
         if inputs is not None and shapes:
-            raise UsageError("give either inputs or shapes; the data has its own shapes")
+            raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
         if seed < 0:
             raise UsageError(f"seed must be 0 or more, not {seed}")
         self._source = source
@@ -118,7 +118,7 @@ class Sizes:
             self.obstacle = str(failure)
             return
         except MemoryError:
-            self.obstacle = "running the model takes more memory than there is; give smaller sizes"
+            self.obstacle = "not enough memory to run the model; use smaller sizes"
             return
         program.close()
         if not runs.trials:

@@ -48,7 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
-            raise UsageError(f"modes must be some of {', '.join(MODES)}, not {self.modes}")
+            raise UsageError(f"modes must be one or more of {', '.join(MODES)}, not {self.modes}")
         if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
             raise UsageError(f"strategy must be one of {', '.join(STRATEGY_NAMES)}")
         if self.seed < 0:

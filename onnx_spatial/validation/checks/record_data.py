@@ -29,7 +29,7 @@ def write(subject: ExaminedModel, folder: Path) -> None:
     """Write the converted model and a data set to a folder; add an entry if that fails."""
     form = next((form for form in subject.forms if form.mode != "custom-op"), None)
     if form is None:
-        message = "no test data written: onnxruntime's own tools cannot run its Python operators"
+        message = "no test data written: onnxruntime's own tools cannot run Python operators"
         subject.add("warning", _SOURCE, message)
         return
     subject.stage(_SOURCE, "recording test data")

@@ -85,7 +85,7 @@ class _Reference:
         verdict = change.verdict(recorded)
         if verdict is Verdict.DIFFERS:
             return result
-        amount = f"rounding alone changes the original by up to {change.amount}"
+        amount = f"rounding alone changes the original's output by up to {change.amount}"
         if verdict is Verdict.UNDECIDED:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
         reason = f"{result.reason}; accepted: {amount}"
@@ -205,7 +205,7 @@ def _any_failed(results: Sequence[OutputResult]) -> bool:
 
 
 def _add_random(subject: ExaminedModel, source: str, name: str, reason: str) -> None:
-    message = f"output {name!r} is random, so recorded data cannot prove it: {reason}"
+    message = f"output {name!r} is random, so it cannot be compared with recorded data: {reason}"
     if not any(entry.message == message for entry in subject.entries):
         subject.add("warning", source, message, "unverified")
 
@@ -260,7 +260,7 @@ def _add_result(
 
 
 def _difference(result: OutputResult) -> str:
-    return f"is not what is recorded: {result.reason}"
+    return f"differs from the recorded data: {result.reason}"
 
 
 def _conclude(subject: ExaminedModel, form: ModelForm) -> None:

@@ -73,7 +73,9 @@ def check_target(path: Path) -> None:
         ModelFileError: its folder does not exist, or it is a folder itself.
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
-        raise ModelFileError("-: reports are written to files, not to stdout (./- names a file)")
+        raise ModelFileError(
+            "-: reports are written to files, not to stdout (use ./- for a file called -)"
+        )
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder")
     if not path.parent.is_dir():

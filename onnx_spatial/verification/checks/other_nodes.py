@@ -48,7 +48,7 @@ def check(context: Context) -> None:
         findings.changed.append(changed)
         if len(findings.changed) > MOST_NODES or time.monotonic() > deadline:
             if inner:
-                changed.leave("there are too many of them")
+                changed.leave("too many nodes were changed")
             continue
         outcome = context.regions.of_value(place, name)
         for each in outcome.compared:

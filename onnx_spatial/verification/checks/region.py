@@ -29,7 +29,7 @@ from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
-_RANDOM = "a node that it was fused with is random"
+_RANDOM = "it was fused with a random node"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Proof:
         except (RunFailure, OperatorError, ModelFileError) as error:
             return str(error)
         if len(trials) > 1 and all(_never_ran(c.check) for c in compared):
-            return "it runs at none of the sizes that seem legal here"
+            return "it ran with none of the sizes that were tried"
         return self._decided(compared)
 
     def _decided(self, compared: list[Compared]) -> list[Compared] | str:
@@ -107,7 +107,7 @@ class Proof:
         small = self.spread(("small",))
         unclear = next((c.check for c in compared if c.undecided), None)
         if unclear is not None and all(c.check.passed and c.verdict is not None for c in small):
-            return Undecided(f"it may be rounding that {unclear.reason}")
+            return Undecided(f"undecided: rounding may explain that {unclear.reason}")
         return [*settled, *small]
 
     def spread(self, kinds: Sequence[Spread] | None = None) -> list[Compared]:
@@ -131,7 +131,7 @@ class Proof:
             actual: value of the output there.
         """
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
-            return "not everything is a tensor there"
+            return "it has values that are not tensors"
         typed = replace(self.region, inputs={n: _type_of(a) for n, a in feeds.items()})
         proof = Proof(typed, self._models, self._seed, self._budget)
         try:
@@ -146,7 +146,7 @@ class Proof:
         finally:
             proof.close()
         if compared.undecided:
-            return Undecided(f"it may be rounding that {compared.check.reason}")
+            return Undecided(f"undecided: rounding may explain that {compared.check.reason}")
         return compared
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Proof:
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
         if not isinstance(own, np.ndarray):
-            raise RunFailure("the nodes that it was fused with give no tensor", "load")
+            raise RunFailure("the output of the fused nodes is not a tensor", "load")
         expected = self._reference.expected(feeds, own)
         for optimised in (False, True):
             actual: Array | str

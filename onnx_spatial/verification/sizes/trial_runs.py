@@ -199,8 +199,8 @@ def _count(graph_input: GraphInput, sizes: Mapping[str, int]) -> float:
 
 
 def _too_large(name: str, size: float) -> RunFailure:
-    how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
-    limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
+    how_many = f"{size:.0e} elements" if size else "no elements, but very large dims"
+    limit = f", too many to generate (at most {LARGEST_INPUT:.0e})"
     return RunFailure(f"input {name!r} has {how_many}{limit}", "run")
 
 

@@ -56,7 +56,7 @@ class Converted(Graphs):
         if not self.has(place):
             return f"the converted model has no {place}"
         if not self.computes(output, place):
-            return "its output is not a value of the converted model: it was merged with others"
+            return "its output is not in the converted model: it was merged with other nodes"
 
         def stop(name: str, producer: Producer | None) -> bool:
             computed = isinstance(producer, onnx.NodeProto) and producer.input
@@ -66,5 +66,5 @@ class Converted(Graphs):
         if isinstance(part, str):
             return part
         if other := sorted(part.read - set(stops)):
-            return f"it also reads {other[0]!r}: it was merged with others"
+            return f"it also reads {other[0]!r}: it was merged with other nodes"
         return ConvertedPart(part.nodes, part.read, part.stored, part.sparse, part.imports)

@@ -121,13 +121,13 @@ class Graphs:
                 sparse[name] = producer
             elif producer is not None:
                 if any(a.ref_attr_name for a in producer.attribute):
-                    return "it takes attributes of the function that holds it"
+                    return "it uses attributes of its function"
                 nodes[id(producer)] = producer
                 new = traversal.needs(producer) - seen
                 seen |= new
                 todo.extend(new)
             else:
-                return f"nothing computes {name!r}"
+                return f"no node, input or initializer produces {name!r}"
         ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
         return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
