@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,8 +44,8 @@ def bench(
     threads: str,
     seconds: float,
     runs: int | None,
-    model_options: options.ModelOptions,
-    data_options: options.DataOptions,
+    model_options: dict[str, Any],
+    data_options: dict[str, Any],
     output: Output,
 ) -> int:
     """Time each MODEL before and after conversion, and every lowering of each of its operators.
@@ -62,22 +62,18 @@ def bench(
 
     counts = _counts(threads)
 
-    def look(model: str, progress: options.Progress) -> Benchmark:
+    def measure(model: str, progress: options.Progress) -> Benchmark:
         return benchmark.bench(
             model,
             threads=counts,
             seconds=seconds,
             runs=runs,
-            static=model_options.sizes,
-            domains=model_options.domains,
-            max_rank=model_options.max_rank,
-            inputs=data.inputs(model, data_options.inputs),
-            shapes=data_options.shapes,
-            seed=data_options.seed,
+            **model_options,
+            **data.read_inputs(model, data_options),
             progress=progress,
         )
 
-    return options.each_model(output, models, look, lambda found: tables.show(output.out, found))
+    return options.each_model(output, models, measure, lambda times: tables.show(output.out, times))
 
 
 def _counts(text: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def inspect(
     models: tuple[str, ...],
     strategy: str | None,
-    model_options: options.ModelOptions,
+    model_options: dict[str, Any],
     output: Output,
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
@@ -34,22 +34,17 @@ def inspect(
     """
     from onnx_spatial.cli import data, render
 
-    given = dict(zip(models, data.models(*models), strict=True))
+    sources = dict(zip(models, data.models(*models), strict=True))
 
-    def look(model: str, progress: options.Progress) -> Inspection:
+    def inspect_model(model: str, progress: options.Progress) -> Inspection:
         return onnx_spatial.inspect(
-            given[model],
-            domains=model_options.domains,
-            static=model_options.sizes,
-            max_rank=model_options.max_rank,
-            strategy=strategy,
-            progress=progress,
+            sources[model], **model_options, strategy=strategy, progress=progress
         )
 
-    def show(found: Inspection) -> None:
-        render.inspection(output.out, found, verbose=output.verbose)
+    def show(inspection: Inspection) -> None:
+        render.inspection(output.out, inspection, verbose=output.verbose)
 
-    def code_of(found: Inspection) -> int:
-        return 3 if any(site.action == "refuse" for site in found.sites) else 0
+    def code_of(inspection: Inspection) -> int:
+        return 3 if any(site.action == "refuse" for site in inspection.sites) else 0
 
-    return options.each_model(output, models, look, show, code_of)
+    return options.each_model(output, models, inspect_model, show, code_of)

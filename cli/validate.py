@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_spatial.cli import options
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.validate_options import (
-    Processes,
-    ReportFiles,
     Selection,
     process_options,
     report_options,
@@ -21,7 +20,7 @@ from onnx_spatial.cli.validate_options import (
 )
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.report import FORMATS
+from onnx_spatial.validation.report import FORMATS, Format, write
 
 if TYPE_CHECKING:
     from onnx_spatial.cli import validation
@@ -63,10 +62,10 @@ def validate(
     paths: tuple[str, ...],
     selection: Selection,
     steps: Options,
-    processes: Processes,
+    processes: dict[str, Any],
     fail_fast: bool,
     cache: str | None,
-    files: ReportFiles,
+    files: dict[Format, Path],
     record_to: str | None,
     reproduce_to: str | None,
     output: Output,
@@ -90,31 +89,29 @@ def validate(
         rows = validation.Rows(output.out, models)
     try:
         with _watching(output, models, rows) as watch:
-            found = run.validate(
+            report = run.validate(
                 models,
                 steps,
-                jobs=processes.count,
-                timeout=processes.timeout or None,
-                memory=processes.bytes,
+                **processes,
                 fail_fast=fail_fast,
                 cache_folder=cache,
                 record_to=record_to,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
-                executor=processes.place(),
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost
-        found = end.report
-    found.notes += notes
-    files.write(found)
+        report = end.report
+    report.notes += notes
+    for report_format, path in files.items():
+        write(path, report_format.render(report).encode("utf-8", "backslashreplace"))
     for report_format in FORMATS:
         if report_format.is_printed:
-            output.err.print(report_format.render(found), end="", soft_wrap=True)
+            output.err.print(report_format.render(report), end="", soft_wrap=True)
     if output.json:
-        output.document(found.to_dict())
-    validation.show(output, found, rows)
-    return found.exit_code
+        output.document(report.to_dict())
+    validation.show(output, report, rows)
+    return report.exit_code
 
 
 @contextmanager

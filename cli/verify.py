@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 import onnx_spatial
@@ -22,9 +24,9 @@ def verify(
     original: str,
     converted: str,
     domains: tuple[str, ...],
-    static: tuple[str, ...],
+    static: dict[str, int],
     oracles: tuple[str, ...],
-    data_options: options.DataOptions,
+    data_options: dict[str, Any],
     strict: bool,
     reproducer: str | None,
     output: Output,
@@ -42,11 +44,9 @@ def verify(
     before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(
-            data.frozen(before, options.parse_sizes("--static", static)),
+            data.frozen(before, static),
             after,
-            inputs=data.inputs(before, data_options.inputs),
-            seed=data_options.seed,
-            shapes=data_options.shapes,
+            **data.read_inputs(before, data_options),
             domains=domains,
             oracles=oracles,
             save_reproducer=reproducer,

@@ -17,7 +17,7 @@ from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, S2B, save
 
 from onnx_spatial.cli.main import run
-from onnx_spatial.cli.validate_options import Processes
+from onnx_spatial.cli.validate_options import memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
 
 
@@ -246,7 +246,7 @@ def test_memory_that_is_too_little_for_any_model_is_refused_with_what_is_enough(
     ("text", "size"), [("500M", 500 << 20), ("4g", 4 << 30), ("1.5GiB", 3 << 29), ("4096", 4096)]
 )
 def test_sizes_of_memory(text, size):
-    assert Processes(None, 600, text, "local", None).bytes == size
+    assert memory_size(None, None, text) == size
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
