@@ -1,4 +1,4 @@
-"""`onnx-spatial bench`"""
+"""Define the command `onnx-spatial bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onnx-spatial convert`"""
+"""Define the command `onnx-spatial convert`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onnx-spatial inspect`"""
+"""Define the command `onnx-spatial inspect`."""
 
 from __future__ import annotations
 

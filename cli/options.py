@@ -196,7 +196,7 @@ data_options = grouped(
 
 
 def verification_options(command: F) -> F:
-    """--strict, --reproducer, and those of `data_options`"""
+    """Add --strict, --reproducer, and those of `data_options`."""
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),

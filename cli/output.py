@@ -127,7 +127,7 @@ def _console(file: TextIO) -> Console:
 
 
 def _is_terminal(file: TextIO) -> bool:
-    """Whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
+    """Return whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
     try:
         return file.isatty()
     except ValueError:  # it was closed

@@ -88,7 +88,7 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
 
 
 def fits(console: Console, table: Table) -> bool:
-    """Whether a table fits into the width without folding a cell."""
+    """Return whether a table fits into the width without folding a cell."""
     boundless = console.options.update_width(100_000)
     return console.measure(table, options=boundless).maximum <= console.width
 

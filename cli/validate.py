@@ -1,4 +1,4 @@
-"""`onnx-spatial validate`"""
+"""Define the command `onnx-spatial validate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onnx-spatial verify`"""
+"""Define the command `onnx-spatial verify`."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
 
 
 def loads(model: bytes, options: ort.SessionOptions) -> bool:
-    """Whether a session of a small model can be made with options, which stay as they are."""
+    """Return whether a session of a small model can be made with options, which stay as they are."""
     with _probing(options):
         return _session(model, options) is not None
 

@@ -1,4 +1,4 @@
-"""`InferenceSession`: a drop-in replacement for onnxruntime's that loads models with spatial operators.
+"""Replace onnxruntime's InferenceSession by one that loads models with spatial operators.
 
     from onnxruntime import InferenceSession   ->   from onnx_spatial import InferenceSession
 

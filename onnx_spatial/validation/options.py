@@ -1,4 +1,4 @@
-"""Options of a validation run, and the command line that repeats it."""
+"""Define the options of a validation run, and write the command line that repeats it."""
 
 from __future__ import annotations
 

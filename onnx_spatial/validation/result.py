@@ -1,4 +1,4 @@
-"""Results of validation, which convert to JSON and back: entries, results of models, the report."""
+"""Define the results of validation as data: entries, results of models, the report."""
 
 from __future__ import annotations
 

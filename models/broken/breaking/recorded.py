@@ -1,4 +1,4 @@
-"""Good models with recorded data that belongs to another model, or is damaged."""
+"""Define correct models with recorded data that is damaged or belongs to another model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DENSE = """net (float[N,4,6,1] image) => (float[M,2,2,2] features)
 
 
 def counted(*shape: int) -> Array:
-    """1, 2, 3, ... so that every element that is elsewhere shows."""
+    """Return an array of 1, 2, 3, ... in which every moved element shows."""
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
@@ -50,20 +50,20 @@ BLOCKS = counted(12, 2, 2, 1)
 
 
 def space_to_batch(x: Array, order: str = "hwnHWc") -> Array:
-    """Blocks of 2 x 3; `order` is that of the axes N H h W w c of the split image."""
+    """Apply SpaceToBatch with blocks of 2 x 3; `order` permutes the axes N H h W w c of the split image."""
     split = x.reshape(len(x), 2, 2, 2, 3, 1)
     moved = split.transpose(["nHhWwc".index(axis) for axis in order])
     return np.ascontiguousarray(moved.reshape(6 * len(x), 2, 2, 1))
 
 
 def batch_to_space(x: Array, crop: int = 1) -> Array:
-    """The way back, with so many rows cut off at the end."""
+    """Apply BatchToSpace, and crop this number of rows at the end."""
     moved = x.reshape(2, 3, 2, 2, 2, 1).transpose(2, 3, 0, 4, 1, 5)
     return np.ascontiguousarray(moved.reshape(2, 4, 6, 1)[:, : 4 - crop])
 
 
 def windows(x: Array, axes: int) -> Array:
-    """Every window of 2 elements along each spatial axis of x[N, spatial.., C]: [N, .., C, k..]."""
+    """Return all windows of 2 elements along each spatial axis of x[N, spatial.., C]: [N, .., C, k..]."""
     spatial = tuple(range(1, 1 + axes))
     return np.lib.stride_tricks.sliding_window_view(x, (2,) * axes, spatial)
 
@@ -73,7 +73,7 @@ def tensor(name: str, array: Array) -> bytes:
 
 
 def data(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, bytes]:
-    """The files of a set."""
+    """Return the files of a data set."""
     return {
         f"{SET}/{kind}_{number}.pb": tensor(name, np.ascontiguousarray(array))
         for kind, values in (("input", inputs), ("output", outputs))

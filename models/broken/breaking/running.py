@@ -1,4 +1,4 @@
-"""Models that nothing here can prove, and models that take their process down with them."""
+"""Define models that cannot be verified, and models that crash or block their process."""
 
 from __future__ import annotations
 

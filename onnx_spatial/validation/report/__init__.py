@@ -1,4 +1,4 @@
-"""Report formats: a table of what `validate` writes to files or prints for a CI system.
+"""Define the report formats that `validate` writes to files or prints for a CI system.
 
 A format is a module of this package with a function `render(report: Report) -> str`, and a line in
 `FORMATS`: the command line takes its options from there. Modules are imported when they render, so
