@@ -1,4 +1,4 @@
-"""The command line, `onnx-spatial inspect | convert | verify | validate | bench`.
+"""Run the command line, `onnx-spatial inspect | convert | verify | validate | bench`.
 
 Parsing and rendering only.
 """

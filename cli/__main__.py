@@ -1,4 +1,4 @@
-"""`python -m onnx_spatial.cli`, the same as `python -m onnx_spatial`."""
+"""Run `python -m onnx_spatial.cli`, the same as `python -m onnx_spatial`."""
 
 from onnx_spatial.cli.main import main
 

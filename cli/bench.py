@@ -1,8 +1,8 @@
-"""`onnx-spatial bench`"""
+"""Define the command `onnx-spatial bench`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnx_spatial.benchmark import Benchmark
 
 
-@click.command(short_help="Measure a model and its lowerings on this machine.")
+@click.command(short_help="Time a model, its conversion and every lowering on this machine.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--threads",
@@ -44,17 +44,17 @@ def bench(
     threads: str,
     seconds: float,
     runs: int | None,
-    model_options: options.ModelOptions,
-    data_options: options.DataOptions,
+    model_options: dict[str, Any],
+    data_options: dict[str, Any],
     output: Output,
 ) -> int:
-    """Time each MODEL as it is, converted, and with every lowering of each of its operators.
+    """Time each MODEL before and after conversion, and every lowering of each of its operators.
 
-    The original is run with its operators in Python, where onnxruntime-extensions is installed.
-    Operators are measured inside a model: a node produces their input and a node reads their output,
-    and the time of these two does not count.
+    The original runs with Python operators, which need onnxruntime-extensions. A lowering is timed
+    between a node that produces its input and a node that reads its output; their time is
+    subtracted.
 
-    Exit code 3 if an operator could not be converted, 2 if a file could not be read.
+    Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
     from onnx_spatial import benchmark
     from onnx_spatial.cli import benchmark as tables
@@ -62,22 +62,18 @@ def bench(
 
     counts = _counts(threads)
 
-    def look(model: str, progress: options.Progress) -> Benchmark:
+    def measure(model: str, progress: options.Progress) -> Benchmark:
         return benchmark.bench(
             model,
             threads=counts,
             seconds=seconds,
             runs=runs,
-            static=model_options.sizes,
-            domains=model_options.domains,
-            max_rank=model_options.max_rank,
-            inputs=data.inputs(model, data_options.inputs),
-            shapes=data_options.shapes,
-            seed=data_options.seed,
+            **model_options,
+            **data.read_inputs(model, data_options),
             progress=progress,
         )
 
-    return options.each_model(output, models, look, lambda found: tables.show(output.out, found))
+    return options.each_model(output, models, measure, lambda times: tables.show(output.out, times))
 
 
 def _counts(text: str) -> list[int]:
@@ -88,5 +84,5 @@ def _counts(text: str) -> list[int]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(p.isascii() and p.isdigit() and len(p) < 5 for p in parts):
-        raise click.UsageError(f"--threads takes numbers like 1,4, not {text!r}")
+        raise click.UsageError(f"--threads must be numbers such as 1,4, not {text!r}")
     return list(dict.fromkeys(map(int, parts)))

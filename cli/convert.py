@@ -1,11 +1,11 @@
-"""`onnx-spatial convert`"""
+"""Define the command `onnx-spatial convert`."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -15,13 +15,8 @@ from onnx_spatial.cli.output import Output
 from onnx_spatial.conversion.options import MODES
 from onnx_spatial.errors import VerificationError
 
-if TYPE_CHECKING:
-    from onnx_spatial import Conversion
-
 #: Of a result that was written all the same.
-_UNDECIDED = (
-    "it could not be decided whether the result is the same model; --strict refuses such a result"
-)
+_UNDECIDED = "the result is not fully proven; --strict makes this an error"
 
 
 @dataclass(frozen=True)
@@ -39,10 +34,10 @@ class Target:
     def __post_init__(self) -> None:
         if not self.path and not self.dry_run and not self.in_place:
             raise click.UsageError(
-                "say where to write with -o OUT, or --dry-run to write nothing, or --in-place"
+                "missing output: use -o OUT, --in-place, or --dry-run to write nothing"
             )
         if self.in_place and self.path:
-            raise click.UsageError("give either -o OUT or --in-place, not both")
+            raise click.UsageError("-o OUT and --in-place cannot be combined")
 
     @property
     def piped(self) -> bool:
@@ -55,34 +50,27 @@ class Target:
         return None if self.dry_run or self.piped else self.path
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """How lowerings are measured.
+def _tuning(tune: bool, tune_cache: str | None, tune_threads: int) -> dict[str, Any]:
+    """Return the arguments for tuning.
 
     Raises:
         click.UsageError: there are options for it without --tune.
     """
-
-    tune: bool
-    tune_cache: str | None
-    tune_threads: int
-
-    def __post_init__(self) -> None:
-        if not self.tune and (self.tune_cache or self.tune_threads):
-            raise click.UsageError("--tune-cache and --tune-threads require --tune")
+    if not tune and (tune_cache or tune_threads):
+        raise click.UsageError("--tune-cache and --tune-threads require --tune")
+    return {"tune": tune, "tune_cache": tune_cache, "tune_threads": tune_threads}
 
 
 _target_options = options.grouped(
     "target",
-    Target,
     click.option("-o", "--output", "path", type=click.Path(), metavar="OUT", help="Write to OUT."),
     click.option("--in-place", is_flag=True, help="Replace MODEL by the result."),
     click.option("--dry-run", is_flag=True, help="Convert and verify, but write nothing."),
+    make=Target,
 )
 
 _tuning_options = options.grouped(
     "tuning",
-    Tuning,
     click.option("--tune", is_flag=True, help="Measure the lowerings here and use the fastest."),
     click.option(
         "--tune-cache",
@@ -97,10 +85,11 @@ _tuning_options = options.grouped(
         metavar="N",
         help="Measure with N threads. 0 leaves the number to onnxruntime.",
     ),
+    make=_tuning,
 )
 
 
-@click.command(short_help="Rewrite the spatial operators as standard ones and prove it.")
+@click.command(short_help="Rewrite the spatial operators as standard operators and verify it.")
 @click.argument("model", metavar="MODEL")
 @_target_options
 @click.option(
@@ -117,8 +106,12 @@ _tuning_options = options.grouped(
     help="With --mode function, raise an IR version below 8 to 8, the first with local functions.",
 )
 @click.option("--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them.")
-@click.option("--checked", is_flag=True, help="Make runs fail that break a rule of an operator.")
-@click.option("--no-verify", is_flag=True, help="Write the result without proof.")
+@click.option(
+    "--checked",
+    is_flag=True,
+    help="Make a run fail if sizes or parameters break a rule of an operator.",
+)
+@click.option("--no-verify", is_flag=True, help="Do not run and compare the two models.")
 @_tuning_options
 @options.prefer_option
 @options.model_options
@@ -133,56 +126,49 @@ def convert(
     no_fuse: bool,
     checked: bool,
     no_verify: bool,
-    tuning: Tuning,
+    tuning: dict[str, Any],
     strategy: str | None,
-    model_options: options.ModelOptions,
-    data_options: options.DataOptions,
+    model_options: dict[str, Any],
+    data_options: dict[str, Any],
     strict: bool,
     reproducer: str | None,
     output: Output,
 ) -> int:
-    """Rewrite the spatial operators of MODEL as standard operators, prove it, and write OUT.
+    """Rewrite the spatial operators of MODEL as standard operators, verify the result, write OUT.
 
-    OUT is not written if the two models differ. It is the same model, down to the last name, except
-    that the spatial operators are replaced, convolutions between them become dilated convolutions,
-    and Transposes around them are merged into them (--no-fuse: only the operators are replaced).
-    A MODEL without spatial operators is copied byte for byte.
+    OUT is not written if the two models differ. Only the spatial operators change, and the nodes
+    that are fused with them: convolutions between them become dilated convolutions, and Transposes
+    beside them are merged into them. With --no-fuse only the operators change. A MODEL without
+    spatial operators is copied byte for byte.
 
-    MODEL - is standard input. OUT - is standard output; everything else then goes to stderr.
+    If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
+    all messages go to stderr.
 
-    With --in-place OUT replaces MODEL. The original is kept as MODEL.orig until the result is proven,
-    written and read back. It stays there with --no-verify, or if the proof is undecided.
-
-    With --tune each operator gets the lowering that is the fastest on this machine.
+    --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
+    MODEL.orig stays with --no-verify, and if the result is not fully proven.
     """
     from onnx_spatial.cli import data, render
 
-    (given,) = data.models(model)
+    (source,) = data.models(model)
     if target.piped:
-        data.check_standard_output(given, json=output.json)
+        data.check_standard_output(source, json=output.json)
     try:
         with output.progress() as progress:
             result = onnx_spatial.convert(
-                given,
+                source,
                 target.file,
                 mode=mode,
                 inline=inline,
                 fuse=not no_fuse,
                 raise_ir_version=raise_ir_version,
                 checked=checked,
-                max_rank=model_options.max_rank,
                 strategy=strategy,
                 verify=not no_verify,
-                seed=data_options.seed,
-                static=model_options.sizes,
-                domains=model_options.domains,
-                inputs=data.inputs(given, data_options.inputs),
-                shapes=data_options.shapes,
                 strict=strict,
                 save_reproducer=reproducer,
-                tune=tuning.tune,
-                tune_cache=tuning.tune_cache,
-                tune_threads=tuning.tune_threads,
+                **model_options,
+                **data.read_inputs(source, data_options),
+                **tuning,
                 in_place=target.in_place and not target.dry_run,
                 progress=progress,
             )
@@ -192,7 +178,7 @@ def convert(
         data.keep(output, error.verification)
         raise
     if target.piped and not target.dry_run:
-        data.to_standard_output(result, frozen=bool(model_options.sizes))
+        data.to_standard_output(result, frozen=bool(model_options["static"]))
     undecided = result.verification is not None and not result.verification
     if output.json:
         output.document(result.to_dict())
@@ -203,28 +189,21 @@ def convert(
             console.print(f"warning: {_UNDECIDED}", style="yellow", soft_wrap=True)
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
-        if result.verification and given == model and not target.in_place:
-            _say_how_to_verify(model, result, model_options, data_options, output)
+        if result.verification and result.output and source == model and not target.in_place:
+            again = _command(model, result.output, {**model_options, **data_options})
+            console.print(f"verify it again with: {again}", style="dim", soft_wrap=True)
     elif undecided:
         output.err.print(f"warning: {model}: {_UNDECIDED}", style="yellow", soft_wrap=True)
     return 0
 
 
-def _say_how_to_verify(
-    model: str,
-    result: Conversion,
-    model_options: options.ModelOptions,
-    data_options: options.DataOptions,
-    output: Output,
-) -> None:
-    """Print the command that compares the two files again."""
-    if result.output is None:
-        return
-    words = ["onnx-spatial", "verify", model, str(result.output)]
-    words += [word for name in model_options.domains for word in ("--domain", name)]
-    words += [word for n, dim in model_options.sizes.items() for word in ("--static", f"{n}={dim}")]
-    for name, shape in data_options.shapes.items():
+def _command(model: str, output: Path, given: dict[str, Any]) -> str:
+    """Return the command that compares the two files again."""
+    words = ["onnx-spatial", "verify", model, str(output)]
+    words += [word for name in given["domains"] for word in ("--domain", name)]
+    words += [word for n, dim in given["static"].items() for word in ("--static", f"{n}={dim}")]
+    for name, shape in given["shapes"].items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    words += ["--inputs", data_options.inputs] if data_options.inputs else []
-    words += ["--seed", str(data_options.seed)] if data_options.seed else []
-    output.out.print(f"prove it again with: {shlex.join(words)}", style="dim", soft_wrap=True)
+    words += ["--inputs", given["inputs"]] if given["inputs"] else []
+    words += ["--seed", str(given["seed"])] if given["seed"] else []
+    return shlex.join(words)

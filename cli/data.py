@@ -7,10 +7,11 @@ import os
 import struct
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onnx_spatial.api import Conversion
 from onnx_spatial.cli.options import DASH
@@ -23,24 +24,22 @@ from onnx_spatial.tuning.cache import own_folder
 from onnx_spatial.validation import data_sets
 from onnx_spatial.verification import Verification
 
-Arrays = dict[str, npt.NDArray[np.generic]]
 
-
-def models(*given: str) -> list[str | bytes]:
-    """Return the models that are named, with - replaced by the bytes of standard input.
+def models(*names: str) -> list[str | bytes]:
+    """Return the names of models, with - replaced by the bytes of standard input.
 
     Raises:
         UsageError: standard input is named twice, or is a terminal.
     """
-    if given.count(DASH) > 1:
-        raise UsageError("only one model can come from standard input")
-    return [_standard_input() if name == DASH else name for name in given]
+    if names.count(DASH) > 1:
+        raise UsageError("only one model can be -, standard input")
+    return [_standard_input() if name == DASH else name for name in names]
 
 
 def _standard_input() -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
-            "MODEL is -, but standard input is a terminal; use a pipe (./- names a file)"
+            "MODEL is -, but standard input is a terminal; use a pipe (or ./- for a file called -)"
         )
     return sys.stdin.buffer.read()
 
@@ -54,7 +53,7 @@ def check_standard_output(model: str | bytes, *, json: bool) -> None:
     """
     if json:
         raise UsageError(
-            "-o - and --json both write to standard output; write to a file (./- names one)"
+            "-o - and --json cannot be combined; write to a file (./- for a file called -)"
         )
     if sys.stdout.isatty():
         raise UsageError("OUT is -, but standard output is a terminal; name a file or use a pipe")
@@ -83,16 +82,16 @@ def frozen(model: str | bytes, sizes: dict[str, int]) -> str | bytes | reader.So
     return source.holding(freeze(source.proto, sizes))
 
 
-def inputs(model: str | bytes, given: str | None) -> Arrays | None:
-    """Read the arrays in the file or folder `given`, by input name; None if nothing was given.
+def read_inputs(model: str | bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data options with `inputs`, a file or folder or None, replaced by its arrays.
 
     Raises:
         UsageError: it holds no data, or data that fits no input.
         ModelFileError: it cannot be read.
     """
-    if given is None:
-        return None
-    return data_sets.inputs(Path(given), reader.read(model).proto)
+    path = options["inputs"]
+    arrays = None if path is None else data_sets.inputs(Path(path), reader.read(model).proto)
+    return {**options, "inputs": arrays}
 
 
 #: Differences whose inputs are kept; older ones go.
@@ -126,7 +125,9 @@ def keep(output: Output, verification: object) -> None:
         Path(name).unlink()
         return
     if not output.quiet:
-        output.err.print(f"the inputs of the first difference are kept in {name}", soft_wrap=True)
+        output.err.print(
+            f"the inputs that show the first difference are saved in {name}", soft_wrap=True
+        )
 
 
 def _forget(folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""`onnx-spatial inspect`"""
+"""Define the command `onnx-spatial inspect`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx_spatial import Inspection
 
 
-@click.command(short_help="List the spatial operators and what would be done with each.")
+@click.command(short_help="List the spatial operators and what convert would do with each.")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @options.prefer_option
 @options.model_options
@@ -22,34 +22,29 @@ if TYPE_CHECKING:
 def inspect(
     models: tuple[str, ...],
     strategy: str | None,
-    model_options: options.ModelOptions,
+    model_options: dict[str, Any],
     output: Output,
 ) -> int:
     """List the spatial operators of each MODEL and what `convert` would do with them.
 
-    MODEL - is standard input. Times are estimates. -v shows the alternatives as well, and
-    `onnx-spatial bench` measures them.
+    If MODEL is -, it is read from standard input. Times are estimates. -v also lists the other
+    lowerings, and `onnx-spatial bench` measures them.
 
-    Exit code 3 if an operator could not be converted, 2 if a file could not be read.
+    Exit code 3 if an operator cannot be converted, 2 if a file cannot be read.
     """
     from onnx_spatial.cli import data, render
 
-    given = dict(zip(models, data.models(*models), strict=True))
+    sources = dict(zip(models, data.models(*models), strict=True))
 
-    def look(model: str, progress: options.Progress) -> Inspection:
+    def inspect_model(model: str, progress: options.Progress) -> Inspection:
         return onnx_spatial.inspect(
-            given[model],
-            domains=model_options.domains,
-            static=model_options.sizes,
-            max_rank=model_options.max_rank,
-            strategy=strategy,
-            progress=progress,
+            sources[model], **model_options, strategy=strategy, progress=progress
         )
 
-    def show(found: Inspection) -> None:
-        render.inspection(output.out, found, verbose=output.verbose)
+    def show(inspection: Inspection) -> None:
+        render.inspection(output.out, inspection, verbose=output.verbose)
 
-    def code_of(found: Inspection) -> int:
-        return 3 if any(site.action == "refuse" for site in found.sites) else 0
+    def code_of(inspection: Inspection) -> int:
+        return 3 if any(site.action == "refuse" for site in inspection.sites) else 0
 
-    return options.each_model(output, models, look, show, code_of)
+    return options.each_model(output, models, inspect_model, show, code_of)

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -21,7 +22,7 @@ from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
 from onnx_spatial.cli.memory import limit_memory
-from onnx_spatial.cli.output import Output, write_anything
+from onnx_spatial.cli.output import Output, PipeSafe, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
 from onnx_spatial.errors import SpatialError
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)
         limit_memory()
         code = run(arguments)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            PipeSafe(stream).flush()  # else Python itself complains of a closed pipe at exit
         _on_signals(signal.SIG_IGN, _interrupt)  # it is over
     except KeyboardInterrupt:  # just before or after
         code = 130
@@ -98,7 +101,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         output.fail("interrupted", 130)
         return 130
     except click.ClickException as error:
-        error.show()
+        stream: Any = PipeSafe(sys.stderr)
+        error.show(stream)
         if "--json" in (sys.argv[1:] if arguments is None else arguments):
             message = " ".join(error.format_message().split())
             output.document({"version": 1, "error": message, "exit_code": error.exit_code})
@@ -106,10 +110,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SpatialError as error:
         output.fail(str(error), error.exit_code, error)
         return error.exit_code
-    except SystemExit:  # click's way to go when the reader of our output has gone, as `| head` does
+    except SystemExit:  # click: the reader of help or of a model has closed the pipe
         return 0
     except MemoryError:
-        output.fail("this takes more memory than there is; smaller --shape sizes may help", 2)
+        output.fail("not enough memory; smaller sizes may help (--shape)", 2)
         return 2
     except OSError as error:  # what a system may say to any file
         place = f"{error.filename}: " if error.filename is not None else ""
@@ -120,8 +124,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         detail = str(error).splitlines()[0] if str(error) else ""
         output.fail(
-            f"unexpected {type(error).__name__}: {detail} (run with -v for the details, "
-            "and please report it)",
+            f"unexpected {type(error).__name__}: {detail} (a bug: please report it with the output "
+            "of -v)",
             2,
         )
         return 2

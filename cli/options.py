@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import click
@@ -25,7 +23,8 @@ class Documented(Protocol):
         """Return the JSON document."""
 
 
-R = TypeVar("R", bound=Documented)
+R = TypeVar("R")
+D = TypeVar("D", bound=Documented)
 
 #: Called with lines of progress; None where there is no terminal.
 Progress = Callable[[str], None] | None
@@ -35,26 +34,27 @@ DASH = "-"
 
 
 def grouped(
-    name: str, group: Callable[..., object], *options: Callable[[F], F]
+    name: str, *options: Callable[[F], F], make: Callable[..., object] = dict
 ) -> Callable[[F], F]:
     """Add options to a command, which gets their values as one argument.
 
     Args:
         name: of the argument.
-        group: makes it; takes the values by the names of its parameters.
         options: in the order of the help text.
+        make: makes the argument of the values by name; without it they are a dict.
     """
-    names = tuple(inspect.signature(group).parameters)
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
         def run(*arguments: Any, **values: Any) -> Any:
-            made = group(**{each: values.pop(each) for each in names})
-            return command(*arguments, **values, **{name: made})
+            group = make(**{each: values.pop(each) for each in names})
+            return command(*arguments, **values, **{name: group})
 
         decorated: Any = run
+        before = len(getattr(command, "__click_params__", ()))
         for option in reversed(options):
             decorated = option(decorated)
+        names = [parameter.name for parameter in decorated.__click_params__[before:]]
         return decorated  # type: ignore[no-any-return]
 
     return decorate
@@ -62,50 +62,58 @@ def grouped(
 
 def _start(as_json: bool, quiet: bool, verbose: bool) -> Output:
     """Set up the output of the run as the options say."""
-    given = click.get_current_context().obj
-    output = given if isinstance(given, Output) else Output()
+    output = click.get_current_context().obj
+    output = output if isinstance(output, Output) else Output()
     output.json, output.quiet, output.verbose = as_json, quiet, verbose
     # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
     logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
     return output
 
 
-@dataclass(frozen=True)
-class ModelOptions:
-    """Which operators of a model are converted, with which sizes and ranks.
+def _sizes(
+    context: click.Context, option: click.Parameter, values: Sequence[str]
+) -> dict[str, int]:
+    """Parse NAME=DIM pairs.
 
-    Attributes:
-        domains: operator domains to accept beside the ones that converters are known to use.
-        sizes: of symbolic dims, by name.
-        max_rank: largest rank that new tensors may have.
+    Raises:
+        click.UsageError: one is something else.
     """
+    result: dict[str, int] = {}
+    for value in values:
+        name, _, dim = value.rpartition("=")
+        if not name or not dim.isdecimal():
+            raise click.UsageError(f"--static must be NAME=DIM, such as batch=4, not {value!r}")
+        _set(result, "--static", name, int(dim), int(dim))
+    return result
 
-    domains: tuple[str, ...]
-    sizes: dict[str, int]
-    max_rank: int | None
 
+def _shapes(
+    context: click.Context, option: click.Parameter, values: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Parse NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
 
-def _model(domains: tuple[str, ...], static: tuple[str, ...], max_rank: int | None) -> ModelOptions:
-    return ModelOptions(domains, parse_sizes("--static", static), max_rank)
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """The data that models are run on.
-
-    Attributes:
-        shapes: of inputs, by name.
-        inputs: file or folder of the data; None: it is generated.
-        seed: of generated data.
+    Raises:
+        click.UsageError: one is something else.
     """
+    result: dict[str, tuple[int, ...]] = {}
+    for value in values:
+        name, _, dims = value.rpartition("=")
+        parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
+        if not name or not all(d.isdecimal() for d in parts):
+            raise click.UsageError(
+                f"--shape must be NAME=SIZES, such as x=1,64,48,3, not {value!r}"
+            )
+        shape = tuple(map(int, parts))
+        _set(result, "--shape", name, shape, *shape)
+    return result
 
-    shapes: dict[str, tuple[int, ...]]
-    inputs: str | None
-    seed: int
 
-
-def _data(shapes: tuple[str, ...], inputs: str | None, seed: int) -> DataOptions:
-    return DataOptions(parse_shapes("--shape", shapes), inputs, seed)
+def _set(result: dict[str, R], option: str, name: str, value: R, *sizes: int) -> None:
+    """Add a value by name, once and with sizes that a dim of ONNX, an int64, can have."""
+    if max(sizes, default=0) >= 2**63:
+        raise click.UsageError(f"{option} {name!r}: the size is too large")
+    if result.setdefault(name, value) != value:
+        raise click.UsageError(f"{option} {name!r} is set twice, to different sizes")
 
 
 domain_option = click.option(
@@ -119,23 +127,25 @@ domain_option = click.option(
 static_option = click.option(
     "--static",
     multiple=True,
+    callback=_sizes,
     metavar="NAME=DIM",
-    help="Fix a symbolic dim. May be repeated.",
+    help="Fix a symbolic dim, such as batch=4. May be repeated.",
 )
 
 max_rank_option = click.option(
     "--max-rank",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Allow new tensors at most N dims.",
+    help="Give new tensors at most N dims.",
 )
 
 shape_option = click.option(
     "--shape",
     "shapes",
     multiple=True,
+    callback=_shapes,
     metavar="NAME=1,64,48,3",
-    help="Set the shape of an input to run with. May be repeated.",
+    help="Run with this shape of an input. May be repeated.",
 )
 
 seed_option = click.option(
@@ -147,7 +157,7 @@ oracle_option = click.option(
     "oracles",
     multiple=True,
     type=click.Choice(ORACLE_NAMES),
-    help="Also compare the definition of each operator with this runtime's. May be repeated.",
+    help="Also compare the numpy definition of each operator with this runtime. May be repeated.",
 )
 
 prefer_option = click.option(
@@ -156,49 +166,42 @@ prefer_option = click.option(
     type=click.Choice(STRATEGY_NAMES),
     metavar="STRATEGY",
     help="Use this lowering wherever it applies, such as slices (no Transpose). "
-    "docs/operators.md lists them.",
+    "docs/operators.md lists the names.",
 )
 
 #: --json, --quiet, --verbose: the argument `output`.
 output_options = grouped(
     "output",
-    _start,
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
     click.option("-v", "--verbose", is_flag=True, help="Show more detail."),
+    make=_start,
 )
 
-#: --domain, --static, --max-rank: the argument `model_options`.
-model_options = grouped(
-    "model_options",
-    _model,
-    domain_option,
-    static_option,
-    max_rank_option,
-)
+#: The arguments domains, static and max_rank of `onnx_spatial.convert`, as `model_options`.
+model_options = grouped("model_options", domain_option, static_option, max_rank_option)
 
-#: --shape, --inputs, --seed: the argument `data_options`.
+#: The arguments shapes, inputs (a path) and seed of `onnx_spatial.convert`, as `data_options`.
 data_options = grouped(
     "data_options",
-    _data,
     shape_option,
     click.option(
         "--inputs",
         type=click.Path(exists=True),
         metavar="FILE.npz|DIR",
-        help="Run on this data: an .npz by input name, or a folder of input_N.pb files.",
+        help="Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
     ),
     seed_option,
 )
 
 
 def verification_options(command: F) -> F:
-    """--strict, --reproducer, and those of `data_options`"""
+    """Add --strict, --reproducer, and those of `data_options`."""
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="If the models differ, save two small models, data and a script there that show it.",
+        help="If the models differ, save two small models, data and a script that show it in DIR.",
     )
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
@@ -209,16 +212,16 @@ def verification_options(command: F) -> F:
 def each_model(
     output: Output,
     models: Sequence[str],
-    look: Callable[[str, Progress], R],
-    show: Callable[[R], None],
-    code_of: Callable[[R], int] = lambda _: 0,
+    process: Callable[[str, Progress], D],
+    show: Callable[[D], None],
+    code_of: Callable[[D], int] = lambda _: 0,
 ) -> int:
     """Process every model, also after one that fails, and return the highest exit code.
 
     Args:
         output: of the run; with --json it gets one document in the end.
         models: paths.
-        look: processes one of them; its second argument is called with lines of progress.
+        process: processes one of them; its second argument is called with lines of progress.
         show: prints a result for a person.
         code_of: the exit code of a result.
 
@@ -230,7 +233,7 @@ def each_model(
     for model in models:
         try:
             with output.progress() as progress:
-                found = look(model, progress)
+                result = process(model, progress)
         except SpatialError as error:
             if len(models) == 1:
                 raise
@@ -238,53 +241,11 @@ def each_model(
             documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
             code = max(code, error.exit_code)
             continue
-        documents.append(found.to_dict())
-        code = max(code, code_of(found))
+        documents.append(result.to_dict())
+        code = max(code, code_of(result))
         if not output.json and not output.quiet:
-            show(found)
+            show(result)
     if output.json:
         one = len(models) == 1
         output.document(documents[0] if one else {"version": 1, "models": documents})
     return code
-
-
-def parse_sizes(option: str, values: Sequence[str]) -> dict[str, int]:
-    """Parse NAME=DIM pairs.
-
-    Raises:
-        click.UsageError: one is something else.
-    """
-    result: dict[str, int] = {}
-    for value in values:
-        name, _, dim = value.rpartition("=")
-        if not name or not dim.isdecimal():
-            raise click.UsageError(f"{option} takes NAME=DIM, a name and a size, not {value!r}")
-        size = int(dim)
-        if not _is_size(size) or result.setdefault(name, size) != size:
-            raise click.UsageError(f"{option} gives {name!r} a size that is too large or two sizes")
-    return result
-
-
-def parse_shapes(option: str, values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Parse NAME=1,64,48,3 pairs. The name may hold '=' and ':'.
-
-    Raises:
-        click.UsageError: one is something else.
-    """
-    result: dict[str, tuple[int, ...]] = {}
-    for value in values:
-        name, _, dims = value.rpartition("=")
-        parts = [d.strip() for d in dims.split(",")] if dims.strip() else []
-        if not name or not all(d.isdecimal() for d in parts):
-            raise click.UsageError(
-                f"{option} takes NAME=1,64,48,3, a name and sizes, not {value!r}"
-            )
-        found = tuple(int(d) for d in parts)
-        if not all(map(_is_size, found)) or result.setdefault(name, found) != found:
-            raise click.UsageError(f"{option} gives {name!r} sizes that are too large or differ")
-    return result
-
-
-def _is_size(number: int) -> bool:
-    """Whether a dim of ONNX, an int64, can have this size."""
-    return number < 2**63

@@ -1,17 +1,19 @@
 """Print what a command finds.
 
 Results go to stdout, everything else (progress, errors) to stderr. With --json stdout holds one JSON
-document and nothing else.
+document and nothing else. A reader that closes a pipe early, as `| head` does, changes neither the
+work nor the exit code.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
 
@@ -47,13 +49,14 @@ class Output:
 
     def document(self, document: dict[str, object]) -> None:
         """Print the one JSON document of a run with --json."""
-        json.dump(document, sys.stdout, indent=2, allow_nan=True)
-        sys.stdout.write("\n")
+        stream = PipeSafe(sys.stdout)
+        json.dump(document, stream, indent=2, allow_nan=True)
+        stream.write("\n")
 
     def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        sys.stderr.write(f"error: {line}\n")
+        PipeSafe(sys.stderr).write(f"error: {line}\n")
         if not self.json:
             return
         document: dict[str, object] = {"version": 1, "error": line, "exit_code": code}
@@ -74,6 +77,40 @@ class Output:
             yield lambda text: status.update(text)
 
 
+class PipeSafe:
+    """A text stream that discards what is written after the reader of its pipe has gone.
+
+    Without this, click and rich end the process there, with an exit code of their own.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """Write text, or discard it."""
+        with self._discarding():
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or discard it."""
+        with self._discarding():
+            self._file.flush()
+
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        """Redirect the stream to the null device if its pipe is closed."""
+        try:
+            yield
+        except BrokenPipeError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._file.fileno())
+            os.close(null)
+
+
 def write_anything() -> None:
     r"""Make stdout and stderr escape characters that their encoding lacks, as in \u20ac."""
     for stream in (sys.stdout, sys.stderr):
@@ -85,11 +122,12 @@ def _console(file: TextIO) -> Console:
     from rich.console import Console  # help and completion print without it
 
     width = None if _is_terminal(file) else _PIPE_WIDTH
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
+    stream: Any = PipeSafe(file)
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
 
 
 def _is_terminal(file: TextIO) -> bool:
-    """Whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
+    """Return whether a file is a terminal. FORCE_COLOR makes rich think so of any file."""
     try:
         return file.isatty()
     except ValueError:  # it was closed

@@ -76,18 +76,19 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
             console.print("   ", _action(site), f"({size})")
     for site in found:
         if site.reason is not None:
-            console.print(f"{site.action} {site.node}: {site.reason}", soft_wrap=True)
+            what = "cannot be converted" if site.action == "refuse" else "is not converted"
+            console.print(f"{site.node} {what}: {site.reason}", soft_wrap=True)
         for declined in site.declined:
             console.print(f"{site.node} is not fused: {one_line(declined)}", soft_wrap=True)
     if verbose:
         for site in found:
             if len(site.candidates) > 1:
                 each = ", ".join(map(_candidate, site.candidates))
-                console.print(f"{site.node} could be {each}", soft_wrap=True)
+                console.print(f"lowerings of {site.node}: {each}", soft_wrap=True)
 
 
 def fits(console: Console, table: Table) -> bool:
-    """Whether a table fits into the width without folding a cell."""
+    """Return whether a table fits into the width without folding a cell."""
     boundless = console.options.update_width(100_000)
     return console.measure(table, options=boundless).maximum <= console.width
 
@@ -253,7 +254,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
             soft_wrap=True,
         )
     if result.reproducer is not None:
-        console.print(f"  see it again with: python {result.reproducer}", soft_wrap=True)
+        console.print(f"  reproduce it with: python {result.reproducer}", soft_wrap=True)
     if result.advice is not None:
         console.print(f"  what to do: {result.advice}", soft_wrap=True)
     if verbose:

@@ -1,18 +1,17 @@
-"""`onnx-spatial validate`"""
+"""Define the command `onnx-spatial validate`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_spatial.cli import options
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.validate_options import (
-    Processes,
-    ReportFiles,
     Selection,
     process_options,
     report_options,
@@ -21,7 +20,7 @@ from onnx_spatial.cli.validate_options import (
 )
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Options
-from onnx_spatial.validation.report import FORMATS
+from onnx_spatial.validation.report import FORMATS, Format, write
 
 if TYPE_CHECKING:
     from onnx_spatial.cli import validation
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(file_okay=False)
 
 
-@click.command(short_help="Prove every model of a folder: the CI step.")
+@click.command(short_help="Convert and verify every model of a folder, as a CI step.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @selection_options
 @step_options
 @process_options
-@click.option("--fail-fast", is_flag=True, help="Start no further model after one failed.")
+@click.option("--fail-fast", is_flag=True, help="Start no further model after one has failed.")
 @click.option(
     "--cache",
     type=_FOLDER,
     metavar="DIR",
-    help="Keep results in DIR, and take unchanged models' results from there.",
+    help="Keep results in DIR and reuse those of unchanged models.",
 )
 @report_options
 @click.option(
@@ -49,36 +48,37 @@ _FOLDER = click.Path(file_okay=False)
     "record_to",
     type=_FOLDER,
     metavar="DIR",
-    help="Write converted models that passed to DIR, each with a test_data_set_0.",
+    help="Write the converted models that passed to DIR, each with a test_data_set_0.",
 )
 @click.option(
     "--reproducer",
     "reproduce_to",
     type=_FOLDER,
     metavar="DIR",
-    help="If a converted model differs, save small models, data and a script there that show it.",
+    help="If models differ, save small models, data and a script that show it in DIR.",
 )
 @options.output_options
 def validate(
     paths: tuple[str, ...],
     selection: Selection,
     steps: Options,
-    processes: Processes,
+    processes: dict[str, Any],
     fail_fast: bool,
     cache: str | None,
-    files: ReportFiles,
+    files: dict[Format, Path],
     record_to: str | None,
     reproduce_to: str | None,
     output: Output,
 ) -> int:
-    """Validate every model in the files, folders and globs given; fail only after the last one.
+    """Convert and verify every model in the given files, folders and globs.
 
-    Each model is read, inspected, converted in memory in each mode, verified, and run on its recorded
-    data (test_data_set_N beside it, or an .npz of its name), in a process of its own. A model without
-    spatial operators has to run, and to give the recorded outputs.
+    Each model has a process of its own: there it is read, converted in memory in each mode, verified,
+    and run on its recorded data (test_data_set_N beside it, or an .npz with its name). A model
+    without spatial operators must run and compute the recorded outputs. All models are validated,
+    also after one has failed.
 
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
-    interrupted: the reports then have the models that were done.
+    interrupted: the reports then hold the models that were finished.
     """
     from onnx_spatial.cli import validation
     from onnx_spatial.validation import run
@@ -89,31 +89,29 @@ def validate(
         rows = validation.Rows(output.out, models)
     try:
         with _watching(output, models, rows) as watch:
-            found = run.validate(
+            report = run.validate(
                 models,
                 steps,
-                jobs=processes.count,
-                timeout=processes.timeout or None,
-                memory=processes.bytes,
+                **processes,
                 fail_fast=fail_fast,
                 cache_folder=cache,
                 record_to=record_to,
                 reproduce_to=reproduce_to,
                 expect_failure=selection.expect_failure,
-                executor=processes.place(),
                 watch=watch,
             )
     except run.Interrupted as end:  # what is done by now is not lost
-        found = end.report
-    found.notes += notes
-    files.write(found)
+        report = end.report
+    report.notes += notes
+    for report_format, path in files.items():
+        write(path, report_format.render(report).encode("utf-8", "backslashreplace"))
     for report_format in FORMATS:
         if report_format.is_printed:
-            output.err.print(report_format.render(found), end="", soft_wrap=True)
+            output.err.print(report_format.render(report), end="", soft_wrap=True)
     if output.json:
-        output.document(found.to_dict())
-    validation.show(output, found, rows)
-    return found.exit_code
+        output.document(report.to_dict())
+    validation.show(output, report, rows)
+    return report.exit_code
 
 
 @contextmanager

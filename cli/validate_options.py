@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-from collections.abc import Mapping
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +12,8 @@ import click
 
 from onnx_spatial.cli import options
 from onnx_spatial.conversion.options import MODES
-from onnx_spatial.validation import Options, Report
-from onnx_spatial.validation.report import FORMATS, Format, check_target, write
+from onnx_spatial.validation import Options
+from onnx_spatial.validation.report import FORMATS, Format, check_target
 from onnx_spatial.validation.workers.clusters import CLUSTERS
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -44,7 +40,7 @@ class Selection:
 
         models = find(paths, self.exclude)
         notes = [
-            f"--expect-failure {glob}: no model has such a path"
+            f"--expect-failure {glob}: matches no model"
             for glob in self.expect_failure
             if not any(matches(model, [glob]) for model in models)
         ]
@@ -54,137 +50,117 @@ class Selection:
         if self.part is not None:
             numbers = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", self.part)
             if numbers is None:
-                raise click.UsageError(f"--shard takes I/N, such as 1/4, not {self.part!r}")
+                raise click.UsageError(f"--shard must be I/N, such as 1/4, not {self.part!r}")
             of, models = len(models), shard(models, int(numbers[1]), int(numbers[2]))
             notes.append(f"{len(models)} of {of} models are in part {self.part}")
         return models, notes
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Where models are validated, how many at a time, and within which bounds.
+def _processes(
+    jobs: int | None, timeout: float, memory: int | None, executor: str, scheduler: str | None
+) -> dict[str, Any]:
+    """Return where models are validated, how many at a time, and within which limits.
 
     Raises:
         click.UsageError: the options contradict each other.
     """
-
-    jobs: int | None
-    timeout: float
-    memory: str | None
-    executor: str
-    scheduler: str | None
-
-    def __post_init__(self) -> None:
-        if self.executor == "local" and self.scheduler is not None:
-            raise click.UsageError(f"--scheduler requires --executor {' or '.join(CLUSTERS)}")
-        if self.executor != "local" and self.scheduler is None:
-            raise click.UsageError(f"--executor {self.executor} requires --scheduler ADDRESS")
-        if self.executor != "local" and self.jobs is not None:
-            raise click.UsageError("--jobs is for this machine; the cluster has its own number")
-
-    @property
-    def bytes(self) -> int | None:
-        """The bound on memory; None for no bound.
-
-        Raises:
-            click.UsageError: --memory is no size.
-        """
-        if self.memory is None:
-            return None
-        number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
-        found = re.fullmatch(number, self.memory.strip(), re.IGNORECASE)
-        if found is None or not float(found[1]):
-            raise click.UsageError(f"--memory takes a size such as 500M or 4G, not {self.memory!r}")
-        return int(float(found[1]) * _UNITS[found[2].upper()])
-
-    @property
-    def count(self) -> int:
-        """How many run at a time."""
-        return 1 if self.jobs is None else self.jobs or os.cpu_count() or 1
-
-    def place(self) -> AbstractContextManager[Executor] | None:
-        """The cluster; None for this machine."""
-        return None if self.scheduler is None else CLUSTERS[self.executor](self.scheduler)
+    if executor == "local" and scheduler is not None:
+        raise click.UsageError(f"--scheduler requires --executor {' or '.join(CLUSTERS)}")
+    if executor != "local" and scheduler is None:
+        raise click.UsageError(f"--executor {executor} requires --scheduler ADDRESS")
+    if executor != "local" and jobs is not None:
+        raise click.UsageError(
+            "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
+        )
+    return {
+        "jobs": 1 if jobs is None else jobs or os.cpu_count() or 1,
+        "timeout": timeout or None,
+        "memory": memory,
+        "executor": None if scheduler is None else CLUSTERS[executor](scheduler),
+    }
 
 
-@dataclass(frozen=True)
-class ReportFiles:
-    """The files that reports are written to, by their format.
+def memory_size(
+    context: click.Context | None, option: click.Parameter | None, text: str | None
+) -> int | None:
+    """Parse a size such as 4G into bytes; None stays None.
+
+    Raises:
+        click.UsageError: it is not a size.
+    """
+    if text is None:
+        return None
+    number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
+    match = re.fullmatch(number, text.strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _report_files(**paths: str | None) -> dict[Format, Path]:
+    """Return the file of each report format that has one.
 
     Raises:
         ModelFileError: one cannot be written.
     """
-
-    paths: Mapping[Format, Path]
-
-    def __post_init__(self) -> None:
-        for path in self.paths.values():
-            check_target(path)
-
-    def write(self, report: Report) -> None:
-        """Write every file."""
-        for report_format, path in self.paths.items():
-            write(path, report_format.render(report).encode("utf-8", "backslashreplace"))
+    files = {entry: Path(path) for entry in FORMATS if (path := paths.get(entry.module))}
+    for file in files.values():
+        check_target(file)
+    return files
 
 
 def _steps(
     modes: tuple[str, ...],
-    rtol: float | None,
-    no_fuse: bool,
     oracles: tuple[str, ...],
-    strategy: str | None,
-    domains: tuple[str, ...],
-    static: tuple[str, ...],
-    max_rank: int | None,
-    shapes: tuple[str, ...],
-    seed: int,
-    strict: bool,
+    no_fuse: bool,
+    static: dict[str, int],
+    shapes: dict[str, tuple[int, ...]],
+    **others: Any,
 ) -> Options:
-    """What every model goes through."""
+    """Return what is done with each model."""
     return Options(
         modes=tuple(dict.fromkeys(modes)) or ("lower",),
-        fuse=not no_fuse,
-        max_rank=max_rank,
-        strategy=strategy,
-        domains=domains,
-        static=tuple(options.parse_sizes("--static", static).items()),
-        shapes=tuple(options.parse_shapes("--shape", shapes).items()),
-        seed=seed,
         oracles=tuple(dict.fromkeys(oracles)),
-        strict=strict,
-        rtol=rtol,
+        fuse=not no_fuse,
+        static=tuple(static.items()),
+        shapes=tuple(shapes.items()),
+        **others,
     )
 
 
 selection_options = options.grouped(
     "selection",
-    Selection,
-    click.option("--exclude", multiple=True, metavar="GLOB", help="Leave these out of folders."),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave these models out of folders and globs. May be repeated.",
+    ),
     click.option(
         "--expect-failure",
         multiple=True,
         metavar="GLOB",
-        help="Expect these models to fail. One that does not fail is a failure.",
+        help="Expect these models to fail; it is an error if they do not. May be repeated.",
     ),
     click.option(
         "--changed-since",
         metavar="REV",
-        help="Validate models only that git sees changed since REV.",
+        help="Validate only the models that changed since the git revision REV.",
     ),
     click.option(
-        "--shard", "part", metavar="I/N", help="Validate part I of N only, for a CI matrix."
+        "--shard", "part", metavar="I/N", help="Validate only part I of N, for a CI matrix."
     ),
+    make=Selection,
 )
 
 process_options = options.grouped(
     "processes",
-    Processes,
     click.option(
         "-j",
         "--jobs",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Validate N models at a time. 0: as many as there are cores (default: 1).",
+        help="Validate N models at a time; 0 means one per core (default: 1).",
     ),
     click.option(
         "--timeout",
@@ -192,46 +168,44 @@ process_options = options.grouped(
         default=600,
         show_default=True,
         metavar="SECONDS",
-        help="End a model that takes longer. 0: no bound.",
+        help="Fail a model that takes longer; 0 means no limit.",
     ),
-    click.option("--memory", metavar="SIZE", help="End a model that takes more, such as 4G."),
+    click.option(
+        "--memory",
+        callback=memory_size,
+        metavar="SIZE",
+        help="Fail a model that needs more memory, such as 4G.",
+    ),
     click.option(
         "--executor",
         type=click.Choice(("local", *CLUSTERS)),
         default="local",
-        help="Run on this machine or on a cluster.",
+        help="Run on this machine (the default) or on a cluster.",
     ),
     click.option("--scheduler", metavar="ADDRESS", help="Address of the cluster's scheduler."),
+    make=_processes,
 )
 
 
-def report_options(command: options.F) -> options.F:
-    """Add the option of each report format to a command, which gets them as `files`."""
-    formats = {f"file_{entry.module}": entry for entry in FORMATS if entry.option}
-
-    @functools.wraps(command)
-    def run(*arguments: Any, **values: Any) -> Any:
-        paths = {entry: values.pop(name) for name, entry in formats.items()}
-        files = ReportFiles({entry: Path(path) for entry, path in paths.items() if path})
-        return command(*arguments, **values, files=files)
-
-    decorated: Any = run
-    for name, entry in reversed(formats.items()):
-        decorated = click.option(
-            entry.option, name, type=click.Path(), metavar="FILE", help=entry.help
-        )(decorated)
-    return decorated  # type: ignore[no-any-return]
-
+report_options = options.grouped(
+    "files",
+    *(
+        click.option(entry.option, entry.module, type=click.Path(), metavar="FILE", help=entry.help)
+        for entry in FORMATS
+        if entry.option
+    ),
+    make=_report_files,
+)
 
 step_options = options.grouped(
     "steps",
-    _steps,
     click.option(
         "--mode",
         "modes",
         type=click.Choice(MODES),
         multiple=True,
-        help="Convert to this form (default: lower). May be repeated.",
+        help="Convert to standard operators, local functions, or Python operators (default: lower). "
+        "May be repeated.",
     ),
     click.option(
         "--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them."
@@ -251,4 +225,5 @@ step_options = options.grouped(
         "(default: 1e-4 for float32).",
     ),
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
+    make=_steps,
 )

@@ -94,7 +94,7 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
     if 1 < len(again) <= _NAMED:
         command = report.command(again)
         console.print()
-        console.print(f"run the failed ones again with: {one_line(command)}", soft_wrap=True)
+        console.print(f"run the failed models again with: {one_line(command)}", soft_wrap=True)
     for note in report.notes:
         console.print(note, soft_wrap=True)
     _verdict(console, report)

@@ -1,6 +1,8 @@
-"""`onnx-spatial verify`"""
+"""Define the command `onnx-spatial verify`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
@@ -22,16 +24,17 @@ def verify(
     original: str,
     converted: str,
     domains: tuple[str, ...],
-    static: tuple[str, ...],
+    static: dict[str, int],
     oracles: tuple[str, ...],
-    data_options: options.DataOptions,
+    data_options: dict[str, Any],
     strict: bool,
     reproducer: str | None,
     output: Output,
 ) -> int:
-    """Run ORIGINAL (spatial operators by their numpy definition) and CONVERTED, and compare.
+    """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
 
-    One of them can be -, which is standard input.
+    CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
+    computed with numpy by their definition. One model can be -, which is standard input.
 
     Exit code 1 if anything differs.
     """
@@ -41,11 +44,9 @@ def verify(
     before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(
-            data.frozen(before, options.parse_sizes("--static", static)),
+            data.frozen(before, static),
             after,
-            inputs=data.inputs(before, data_options.inputs),
-            seed=data_options.seed,
-            shapes=data_options.shapes,
+            **data.read_inputs(before, data_options),
             domains=domains,
             oracles=oracles,
             save_reproducer=reproducer,

@@ -75,7 +75,7 @@ def choose(request: Request) -> Carrier:
         return Direct()
     names = ", ".join(sorted(dtype_name(t) for t in types))
     if types - set(DIRECT) - _BY_POSITION:
-        raise ConversionError(f"element type {names}: Python operators cannot take it")
+        raise ConversionError(f"Python operators do not support element type {names}")
     if len(types) == 1 and types <= _HALVES and request.opset >= _BITCAST:
         return Bits(min(types))
     needed = _BFLOAT16 if TensorProto.BFLOAT16 in types else _RANGE
@@ -87,8 +87,8 @@ def choose(request: Request) -> Carrier:
     pads = request.call.may_pad
     if pads and len(types) > 1:
         raise ConversionError(
-            f"called with several element types, {names}: Python operators pad only one (inline the "
-            "function first, onnx.inliner.inline_local_functions)"
+            f"its function is called with several element types, {names}; Python operators pad only one "
+            "(inline the function first with onnx.inliner.inline_local_functions)"
         )
     return Positions(min(types) if pads else None)
 

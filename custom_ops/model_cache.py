@@ -88,4 +88,4 @@ def put(folder: Path, key: str, model: onnx.ModelProto) -> None:
         parts = Content([_MARK + hashlib.sha256(content).digest(), content])
         atomic_write(folder / f"{key}.model", parts.write)
     except (OSError, ValueError, EncodeError) as error:  # read-only, full, no folder, over 2 GiB
-        logger.warning("%s: the rewritten model cannot be kept there: %s", folder, error)
+        logger.warning("%s: the converted model cannot be cached there: %s", folder, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,7 +51,7 @@ def private(options: ort.SessionOptions | None, model: onnx.ModelProto) -> ort.S
     if _holds_more(options, model):
         return options
     with _probing(options) as kept:
-        session = _session(_identity(), options)
+        session = _session(one_node("Identity"), options)
     if session is None:  # the options fit only the program's model
         return options
     copy = session.get_session_options()
@@ -73,7 +73,7 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
     names = list(locations)
     if not names:
         return False
-    if not loads(_identity(), options):
+    if not loads(one_node("Identity"), options):
         return True
     # Where options take no files, a tensor that cannot be found is missed in a run only.
     files = hasattr(options, "add_external_initializers_from_files_in_memory")
@@ -81,7 +81,7 @@ def supplies(options: ort.SessionOptions, locations: Iterable[str]) -> bool:
 
 
 def loads(model: bytes, options: ort.SessionOptions) -> bool:
-    """Whether a session of a small model can be made with options, which stay as they are."""
+    """Return whether a session of a small model can be made with options, which stay as they are."""
     with _probing(options):
         return _session(model, options) is not None
 
@@ -127,27 +127,27 @@ def _holds_more(options: ort.SessionOptions, model: onnx.ModelProto) -> bool:
     return bool({o.domain for o in model.opset_import} - local - _BUILT_IN)
 
 
+def one_node(
+    op_type: str,
+    domain: str = "",
+    element_type: int = TensorProto.FLOAT,
+    stored: onnx.TensorProto | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return a model of one node from x to y; x is an input, or the stored tensor."""
+    x, y = (helper.make_tensor_value_info(name, element_type, None) for name in "xy")
+    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **(attributes or {}))
+    inputs, initializers = ([x], []) if stored is None else ([], [stored])
+    graph = helper.make_graph([node], op_type, inputs, [y], initializers)
+    imports = [helper.make_opsetid("", 13), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
+    return bytes(model.SerializeToString())
+
+
 def _reading(location: str) -> bytes:
     """Return a model whose output is the first byte of a file."""
     tensor = onnx.TensorProto(name="x", data_type=TensorProto.UINT8, dims=[1])
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", "0"), ("length", "1")):
         tensor.external_data.add(key=key, value=value)
-    output = helper.make_tensor_value_info("y", TensorProto.UINT8, [1])
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([node], "reading", [], [output], [tensor])
-    imports = [helper.make_opsetid("", 13)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
-    return bytes(model.SerializeToString())
-
-
-def _identity() -> bytes:
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        "identity",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-    )
-    imports = [helper.make_opsetid("", 13)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
-    return bytes(model.SerializeToString())
+    return one_node("Identity", element_type=TensorProto.UINT8, stored=tensor)

@@ -101,7 +101,7 @@ def write(request: Request, info: OperatorInfo) -> Lowered:
     elif isinstance(call, FixedCall):
         attributes[PARAMETERS] = as_json(call.operator)
     else:
-        raise ConversionError(f"Python operators do not know how {call.kind.name} is told")
+        raise ConversionError(f"there is no Python operator for {call.kind.name}")
     main = ir.node(call.kind.name, [carried, *parameters], attributes, domain=DOMAIN)
     emit.nodes.append(main)
     checked = emit.op("Reshape", main.outputs[0], _shape(request, emit))
@@ -120,8 +120,8 @@ def _typed(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     if request.opset >= _CAST_LIKE:
         return emit.op("CastLike", value, request.inputs[0])
     raise ConversionError(
-        "its element type is unknown or differs from call to call; Python operators in functions "
-        f"then need opset {_CAST_LIKE} or newer (inline the function first, "
+        "its element type is unknown or differs between calls; Python operators in functions then "
+        f"need opset {_CAST_LIKE} or newer (or inline the function first with "
         "onnx.inliner.inline_local_functions)"
     )
 

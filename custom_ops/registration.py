@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from onnx_spatial.custom_ops import operators
 from onnx_spatial.custom_ops.carriers import DIRECT
 from onnx_spatial.custom_ops.failures import Failures, exception
 from onnx_spatial.custom_ops.interrupts import Signals
-from onnx_spatial.custom_ops.options import loads
+from onnx_spatial.custom_ops.options import loads, one_node
 from onnx_spatial.errors import UsageError
 from onnx_spatial.operators.spellings.python_ops import (
     BATCH_ENTRY,
@@ -67,8 +67,8 @@ def extensions() -> ModuleType:
     except ImportError as error:
         raise UsageError(
             "mode 'custom-op' needs onnxruntime-extensions, which is not installed or does not load "
-            f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.10 to "
-            "3.13 on Linux or macOS arm64), or use mode 'lower', which needs nothing"
+            f"({error}); install it with 'pip install onnxruntime-extensions' (CPython 3.11 to "
+            "3.13 on Linux or macOS arm64), or use mode 'lower', which does not need it"
         ) from None
     finally:
         if before is None:
@@ -104,14 +104,16 @@ def register(sess_options: ort.SessionOptions) -> None:
         if _known(found, sess_options):
             return
         was_ready = found.ready
+        own = one_node(next(iter(FIXED)), DOMAIN, attributes={SITE: "probe", PARAMETERS: "{}"})
+        foreign = one_node(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING)
         _register_operators(library, found)
-        if was_ready and loads(_own_probe(), sess_options):
+        if was_ready and loads(own, sess_options):
             pass  # the program registered the library on its own
-        elif loads(_foreign_probe(), sess_options):
+        elif loads(foreign, sess_options):
             raise UsageError(
-                "these SessionOptions hold the operators of onnxruntime-extensions from before those "
-                "of onnx-spatial were there: call onnx_spatial.custom_ops.register(options) instead "
-                "of options.register_custom_ops_library(...), it registers both"
+                "onnxruntime-extensions was registered on these SessionOptions without the operators "
+                "of onnx-spatial: call onnx_spatial.custom_ops.register(options) instead of "
+                "options.register_custom_ops_library(...); it registers both"
             )
         else:
             sess_options.register_custom_ops_library(library.get_library_path())
@@ -171,8 +173,8 @@ def state() -> Any:
             os.register_at_fork(after_in_child=functools.partial(_after_fork, fresh))
     if (found.protocol, found.version) != (_PROTOCOL, VERSION):
         raise UsageError(
-            "another version of onnx-spatial has registered its operators in this process, and "
-            "onnxruntime cannot be told of others; use one version per process"
+            "another version of onnx-spatial has registered its operators in this process; use one "
+            "version per process"
         )
     return found
 
@@ -239,25 +241,3 @@ def _takes_results(library: ModuleType) -> bool:
         return tuple(shape) == (2, 3) and type(data) is np.ndarray and data.dtype == np.float32
     except Exception:  # another version, with another hook
         return False
-
-
-def _own_probe() -> bytes:
-    attributes = {SITE: "probe", PARAMETERS: "{}"}
-    return _probe(next(iter(FIXED)), DOMAIN, TensorProto.FLOAT, attributes)
-
-
-def _foreign_probe() -> bytes:
-    return _probe(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING, {})
-
-
-def _probe(op_type: str, domain: str, element_type: int, attributes: Any) -> bytes:
-    node = helper.make_node(op_type, ["x"], ["y"], domain=domain, **attributes)
-    graph = helper.make_graph(
-        [node],
-        "probe",
-        [helper.make_tensor_value_info("x", element_type, ["n"])],
-        [helper.make_tensor_value_info("y", element_type, None)],
-    )
-    imports = [helper.make_opsetid("", 13), helper.make_opsetid(domain, 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=7)
-    return bytes(model.SerializeToString())

@@ -45,10 +45,12 @@ def _register(op_type: str) -> None:
     parameter = schema.FormalParameter
     types = [_type_name(t) for t in DIRECT]
     inputs = [parameter("x", "T", description="the data")]
-    attributes = [schema.Attribute(SITE, schema.AttrType.STRING, "where the node comes from")]
+    attributes = [
+        schema.Attribute(SITE, schema.AttrType.STRING, "location of the node in the original model")
+    ]
     if op_type in FIXED:
         attributes.append(
-            schema.Attribute(PARAMETERS, schema.AttrType.STRING, "the parameters by name, as JSON")
+            schema.Attribute(PARAMETERS, schema.AttrType.STRING, "parameters by name, as JSON")
         )
     else:
         inputs += [
@@ -59,7 +61,7 @@ def _register(op_type: str) -> None:
             schema.Attribute(
                 BATCH_ENTRY,
                 onnx.helper.make_attribute(BATCH_ENTRY, 0),
-                "tables begin with the batch",
+                "whether the vectors have an entry for the batch axis",
             )
         )
     made = schema(
@@ -69,7 +71,7 @@ def _register(op_type: str) -> None:
         doc=f"{op_type} as onnx_spatial.operators defines it",
         inputs=inputs,
         outputs=[parameter("y", "T", description="the result")],
-        type_constraints=[("T", types, "what Python operators take")],
+        type_constraints=[("T", types, "element types of Python operators")],
         attributes=attributes,
     )
 

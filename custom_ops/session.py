@@ -1,4 +1,4 @@
-"""`InferenceSession`: a drop-in replacement for onnxruntime's that loads models with spatial operators.
+"""Replace onnxruntime's InferenceSession by one that loads models with spatial operators.
 
     from onnxruntime import InferenceSession   ->   from onnx_spatial import InferenceSession
 
@@ -88,7 +88,9 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
     ) -> None:
         _check_names(onnxruntime_arguments)
         if (path_or_bytes is None) == (model is None):
-            raise TypeError("InferenceSession() takes one model: a path, bytes or a message")
+            raise TypeError(
+                "InferenceSession() takes one model: a path, bytes, onnx.ModelProto or onnx_ir.Model"
+            )
         # A model in the form that the base class takes, once it is rewritten.
         loaded: Any = model if path_or_bytes is None else path_or_bytes
         if mode == "custom-op":
@@ -219,8 +221,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             if site.unknown_domain and site.domain in error and site.op_type in error:
                 return ConversionError(
                     f"{source.name}: {site.op_type} {site.node!r} in {site.graph}: domain "
-                    f"{site.domain!r} is not known to hold this operator; accept it with "
-                    f"domains=[{site.domain!r}]"
+                    f"{site.domain!r} is not accepted for this operator; use domains=[{site.domain!r}]"
                 )
         return None
 

@@ -1,4 +1,4 @@
-"""What the builders of the zoo share: exporting with tf2onnx, recording data, checking the result.
+"""Export models with tf2onnx, record data and check the result, for all builders of the zoo.
 
 Every folder of the zoo has a ``build.py`` that makes one model and its recorded data, and that
 ends with :func:`record`. Nothing here uses the package under test: the expected outputs come from
@@ -79,21 +79,21 @@ def export_function(
     *,
     custom: Sequence[str] = SPATIAL_OPS,
 ) -> onnx.ModelProto:
-    """What ``tf2onnx.convert --custom-ops <custom>`` writes for a ``tf.function``."""
+    """Return what ``tf2onnx.convert --custom-ops <custom>`` writes for a ``tf.function``."""
     _fix_order()
     model, _ = tf2onnx.convert.from_function(function, signature, **_options(custom))
     return model
 
 
 def export_keras(model: keras.Model, signature: Sequence[tf.TensorSpec]) -> onnx.ModelProto:
-    """What ``tf2onnx.convert --custom-ops`` writes for a Keras model."""
+    """Return what ``tf2onnx.convert --custom-ops`` writes for a Keras model."""
     _fix_order()
     exported, _ = tf2onnx.convert.from_keras(model, signature, **_options(SPATIAL_OPS))
     return exported
 
 
 def _fix_order() -> None:
-    """Let tf2onnx's sets of nodes go by the nodes' age instead of by their address in memory.
+    """Order tf2onnx's sets of nodes by age instead of by address in memory.
 
     Nothing but the order of nodes and the numbers in made-up names depends on it.
     """
@@ -136,7 +136,7 @@ def seed_weights(model: keras.Model, rng: np.random.Generator) -> None:
 
 
 def kernel(rng: np.random.Generator, shape: Sequence[int], *, fan_in: int = 0) -> Array:
-    """float32 weights of variance 2 / fan_in; fan_in is all but the last axis unless given."""
+    """Draw float32 weights of variance 2 / fan_in (default: the product of all dims but the last)."""
     fan_in = fan_in or int(np.prod(shape[:-1]))
     return (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
 
@@ -187,7 +187,7 @@ def record(
 
 
 def recorded(value: onnx.ValueInfoProto, array: Array, name: str) -> bytes:
-    """The file that holds an input or output of the model called `name`."""
+    """Return the file that holds an input or output of the model called `name`."""
     tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
     if tensor.data_type != value.type.tensor_type.elem_type:
         raise SystemExit(f"{name}: {value.name} is recorded in another type")
@@ -195,14 +195,14 @@ def recorded(value: onnx.ValueInfoProto, array: Array, name: str) -> bytes:
 
 
 def spatial_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every spatial node of the main graph, of the subgraphs and of the local functions."""
+    """Yield every spatial node of the main graph, of the subgraphs and of the local functions."""
     yield from (node for node in all_nodes(model.graph.node) if _spatial_name(node))
     for function in model.functions:
         yield from (node for node in all_nodes(function.node) if _spatial_name(node))
 
 
 def all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those in their subgraphs."""
+    """Yield the nodes and those in their subgraphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -211,7 +211,7 @@ def all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def _spatial_name(node: onnx.NodeProto) -> str | None:
-    """The operator that the node stands for, or None for a node of standard ONNX."""
+    """Return the spatial operator of a node; None for a node of standard ONNX."""
     if node.op_type in RENAMED_OPS:
         return RENAMED_OPS[node.op_type] if len(node.input) == 3 else None
     return node.op_type if node.op_type in SPATIAL_OPS else None
@@ -221,7 +221,7 @@ def _spatial_name(node: onnx.NodeProto) -> str | None:
 
 
 def _check(model: onnx.ModelProto, inputs: Sequence[Array], outputs: Sequence[Array]) -> float:
-    """Largest error, relative to the outputs' size, of running the file itself node by node.
+    """Return the largest error, relative to the outputs, of running the file node by node.
 
     Standard nodes run in onnx's reference evaluator, spatial ones in TensorFlow.
     """
@@ -259,7 +259,7 @@ def _operator(op_type: str) -> type[OpRun]:
 
 
 def run_spatial(op: str, arrays: Sequence[Array], attributes: Mapping[str, Any]) -> tf.Tensor:
-    """One spatial node by TensorFlow's kernels, for each spelling that the zoo holds."""
+    """Run one spatial node with TensorFlow's kernels, for each spelling in the zoo."""
     x = arrays[0]
     match op:
         case "SpaceToBatchND":
@@ -299,7 +299,7 @@ def run_spatial(op: str, arrays: Sequence[Array], attributes: Mapping[str, Any])
 
 
 def _openvino_patches(x: Array, attributes: Mapping[str, Any]) -> tf.Tensor:
-    """OpenVINO's spelling: NCHW, and a SAME that can put the odd element first (same_lower)."""
+    """Extract patches as OpenVINO does: NCHW, and a SAME that can pad more in front (same_lower)."""
     sizes, strides, rates = (attributes[name] for name in ("sizes", "strides", "rates"))
     pads = [(0, 0), (0, 0)]
     for extent, k, s, r in zip(x.shape[2:], sizes, strides, rates, strict=True):

@@ -275,7 +275,7 @@ def _target(
             raise UsageError("in_place requires a model path")
         other = None if output is None else Path(output)
         if other is not None and not (other.exists() and other.samefile(source.path)):
-            raise UsageError("give either output or in_place, not both")
+            raise UsageError("output and in_place cannot be combined")
     target = source.path if in_place else None if output is None else Path(output)
     if target is not None:
         writing.check(target, source, in_place=in_place)
@@ -312,9 +312,11 @@ def check(name: str, verification: Verification, *, strict: bool = False) -> Non
 
 def _check_tuning(options: ConvertOptions, threads: int) -> None:
     if options.mode != "lower":
-        raise UsageError(f"tuning chooses lowerings, which mode {options.mode!r} does not")
+        raise UsageError(
+            f"tune requires mode 'lower', not {options.mode!r}: only that chooses lowerings"
+        )
     if options.strategy is not None:
-        raise UsageError("give either a strategy or tune, not both")
+        raise UsageError("strategy and tune cannot be combined")
     if threads < 0:
         raise UsageError(f"tune_threads must be 0 or more, not {threads}")
 
@@ -324,7 +326,7 @@ def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
     if given is None:
         return Cache(default_path(), required=False)
     if target is not None and Path(given).resolve() == target.resolve():
-        raise UsageError(f"{given}: the output must not be the cache")
+        raise UsageError(f"{given}: output and tune_cache must be different files")
     return Cache(given)
 
 

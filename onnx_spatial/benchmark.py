@@ -155,7 +155,7 @@ def bench(
         ConversionError: an operator breaks its rules or cannot be converted.
     """
     if not threads or min(threads) < 0 or len(set(threads)) < len(threads):
-        raise UsageError("threads must be numbers of 0 or more, each of them once")
+        raise UsageError("threads must be different numbers, each 0 or more")
     if seconds < 0 or (runs is not None and runs < 1):
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
     options = ConvertOptions(max_rank=max_rank, domains=tuple(domains))

@@ -125,12 +125,12 @@ def test_an_operator_that_breaks_its_rules():
     [
         ({"threads": []}, "threads must be"),
         ({"threads": [-1]}, "threads must be"),
-        ({"threads": [1, 1]}, "each of them once"),
+        ({"threads": [1, 1]}, "different numbers"),
         ({"seconds": -1}, "seconds must be"),
         ({"runs": 0}, "runs 1 or more"),
         ({"seed": -1}, "seed must be"),
-        ({"shapes": {"x": [1]}}, "does not fit"),
-        ({"shapes": {"x": [1, 4, 4, 3]}, "inputs": {}}, "either inputs or shapes"),
+        ({"shapes": {"x": [1]}}, "must have shape"),
+        ({"shapes": {"x": [1, 4, 4, 3]}, "inputs": {}}, "inputs and shapes cannot be combined"),
         ({"static": {"Z": 3}}, "no symbolic dim named Z"),
     ],
 )

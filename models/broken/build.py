@@ -1,4 +1,4 @@
-"""Writes the broken models and the table of README.md; needs onnx and numpy only.
+"""Write the broken models and the table of README.md; needs only onnx and numpy.
 
     python models/broken/build.py
 
@@ -55,7 +55,7 @@ if the code is not 0, and leave no file.
 
 
 def table() -> str:
-    """The cases for a reader."""
+    """Return the table of the cases."""
     head = ("name", "what is wrong", "status", "kind", "the message has", "`convert`", "`inspect`")
     lines = [f"## The {len(CASES)} models", "", _row(head), "|---" * len(head) + "|"]
     for name, case in CASES.items():
@@ -70,12 +70,12 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def readme() -> str:
-    """README.md, which is this and nothing else."""
+    """Return the text of README.md."""
     return INTRODUCTION + table()
 
 
 def write(name: str, case: Case, folder: Path) -> None:
-    """The files of one model in a folder of its own."""
+    """Write the files of one model to a folder of its own."""
     for path, content in case.files.items():
         target = folder / name / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""DeepLab v3 on a MobileNet-like backbone, every spatial size unknown.
+"""Build DeepLab v3 on a MobileNet-like backbone; every spatial size is unknown.
 
 Keras writes each dilated layer as SpaceToBatchND, convolution, BatchToSpaceND. With padding="same"
 and an unknown image size the pads and crops are arithmetic on the run-time shape, which tf2onnx

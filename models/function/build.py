@@ -1,4 +1,4 @@
-"""Spatial nodes in a model-local function that is called twice, with other sizes each time.
+"""Build spatial nodes in a local function that is called twice, with different sizes.
 
 Written by hand as ONNX text. The function's block shape, paddings and crops are attributes of the
 call, which reach the nodes through Constant nodes: inside the function nothing is known, at each

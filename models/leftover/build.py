@@ -1,4 +1,4 @@
-"""What tf2onnx leaves behind when it gives up: nodes renamed, in the default domain.
+"""Build what tf2onnx writes when it cannot convert a node: renamed nodes in the default domain.
 
 The dilation rate is an input of the model, so block_shape is not constant. tf2onnx renames
 SpaceToBatchND to SpaceToDepth and BatchToSpaceND to DepthToSpace before it notices, reports an

@@ -1,4 +1,4 @@
-"""An atrous layer by the 4-D operators SpaceToBatch and BatchToSpace, batch unknown.
+"""Build an atrous layer of the 4-D operators SpaceToBatch and BatchToSpace; the batch is unknown.
 
 These are TensorFlow's first operators for the purpose: one `block_size` for both axes, given as an
 attribute, and only two inputs. Graphs written before the ND operators, and by hand since, hold

@@ -1,4 +1,4 @@
-"""OpenVINO's spellings in ONNX: channels first, one entry per axis, attributes of their own.
+"""Build OpenVINO's spellings in ONNX: channels first, one entry per axis, own attributes.
 
 No exporter writes these; they are what people write by hand, or with a script, from OpenVINO's
 operator pages. SpaceToBatch and BatchToSpace take four inputs with an entry for every axis, batch

@@ -1,1 +1,1 @@
-"""A grid of tiny models: every operator in every spelling, in every form that a model gives it."""
+"""Build a grid of tiny models: every operator in every spelling and every form of model."""

@@ -1,4 +1,4 @@
-"""Rows of SpaceToBatch and BatchToSpace: how each spelling writes its parameters.
+"""Define the rows of SpaceToBatch and BatchToSpace: how each spelling writes its parameters.
 
 A row says which parameters a node has and whether each is an input or an attribute; where the
 values of the inputs come from is the form's affair (`forms`).
@@ -32,7 +32,7 @@ class Blocks:
     channels: bool = False
 
     def image(self, cells: Sequence[int]) -> tuple[int, ...]:
-        """Sizes before the padding or behind the crop, if so many blocks lie along each axis."""
+        """Return the sizes before padding or after cropping, for these numbers of blocks."""
         axes = zip(cells, self.block, self.begins, self.ends, strict=True)
         return tuple(c * b - begin - end for c, b, begin, end in axes)
 
@@ -101,11 +101,11 @@ class BlockRow:
         return "SpaceToBatch" if self.forward else "BatchToSpace"
 
     def takes(self, dtype: str) -> bool:
-        """Whether the node can have data of a type."""
+        """Return whether the node can have data of a type."""
         return self.style != "prepared" or dtype in PREPARED_TYPES
 
     def missing(self, form: str) -> str | None:
-        """Why the row has no such form."""
+        """Return why the row has no such form."""
         if self.style == "size" and form in ("static_1d", "static_3d"):
             return "the 4-D operators block two axes, neither more nor less"
         if self.style == "size" and self.attributes and form in RUN_TIME:
@@ -113,13 +113,13 @@ class BlockRow:
         return None
 
     def standard(self, axes: int, *, other: bool = False) -> tuple[Blocks, tuple[int, ...], int]:
-        """Parameters, blocks along each axis and channels of a cell."""
+        """Return parameters, blocks along each axis and channels of a cell."""
         if self.style == "size":
             return _OTHER_SQUARE if other else _SQUARE
         return (OTHER if other else STANDARD)[axes]
 
     def entry_for_each_axis(self, form: str) -> bool:
-        """Whether the tables have entries for the batch and the channels, in front of the others."""
+        """Return whether the tables begin with entries for batch and channels."""
         return self.style == "axes" or (
             self.style == "prepared" and form in ("static_2d", "run_time", "subgraph_loop")
         )
@@ -127,7 +127,7 @@ class BlockRow:
     def shape(
         self, form: str, blocks: Blocks, batch: int, cells: Sequence[int], channels: int
     ) -> tuple[int, ...]:
-        """Of the data."""
+        """Return the shape of the data."""
         sizes = blocks.image(cells) if self.forward else tuple(cells)
         rows = batch if self.forward else batch * prod(blocks.block)
         rest = () if blocks.channels else (channels,)
@@ -136,12 +136,12 @@ class BlockRow:
     def output_shape(
         self, form: str, blocks: Blocks, batch: int, cells: Sequence[int], channels: int
     ) -> tuple[int, ...]:
-        """Of the output: what the inverse operator would take."""
+        """Return the shape of the output, which is the input of the inverse operator."""
         inverse = BlockRow("", "", "", not self.forward, self.style, "")
         return inverse.shape(form, blocks, batch, cells, channels)
 
     def tables(self, form: str, blocks: Blocks) -> tuple[Table, ...]:
-        """The parameters, in the order of the inputs."""
+        """Return the parameters, in the order of the inputs."""
         front = 2 - blocks.channels if self.entry_for_each_axis(form) else 0
         block, begins, ends = (
             np.array((neutral,) * front + values, np.int64)
@@ -159,7 +159,7 @@ class BlockRow:
         return tuple(Table(name, values, name in kept) for name, values in found.items())
 
     def _attributes(self, form: str, names: list[str]) -> set[str]:
-        """Which of the parameters are attributes."""
+        """Return the parameters that are attributes."""
         if not self.attributes:
             return set()
         if form in CONSTANT or self.style == "size":
@@ -175,7 +175,7 @@ class BlockRow:
         return set(amounts) if form == "run_time" and self.forward else {block}
 
     def fixed(self, form: str, axes: int) -> dict[str, str]:
-        """Attributes that are no tables, as ONNX text."""
+        """Return the attributes that are not tables, as ONNX text."""
         if self.style == "prepared":
             return {
                 "site": '"a cell of the grid"',

@@ -22,7 +22,7 @@ README = FOLDER / "README.md"
 
 
 def files() -> dict[Path, bytes]:
-    """Every file of the grid, by its path below this folder."""
+    """Return every file of the grid, by its path below this folder."""
     found: dict[Path, bytes] = {}
     for cell in grid.CELLS:
         model, feeds = grid.model(cell), grid.recorded(cell)

@@ -1,4 +1,4 @@
-"""One cell of the grid: a row in a form, with the types and versions that fall to it."""
+"""Define a cell of the grid: a row in a form, with its element types and opset."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class Cell:
         return f"{self.row.name}/{self.form}"
 
     def tables(self, *, other: bool = False) -> tuple[Table, ...]:
-        """The parameters that the node has beside `fixed`, by default those that are recorded."""
+        """Return the parameters of the node besides `fixed`, by default the recorded ones."""
         if isinstance(self.row, PatchRow):
             return ()
         blocks, _, _ = self.row.standard(self.axes, other=other)
         return self.row.tables(self.form, blocks)
 
     def type_of(self, table: Table) -> str:
-        """Element type of a parameter that is an input."""
+        """Return the element type of a parameter that is an input."""
         return self.types[[t.name for t in self.tables()].index(table.name)]
 
     def inputs(self) -> tuple[Table, ...]:
-        """The parameters that are inputs."""
+        """Return the parameters that are inputs."""
         return tuple(t for t in self.tables() if not t.attribute)
 
     def shapes(self, *, other: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the data and of the output, as recorded.
+        """Return the recorded shapes of data and output.
 
         Args:
             other: of the second call; with the same parameters where these are attributes.
@@ -81,7 +81,7 @@ class Cell:
     def patch_shapes(
         self, batch: int, sizes: Sequence[int], channels: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the data and of the output of a patch operator."""
+        """Return the shapes of data and output of a patch operator."""
         assert isinstance(self.row, PatchRow)
         windows = self.row.windows(self.axes, self.form)
         valid = self.row.kind(self.axes, self.form).lower() == "valid"

@@ -1,4 +1,4 @@
-"""The columns of the grid: the forms in which a model can hold a node."""
+"""Define the columns of the grid: the forms in which a model can hold a node."""
 
 from __future__ import annotations
 

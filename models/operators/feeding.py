@@ -1,4 +1,4 @@
-"""What is fed to a cell: the data that is recorded, and legal inputs of other sizes.
+"""Make the inputs of a cell: the recorded data, and legal inputs of other sizes.
 
 Nothing here asks the package which sizes are legal: a cell knows by itself.
 """
@@ -20,7 +20,7 @@ Feeds = dict[str, Array]
 
 
 def recorded(cell: Cell) -> Feeds:
-    """What is recorded of a cell, in the order of the graph's inputs."""
+    """Return the recorded inputs of a cell, in the order of the graph's inputs."""
     rng = np.random.default_rng(zlib.crc32(cell.name.encode()))
     shape, _ = cell.shapes()
     found = _data(cell, rng, shape)
@@ -32,7 +32,7 @@ def recorded(cell: Cell) -> Feeds:
 
 
 def feeds(cell: Cell, rng: Rng) -> Feeds:
-    """Legal inputs; sizes, parameters and branches vary as far as the model lets them."""
+    """Yield legal inputs; sizes, parameters and branches vary as far as the model allows."""
     given: Feeds = {}
     if isinstance(cell.row, BlockRow):
         blocks = cell.row.standard(cell.axes)[0]
@@ -51,7 +51,7 @@ def feeds(cell: Cell, rng: Rng) -> Feeds:
 
 
 def _data(cell: Cell, rng: Rng, shape: tuple[int, ...]) -> Feeds:
-    """The inputs that hold elements."""
+    """Return the inputs that hold elements."""
     if cell.form == "quantised":
         return {"x": array(rng, cell.stored, shape)}
     if cell.form == "quantised_integers":
@@ -65,14 +65,14 @@ def _data(cell: Cell, rng: Rng, shape: tuple[int, ...]) -> Feeds:
 
 
 def _parameters(cell: Cell, blocks: Blocks) -> Feeds:
-    """The parameters that are inputs of the graph, or override its initializers."""
+    """Return the parameters that are graph inputs or override initializers."""
     assert isinstance(cell.row, BlockRow)
     tables = cell.row.tables(cell.form, blocks)
     return {t.name: t.values.astype(cell.type_of(t)) for t in tables if not t.attribute}
 
 
 def _drawn(cell: Cell, rng: Rng, blocks: Blocks) -> Blocks:
-    """Other values of the parameters that the graph leaves open."""
+    """Draw other values of the parameters that the graph leaves open."""
     assert isinstance(cell.row, BlockRow)
     channels = cell.row.entry_for_each_axis(cell.form)
     if channels:  # which can be blocked as well
@@ -92,7 +92,7 @@ def _drawn(cell: Cell, rng: Rng, blocks: Blocks) -> Blocks:
 
 
 def _defaults(cell: Cell) -> Blocks:
-    """The parameters if no caller overrides them."""
+    """Return the parameters that apply if no caller overrides them."""
     assert isinstance(cell.row, BlockRow)
     usual, other = (cell.row.standard(cell.axes, other=o)[0] for o in (False, True))
     kept = {t.name for t in cell.tables() if t.attribute}

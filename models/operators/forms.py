@@ -1,4 +1,4 @@
-"""The columns of the grid: the model of each cell, as ONNX text.
+"""Write the model of each cell as ONNX text, one function for each column.
 
 static_1d, static_2d, static_3d   x: float[2, 7, 3]      y = SpaceToBatchND (x, b, p)
 dynamic                           x: float[n, d1, d2]    the same
@@ -30,12 +30,12 @@ TURNS = 2
 
 
 def model(cell: Cell) -> onnx.ModelProto:
-    """The model of a cell."""
+    """Return the model of a cell."""
     return onnx.parser.parse_model(text(cell))
 
 
 def text(cell: Cell) -> str:
-    """The model of a cell as ONNX text."""
+    """Return the model of a cell as ONNX text."""
     graph = _GRAPHS.get(cell.form, _plain)(cell)
     return f"<ir_version: {cell.ir_version}, {_imports(cell)}>\n{graph}"
 
@@ -82,7 +82,7 @@ def _overridable(cell: Cell) -> str:
 
 
 def _computed(cell: Cell) -> str:
-    """Pads that fill up the last block, or crops that leave a multiple of some number."""
+    """Compute pads that fill the last block, or crops that leave a multiple of some number."""
     row = cell.row
     assert isinstance(row, BlockRow)
     *others, computed = cell.inputs()
@@ -167,7 +167,7 @@ def _if(cell: Cell) -> str:
 
 
 def _loop(cell: Cell) -> str:
-    """The batch turns by one each time, so that the parts differ."""
+    """Rotate the batch by one in each iteration, so that the iterations differ."""
     data, output = pieces.declared(cell)
     image, after = (pieces.tensor(cell.dtype, name, data) for name in ("image", "after"))
     return pieces.graph(
@@ -210,7 +210,7 @@ def _scan(cell: Cell) -> str:
 
 
 def _function(cell: Cell) -> str:
-    """Called twice; what the node has as inputs are attributes of the calls."""
+    """Call a function twice; the inputs of the node are attributes of the calls."""
     inputs = cell.inputs()
     passed = [*pieces.passed_attributes(cell), *(t.name for t in inputs)]
 
@@ -240,7 +240,7 @@ def _function(cell: Cell) -> str:
 
 
 def _from_attribute(table: Table, dtype: str) -> list[str]:
-    """Nodes that make a parameter of an attribute of the function."""
+    """Return nodes that turn an attribute of the function into a parameter."""
     name = table.name
     steps = [f"Constant <value_ints: ints = @{name}> ()"]
     made = [f"{name}_list"]

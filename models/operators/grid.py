@@ -1,4 +1,4 @@
-"""The grid: rows (operator and spelling), columns (forms), and what is in each cell.
+"""Define the grid: rows (operator and spelling), columns (forms), and the cells.
 
 Pure Python, onnx and numpy: importable where neither TensorFlow nor OpenVINO is installed. Element
 types, opsets, domains and parameter types are dealt out to the cells in turn, so that each of them
@@ -42,7 +42,7 @@ RECORDERS = {
 
 
 def recorder(cell: Cell) -> str:
-    """Who records the spatial nodes of a cell: a key of `RECORDERS`."""
+    """Return the key of `RECORDERS` that records the spatial nodes of a cell."""
     if isinstance(cell.row, ReorgRow):
         return "O" if cell.dtype in _OPENVINO_TYPES - {"int32"} else "N"
     spelled = cell.row.dialect == "openvino"
@@ -52,7 +52,7 @@ def recorder(cell: Cell) -> str:
 
 
 def imported(cell: Cell) -> bool:
-    """Whether the model says that it uses the domain of the spatial nodes."""
+    """Return whether the model imports the domain of the spatial nodes."""
     return cell.imported or cell.domain in ("", "ai.onnx")
 
 
@@ -93,7 +93,7 @@ def _cells() -> Iterator[Cell]:
 
 
 def _dealt(waiting: list[str], row: Row, form: str) -> str:
-    """The next element type that a cell can have; others wait for the next cell."""
+    """Return the next element type that a cell can have; others wait for the next cell."""
     while True:
         for position, dtype in enumerate(waiting):
             # Strings that the turns of a Loop give end the process in onnxruntime 1.23, and some of
@@ -104,7 +104,7 @@ def _dealt(waiting: list[str], row: Row, form: str) -> str:
 
 
 def _opsets(form: str, dtype: str, stored: str) -> range:
-    """Versions of ONNX in which a cell can be said."""
+    """Return the opsets in which a cell can be written."""
     if form == "quantised" and stored == "int8":
         # From 21 on onnxruntime 1.31 refuses DequantizeLinear (int8) -> Reshape -> Gather, which is
         # standard ONNX (microsoft/onnxruntime#25526).
@@ -130,7 +130,7 @@ MISSING = {
 
 
 def get(name: str) -> Cell:
-    """A cell by its name, "row/form"."""
+    """Return the cell of a name, "row/form"."""
     return _BY_NAME[name]
 
 

@@ -1,4 +1,4 @@
-"""What the models of the grid are put together of: ONNX text of nodes, tensors and graphs."""
+"""Write nodes, tensors and graphs as ONNX text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SYMBOLIC = frozenset(
 
 
 def node(cell: Cell, output: str, data: str, *, refs: bool = False) -> str:
-    """The node itself; `refs`: its attributes are those of the function around it."""
+    """Write the node; `refs`: its attributes refer to those of the function."""
     passed = passed_attributes(cell) if refs else []
     given = [
         f"{name}: {_kind(value)} = @{name}" if name in passed else f"{name} = {value}"
@@ -36,14 +36,14 @@ def node(cell: Cell, output: str, data: str, *, refs: bool = False) -> str:
 
 
 def attributes(cell: Cell, *, other: bool = False) -> dict[str, str]:
-    """Every attribute of the node, as text."""
+    """Write every attribute of the node."""
     fixed = cell.row.fixed(cell.form, cell.axes)
     tables = cell.tables(other=other)
     return {**fixed, **{t.name: ints(t.values) for t in tables if t.attribute}}
 
 
 def passed_attributes(cell: Cell) -> list[str]:
-    """The attributes of the node that a function gets from its callers."""
+    """Return the attributes of the node that a function gets from its callers."""
     return [name for name in attributes(cell) if name not in ("site", "batch_entry", "Tidx")]
 
 
@@ -52,19 +52,19 @@ def _kind(value: str) -> str:
 
 
 def ints(values: Array) -> str:
-    """An attribute; matrices row by row."""
+    """Write an attribute; matrices row by row."""
     return str([int(v) for v in values.reshape(-1)])
 
 
 def stored(name: str, values: Array, dtype: str) -> str:
-    """An initializer."""
+    """Write an initializer."""
     dims = ",".join(map(str, values.shape))
     numbers = ", ".join(str(int(v)) for v in values.reshape(-1))
     return f"{dtype}[{dims}] {name} = {{{numbers}}}"
 
 
 def parameters(cell: Cell, *, other: bool = False) -> list[str]:
-    """The parameters that are inputs of the node, as initializers."""
+    """Write the parameters that are inputs of the node, as initializers."""
     return [
         stored(t.name, t.values, cell.type_of(t))
         for t in cell.tables(other=other)
@@ -73,12 +73,12 @@ def parameters(cell: Cell, *, other: bool = False) -> list[str]:
 
 
 def tensor(dtype: str, name: str, shape: Sequence[int | str]) -> str:
-    """What is declared of a value."""
+    """Write the declared type of a value."""
     return f"{TYPES[dtype]}[{', '.join(map(str, shape))}] {name}"
 
 
 def declared(cell: Cell) -> tuple[Sequence[int | str], Sequence[int | str]]:
-    """What is declared of the node's data and output."""
+    """Write the declared types of the node's data and output."""
     data, output = cell.shapes()
     if cell.form in _SYMBOLIC:
         return (
@@ -91,12 +91,12 @@ def declared(cell: Cell) -> tuple[Sequence[int | str], Sequence[int | str]]:
 def graph(
     inputs: Sequence[str], outputs: Sequence[str], stored: Sequence[str], nodes: Sequence[str]
 ) -> str:
-    """The main graph, its initializers `stored`."""
+    """Write the main graph with the initializers `stored`."""
     lines = "".join(f"    {line}\n" for line in nodes)
     held = f"\n<{', '.join(stored)}>" if stored else ""
     return f"cell ({', '.join(inputs)}) => ({', '.join(outputs)}){held}\n{{\n{lines}}}"
 
 
 def number(dtype: str) -> int:
-    """What ONNX calls a type of numbers in the attribute of a Cast."""
+    """Return the number of an element type, as in the attribute of a Cast."""
     return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

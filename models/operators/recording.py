@@ -36,7 +36,7 @@ _DOMAIN, _OP_TYPE = "recorded.elsewhere", "Spatial"
 
 
 def outputs(cell: Cell, model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """What the model gives, in the order of its outputs."""
+    """Return the outputs of the model, in their order."""
     # The evaluator does not look for new operators inside local functions.
     flat = onnx.inliner.inline_local_functions(model) if model.functions else model
     flat = onnx.ModelProto.FromString(flat.SerializeToString())
@@ -56,7 +56,7 @@ def outputs(cell: Cell, model: onnx.ModelProto, feeds: Mapping[str, Array]) -> l
 
 
 def nodes(cell: Cell, model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The spatial nodes of the model of a cell."""
+    """Return the spatial nodes of the model of a cell."""
     found = [*_build.all_nodes(model.graph.node)]
     for function in model.functions:
         found += _build.all_nodes(function.node)
@@ -76,7 +76,7 @@ def _operator(cell: Cell) -> type[OpRun]:
 def moved(
     cell: Cell, x: Array, parameters: Sequence[Array], attributes: Mapping[str, Any]
 ) -> Array:
-    """The output of a spatial node of a cell, by whoever records it.
+    """Return the output of a spatial node of a cell, by the recorder of the cell.
 
     Raises:
         SystemExit: the others that could have recorded it do not agree.
@@ -109,7 +109,7 @@ def moved(
 
 
 def _picked(x: Array, numbers: Array) -> Array:
-    """The elements by their numbers, which begin with 1; 0 stands for padding."""
+    """Return the elements at positions, which begin with 1; 0 stands for padding."""
     nothing = np.array([""], object) if x.dtype.kind in "OUST" else np.zeros(1, x.dtype)
     return np.concatenate([nothing, x.reshape(-1)])[numbers]
 

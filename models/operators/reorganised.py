@@ -1,4 +1,4 @@
-"""Rows of ReorgYolo: cells that tile the image, as windows of patches that touch."""
+"""Define the rows of ReorgYolo: cells that tile the image, as adjacent windows of patches."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class ReorgRow(PatchRow):
     in_list: bool = False
 
     def windows(self, axes: int, form: str) -> Windows:
-        """What a cell is asked for."""
+        """Return the windows of a cell."""
         return Windows((2, 2), (2, 2), (1, 1), (4, 6), self.channels)
 
     def legal(self, sizes: Sequence[int], channels: int) -> tuple[tuple[int, ...], int]:
-        """Legal sizes and channels that follow from others."""
+        """Return legal sizes and channels near the given ones."""
         return tuple(2 * size for size in sizes), channels + 3
 
     def entry_for_each_axis(self, form: str) -> bool:
-        """Whether the channels come first."""
+        """Return whether the channels come first."""
         return True
 
     def fixed(self, form: str, axes: int) -> dict[str, str]:
-        """The attributes, as ONNX text."""
+        """Return the attributes as ONNX text."""
         if self.style == "prepared":
             packed = json.dumps(json.dumps({"stride": 2}, separators=(",", ":")))
             return {"parameters": packed, "site": '"a cell of the grid"'}

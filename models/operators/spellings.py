@@ -1,4 +1,4 @@
-"""The rows of the grid: every operator in every spelling that files have of it."""
+"""Define the rows of the grid: every operator in every spelling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _both(
     *,
     attributes: bool = False,
 ) -> tuple[Row, Row]:
-    """A spelling of SpaceToBatch and of BatchToSpace; {} in the name is the operator's."""
+    """Return a spelling of SpaceToBatch and of BatchToSpace; {} in the name is the operator's."""
     forward, backward = (
         BlockRow(
             name.format(operator), about, op_type, operator == "space_to_batch", style, dialect,

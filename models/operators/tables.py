@@ -1,4 +1,4 @@
-"""The tables of the grid's README."""
+"""Write the tables of the grid's README."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = "<!-- {} of the table {} -->"
 
 
 def filled(readme: str) -> str:
-    """The README with its tables as the grid is now.
+    """Return the README with the tables of the grid.
 
     Raises:
         ValueError: it has no place for one of them.
@@ -35,7 +35,7 @@ def filled(readme: str) -> str:
 
 
 def rows() -> str:
-    """What each row stands for."""
+    """Return the table of the rows."""
     lines = ["| row | node | spelling |", "|---|---|---|"]
     return "\n".join(
         [*lines, *(f"| `{row.name}` | `{row.op_type}` | {row.about} |" for row in grid.ROWS)]
@@ -43,7 +43,7 @@ def rows() -> str:
 
 
 def cells() -> str:
-    """What is in each cell, or why there is none."""
+    """Return the table of the cells, or why there is none."""
     reasons = sorted(set(grid.MISSING.values()))
     there = {(cell.row.name, cell.form): cell for cell in grid.CELLS}
     lines = [f"| row | {' | '.join(grid.FORMS)} |", "|---|" + "---|" * len(grid.FORMS)]
@@ -65,13 +65,13 @@ def cells() -> str:
 
 
 def forms() -> str:
-    """What each column stands for."""
+    """Return the table of the columns."""
     lines = ["| form | the model |", "|---|---|"]
     return "\n".join([*lines, *(f"| `{form}` | {about} |" for form, about in grid.FORMS.items())])
 
 
 def domains() -> str:
-    """How often each domain and each opset occurs."""
+    """Return the table of domains and opsets and how often each occurs."""
     lines = [
         "| domain of the spatial nodes | cells | of these without an opset_import |",
         "|---|---|---|",

@@ -1,4 +1,4 @@
-"""Data of the grid: distinct elements where the type has enough, and bits that arithmetic loses."""
+"""Make data for the grid: distinct elements if the type has enough, and bits that arithmetic loses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ZERO_POINTS = {"uint8": 100, "int8": -20}
 
 
 def array(rng: Rng, dtype: str, shape: tuple[int, ...], *, extremes: bool = False) -> Array:
-    """Elements in random order, no two alike as long as the type has enough.
+    """Return elements in random order, all distinct if the type has enough.
 
     Args:
         rng: draws the order.
@@ -81,6 +81,6 @@ def array(rng: Rng, dtype: str, shape: tuple[int, ...], *, extremes: bool = Fals
 
 
 def reals(rng: Rng, stored: str, shape: tuple[int, ...]) -> Array:
-    """float32 that becomes distinct numbers of the type `stored`, once it is quantised."""
+    """Return float32 numbers that become distinct numbers of type `stored` when they are quantised."""
     levels = array(rng, stored, shape).astype(np.float64) - ZERO_POINTS[stored]
     return ((levels + rng.uniform(-0.3, 0.3, shape)) * SCALE).astype(np.float32)

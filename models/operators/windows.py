@@ -1,4 +1,4 @@
-"""Rows of the patch operators, whose parameters are attributes, all of them."""
+"""Define the rows of the patch operators; all of their parameters are attributes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Windows:
     channels: int
 
     def spans(self) -> tuple[int, ...]:
-        """Elements between the first and the last of a window, both included."""
+        """Return the number of elements from the first to the last of a window."""
         return tuple((k - 1) * r + 1 for k, r in zip(self.kernel, self.rates, strict=True))
 
     def counts(self, sizes: Sequence[int], *, valid: bool) -> tuple[int, ...]:
-        """Windows along each axis, of which there is one at least."""
+        """Return the number of windows along each axis, at least one."""
         axes = zip(sizes, self.spans(), self.strides, strict=True)
         return tuple((d - e) // s + 1 if valid else -(-d // s) for d, e, s in axes)
 
@@ -75,11 +75,11 @@ class PatchRow:
     operators = "patch operators"
 
     def takes(self, dtype: str) -> bool:
-        """Whether the node can have data of a type."""
+        """Return whether the node can have data of a type."""
         return self.style != "prepared" or dtype in PREPARED_TYPES
 
     def missing(self, form: str) -> str | None:
-        """Why the row has no such form."""
+        """Return why the row has no such form."""
         if form in RUN_TIME:
             return f"{self.operators} have nothing but attributes, which no run can set"
         if form in STATIC and STATIC[form] not in self.dims:
@@ -88,7 +88,7 @@ class PatchRow:
         return None
 
     def kind(self, axes: int, form: str) -> str:
-        """The padding of a cell."""
+        """Return the padding of a cell."""
         if self.padding:
             return self.padding
         if axes == 3:
@@ -97,25 +97,25 @@ class PatchRow:
         return turn[len(form) % 3]
 
     def windows(self, axes: int, form: str) -> Windows:
-        """What a cell is asked for."""
+        """Return the windows of a cell."""
         return _WINDOWS[axes, self.kind(axes, form).lower() == "valid"]
 
     def legal(self, sizes: Sequence[int], channels: int) -> tuple[tuple[int, ...], int]:
-        """Legal sizes and channels that follow from others: these themselves, where windows fit."""
+        """Return legal sizes and channels near the given ones: the given ones if windows fit."""
         return tuple(sizes), channels
 
     def entry_for_each_axis(self, form: str) -> bool:
-        """Whether the channels come first."""
+        """Return whether the channels come first."""
         return self.style == "openvino" or (self.style == "prepared" and len(form) % 2 == 0)
 
     def shape(self, form: str, batch: int, sizes: Sequence[int], channels: int) -> tuple[int, ...]:
-        """Of the data, or of the output."""
+        """Return the shape of the data or of the output."""
         if self.entry_for_each_axis(form):
             return (batch, channels, *sizes)
         return (batch, *sizes, channels)
 
     def fixed(self, form: str, axes: int) -> dict[str, str]:
-        """The attributes, as ONNX text."""
+        """Return the attributes as ONNX text."""
         windows, padding = self.windows(axes, form), self.kind(axes, form)
         given = {"sizes": windows.kernel, "strides": windows.strides, "rates": windows.rates}
         if self.style == "prepared":

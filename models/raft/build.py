@@ -1,4 +1,4 @@
-"""Iterative optical flow in the manner of RAFT, its patches inside the body of a Loop.
+"""Build iterative optical flow like RAFT, with patches inside the body of a Loop.
 
 Each turn of the ``tf.while_loop`` looks up the correlation of the first frame's features with the
 3 x 3 neighbourhood of the second frame's, updates a hidden state and the flow, and upsamples the
@@ -63,19 +63,19 @@ def conv(x: tf.Tensor, weights: _build.Array, *, stride: int = 1) -> tf.Tensor:
 
 
 def neighbours(x: tf.Tensor) -> tf.Tensor:
-    """[batch, height, width, 9, channels]: the 3 x 3 surroundings of each pixel."""
+    """Return the 3 x 3 neighbours of each pixel, [batch, height, width, 9, channels]."""
     ones = [1, 1, 1, 1]
     patches = tf.image.extract_patches(x, [1, 3, 3, 1], ones, ones, "SAME")
     return tf.reshape(patches, tf.concat([tf.shape(x)[:3], [9, x.shape[3]]], 0))
 
 
 def correlate(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """[batch, height, width, 9]: how well each pixel matches each neighbour in the target."""
+    """Correlate each pixel with its neighbours in the target, [batch, height, width, 9]."""
     return tf.reduce_mean(source[..., tf.newaxis, :] * neighbours(target), 4)
 
 
 def upsample(flow: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """SCALE times the height and width: each new pixel is a weighted mean of 9 coarse ones."""
+    """Multiply height and width by SCALE: each new pixel is a weighted mean of 9 coarse ones."""
     batch, height, width = (tf.shape(flow)[axis] for axis in range(3))
     weights = tf.nn.softmax(tf.reshape(mask, [batch, height, width, SCALE * SCALE, 9, 1]), 4)
     mixed = tf.reduce_sum(weights * neighbours(SCALE * flow)[..., tf.newaxis, :, :], 4)

@@ -1,4 +1,4 @@
-"""Tokens of a video by ExtractVolumePatches, as in a video transformer, batch unknown.
+"""Build the tokens of a video transformer with ExtractVolumePatches; the batch is unknown.
 
 The clip is uint8, as it comes from a decoder, and becomes float only after the patches are cut.
 Two ways of cutting it: tubelets that tile it without overlap, and single pixels taken at a
@@ -23,7 +23,7 @@ WIDTH = 6
 
 
 def embed(patches: tf.Tensor, weights: _build.Array) -> tf.Tensor:
-    """[batch, places, WIDTH]: every place of the grid through the same weights."""
+    """Multiply every position of the grid by the same weights, [batch, positions, WIDTH]."""
     tokens = tf.matmul(tf.cast(patches, tf.float32) / 255.0, weights)
     return tf.reshape(tokens, [-1, int(np.prod(patches.shape[1:4])), WIDTH])
 

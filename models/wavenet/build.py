@@ -1,4 +1,4 @@
-"""Causal WaveNet whose gated units run whole inside a space-to-batch region, length unknown.
+"""Build a causal WaveNet with whole gated units inside a space-to-batch region; length unknown.
 
 Signals are [batch, time, channels], so the spatial nodes have rank 3 and one blocked axis. Each
 layer pads the past, brings every r-th sample together, and runs filter, gate, tanh, sigmoid and

@@ -1,4 +1,4 @@
-"""Non-causal WaveNet of plain Keras layers, padding="same" on both sides, length unknown.
+"""Build a non-causal WaveNet of plain Keras layers, padding="same" on both sides; length unknown.
 
 Filter and gate are two dilated Conv1D of the same rate on the same signal. TensorFlow's graph
 optimizer merges their two identical SpaceToBatchND and leaves their two BatchToSpaceND, so each

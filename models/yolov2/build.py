@@ -1,4 +1,4 @@
-"""The passthrough of YOLOv2 with ExtractImagePatches as its reorg layer, every size fixed.
+"""Build the passthrough of YOLOv2 with ExtractImagePatches as reorg layer; every size is fixed.
 
 darkflow writes YOLOv2's reorg as ``tf.extract_image_patches`` with 2 x 2 patches, stride 2: a
 space-to-depth of the fine feature map, which then joins the coarse one. The sizes are fixed, the

@@ -1,4 +1,4 @@
-"""The network of ``yolov2`` exported with an unknown batch, height and width.
+"""Build the network of ``yolov2`` with an unknown batch, height and width.
 
 Same layers and weights; only the sizes are left open, so nothing about the patches is known before
 the model runs. The recorded image gives the reorg layer an odd feature map, whose last row VALID

@@ -154,6 +154,6 @@ def _check_node(node: onnx.NodeProto) -> None:
         raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise OperatorError(f"attribute {repeated[0]} occurs more than once")
+        raise OperatorError(f"attribute {repeated[0]} is set more than once")
     if any(node.output[1:]):
         raise OperatorError(f"the operator has one output, but the node has {len(node.output)}")

@@ -118,7 +118,7 @@ class Cache:
             return {}
         if self._required and not _is_cache(text):
             raise UsageError(
-                f"{self._path}: is no tune cache and stays as it is; name another file"
+                f"{self._path}: is not a tune cache and is not overwritten; use another file"
             )
         try:
             document = json.loads(text)

@@ -12,18 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import UsageError
 from onnx_spatial.lowering import Request
 from onnx_spatial.model.io import reader
 from onnx_spatial.tuning.harness_model import HarnessData
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.runtime.context import SiteInput
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes import operator_shapes, reference_runs
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
 
 
 class Sizes:
@@ -49,7 +47,7 @@ class Sizes:
         progress: Callable[[str], None] | None = None,
     ) -> None:
         if inputs is not None and shapes:
-            raise UsageError("give either inputs or shapes; the data has its own shapes")
+            raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
         if seed < 0:
             raise UsageError(f"seed must be 0 or more, not {seed}")
         self._source = source
@@ -103,25 +101,13 @@ class Sizes:
         if self._ran:
             return
         self._ran = True
-        before = without_earlier_form(self._source.proto)
-        source = reader.resolved(self._source.holding(before.model))
-        inputs = graph_inputs(source.proto)
-        domains = before.domains.union(self._domains)
-        infos = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
-        known = [info for info in infos if info.known_domain]
+        reference = ReferenceModel.before_conversion(self._source, self._domains)
         try:
-            program = reference_runs.program_of(source, known, inputs)
-            runs = reference_runs.find(
-                program, source, inputs, known, self._request, only_first=True
-            )
+            self._feeds = reference.first_run(self._request).feeds
+            self._observed = reference.program.site_inputs
         except RunFailure as failure:
             self.obstacle = str(failure)
-            return
         except MemoryError:
-            self.obstacle = "running the model takes more memory than there is; give smaller sizes"
-            return
-        program.close()
-        if not runs.trials:
-            self.obstacle = runs.gaps[0]
-            return
-        self._feeds, self._observed = runs.trials[0].feeds, program.site_inputs
+            self.obstacle = "not enough memory to run the model; use smaller sizes"
+        finally:
+            reference.close()

@@ -85,7 +85,7 @@ def read(path: Path, model: onnx.ModelProto) -> DataSet:
         ModelFileError: it cannot be read.
     """
     if not path.exists():
-        raise ModelFileError(f"{path}: is a link whose target does not exist")
+        raise ModelFileError(f"{path}: is a link to a missing file")
     if path.is_dir():
         declared = list(model.graph.output)
         outputs = _read_files(path, "output", declared, declared)
@@ -151,10 +151,10 @@ def _read_files(
         name, value = _read_file(path, by_name, info)
         if info is None and name not in by_name:
             count = f"{len(declared)} {kind}{'' if len(declared) == 1 else 's'}"
-            named = f", and none called {name!r}" if name else ""
+            named = f", none of them called {name!r}" if name else ""
             raise UsageError(f"{path}: the model has only {count}{named}")
         if name in values:
-            raise UsageError(f"{path}: holds {kind} {name!r}, as another file does")
+            raise UsageError(f"{path}: {kind} {name!r} is in another file too")
         values[name] = value
     return values
 
@@ -174,13 +174,15 @@ def _read_file(
         data = path.read_bytes()
     except FileNotFoundError:
         name = "" if info is None else info.name
-        raise UsageError(f"{path}: there is no such file, for input {name!r}") from None
+        raise UsageError(f"{path}: is missing; input {name!r} has no data") from None
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from None
     kind = "tensor_type" if info is None else info.type.WhichOneof("value") or "tensor_type"
     if kind not in _MESSAGES:
         what = kind.removesuffix("_type").replace("_", " ")
-        raise UsageError(f"{path}: {info.name if info else ''!r} is a {what}, which is not read")
+        raise UsageError(
+            f"{path}: {info.name if info else ''!r} is a {what}, which is not supported"
+        )
     message, to_value = _MESSAGES[kind]
     try:
         proto = message.FromString(data)
@@ -211,7 +213,9 @@ def _read_archive(path: Path, model: onnx.ModelProto) -> DataSet:
     inputs = _by_name(arrays, names)
     if len(inputs) < len(names):
         missing = ", ".join(n for n in names if n not in inputs)
-        raise UsageError(f"{path}: holds {', '.join(arrays) or 'nothing'}; missing: {missing}")
+        raise UsageError(
+            f"{path}: has no array for {missing}; it has {', '.join(arrays) or 'none'}"
+        )
     outputs = _by_name(arrays, [v.name for v in model.graph.output])
     used = {n for name in (*inputs, *outputs) for n in (name, name.removesuffix(":0"))}
     return DataSet(path.name, inputs, outputs, tuple(n for n in arrays if n not in used))

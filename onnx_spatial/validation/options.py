@@ -1,4 +1,4 @@
-"""Options of a validation run, and the command line that repeats it."""
+"""Define the options of a validation run, and write the command line that repeats it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from onnx_spatial.conversion.options import MODES, STRATEGY_NAMES
+from onnx_spatial.conversion.options import MODES, ConvertOptions
 from onnx_spatial.errors import UsageError
 
 #: Allowed difference from recorded outputs behind floating-point arithmetic, relative to the largest
@@ -48,9 +48,8 @@ class Options:
 
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
-            raise UsageError(f"modes must be some of {', '.join(MODES)}, not {self.modes}")
-        if self.strategy is not None and self.strategy not in STRATEGY_NAMES:
-            raise UsageError(f"strategy must be one of {', '.join(STRATEGY_NAMES)}")
+            raise UsageError(f"modes must be one or more of {', '.join(MODES)}, not {self.modes}")
+        ConvertOptions(strategy=self.strategy)  # raises an error if there is no such strategy
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
         if self.rtol is not None and not 0 <= self.rtol < 1:

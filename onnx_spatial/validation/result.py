@@ -1,4 +1,4 @@
-"""Results of validation, which convert to JSON and back: entries, results of models, the report."""
+"""Define the results of validation as data: entries, results of models, the report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS: dict[Kind, str] = {
     "crash": "The process that validated the model crashed.",
     "timeout": "Validating the model took longer than --timeout allows.",
     "memory": "Validating the model took more memory than --memory allows, or than there is.",
-    "lost": "The worker that validated the model was lost.",
+    "lost": "The worker that validated the model did not answer.",
     "not-run": "The model was not validated: another one failed, or the run was interrupted.",
     "xpassed": "The model was expected to fail, but did not.",
 }

@@ -221,10 +221,12 @@ class _Run:
 
     def _lost(self, number: int, error: BaseException) -> ModelResult:
         detail = one_line(str(error) or type(error).__name__)
-        message = f"the executor lost it {self._attempts[number]} times: {detail}"
+        message = f"its worker failed {self._attempts[number]} times: {detail}"
         return ModelResult.without(self._work[number].model, "failed", "lost", message)
 
-    def _skipped(self, number: int, reason: str = "another failed (--fail-fast)") -> ModelResult:
+    def _skipped(
+        self, number: int, reason: str = "another model failed (--fail-fast)"
+    ) -> ModelResult:
         message = f"not validated: {reason}"
         return ModelResult.without(self._work[number].model, "skipped", "not-run", message)
 

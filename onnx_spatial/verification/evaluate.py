@@ -25,6 +25,7 @@ from onnx_spatial.verification.sizes.model_inputs import (
     graph_inputs,
     named_dims,
 )
+from onnx_spatial.verification.sizes.trial_runs import Trial
 
 
 @dataclass
@@ -33,6 +34,14 @@ class ReferenceModel:
 
     source: reader.Source
     domains: Iterable[str]
+
+    @classmethod
+    def before_conversion(cls, source: reader.Source, domains: Iterable[str]) -> ReferenceModel:
+        """Return the model with the operators that an earlier conversion turned into calls."""
+        before = without_earlier_form(source.proto)
+        if before.model is not source.proto:
+            source = source.holding(before.model)
+        return cls(reader.resolved(source), before.domains.union(domains))
 
     @cached_property
     def inputs(self) -> list[GraphInput]:
@@ -63,6 +72,20 @@ class ReferenceModel:
         """
         return reference_runs.program_of(self.source, self.known_infos, self.inputs)
 
+    def first_run(self, request: reference_runs.RunRequest) -> Trial:
+        """Run the model once, on data from the user or on generated data of legal sizes.
+
+        Raises:
+            UsageError: data or shapes from the user do not fit the model.
+            RunFailure: it cannot be run, or no legal sizes were found.
+        """
+        runs = reference_runs.find(
+            self.program, self.source, self.inputs, self.known_infos, request, only_first=True
+        )
+        if not runs.trials:
+            raise RunFailure("; ".join(runs.gaps), "run")
+        return runs.trials[0]
+
     def close(self) -> None:
         """Release the sessions of the program."""
         if "program" in self.__dict__:
@@ -83,10 +106,8 @@ def evaluate(
         UsageError: the inputs do not fit the model, or it does not run on them.
         ModelFileError: the model cannot be read.
     """
-    source = reader.resolved(model if isinstance(model, reader.Source) else reader.read(model))
-    unwrapped = without_earlier_form(source.proto)
-    source = source.holding(unwrapped.model)
-    reference = ReferenceModel(source, unwrapped.domains.union(domains))
+    source = model if isinstance(model, reader.Source) else reader.read(model)
+    reference = ReferenceModel.before_conversion(source, domains)
     types = {i.name: i.element_type for i in reference.inputs}
     restored = {n: _restored(a, types.get(n)) for n, a in inputs.items()}
     feeds = check_given(reference.inputs, restored)

@@ -103,7 +103,7 @@ def verify(
     if seed < 0:
         raise UsageError(f"seed must be 0 or more, not {seed}")
     if inputs is not None and shapes:
-        raise UsageError("give either inputs or shapes; the data has its own shapes")
+        raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
     given = ModelPair.read(original, converted, domains)
     request = RunRequest(inputs, shapes or {}, seed, progress or (lambda _: None))
     kernels = references.get(oracles)
@@ -121,5 +121,5 @@ def verify(
             roles.explain(result, given)
         return result
     except MemoryError:
-        reason = "running the models takes more memory than there is; give smaller --shape sizes"
+        reason = "not enough memory to run the models; use smaller sizes (--shape)"
         return Verification("unverified", f"unverified: {reason}", [reason])

@@ -42,7 +42,7 @@ MAX_ADDRESS_SPACE = 8 * 2**30
 #: A clear line is no longer, whatever the names in the file.
 MAX_LINE = 2000
 #: What the command says before the line of the error where there is data to look at.
-KEPT = "the inputs of the first difference are kept in "
+KEPT = "the inputs that show the first difference are saved in "
 #: Cases that one process takes on.
 CASES_OF_A_PROCESS = 1000
 

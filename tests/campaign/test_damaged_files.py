@@ -18,7 +18,7 @@ ZOO = [name for name in seeds.NAMES if name not in seeds.BUILDERS]
 
 
 def infos(outcomes: Sequence[damaged.Outcome]) -> str:
-    """What should not have happened, with what is needed to see it again."""
+    """What should not have happened, with what is needed to reproduce it."""
     found = [o for o in outcomes if o.info]
     return "\n".join(f"{o.seed} {o.number} ({o.damage}): {o.info}" for o in found)
 

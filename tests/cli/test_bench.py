@@ -117,7 +117,7 @@ def test_a_cache_wants_tuning_and_is_no_model(save, tmp_path, capsys):
     before = Path(model).read_bytes()
     assert run(["convert", model, "--dry-run", "--tune-cache", "x.json"]) == 2
     assert run(["convert", model, "--dry-run", "--tune", "--tune-cache", model]) == 2
-    assert "is no tune cache" in capsys.readouterr().err
+    assert "is not a tune cache" in capsys.readouterr().err
     assert Path(model).read_bytes() == before
 
 
@@ -138,8 +138,10 @@ def test_inspect_shows_times_where_there_is_room(save):
     assert " time" not in narrower and estimate not in narrower and "action" in narrower
     assert estimate in shown(found, 40)  # a list has room for it
     first, second, *_ = (c.strategy for c in found.sites[0].candidates)
-    assert f"s2b could be {first}" not in wide
-    assert f"s2b could be {first} ({estimate}), {second} (~" in shown(found, 1000, verbose=True)
+    assert f"lowerings of s2b: {first}" not in wide
+    assert f"lowerings of s2b: {first} ({estimate}), {second} (~" in shown(
+        found, 1000, verbose=True
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command takes no more memory than there is."""
+"""The command takes no not enough memory."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +73,7 @@ def test_inspect_and_verify_read_one_model_from_there(model, capsys, monkeypatch
     assert run(["convert", str(model), "-o", f"{model}.out"]) == 0
     assert run(["verify", "-", f"{model}.out"]) == 0
     assert run(["verify", "-", "-"]) == 2
-    assert "only one model can come from standard input" in capsys.readouterr().err
+    assert "only one model can be -" in capsys.readouterr().err
 
 
 def test_what_fails_leaves_standard_output_empty(capsysbinary, monkeypatch):
@@ -85,8 +87,8 @@ def test_what_fails_leaves_standard_output_empty(capsysbinary, monkeypatch):
     [
         (["convert", "MODEL", "-o", "-"], "stdout", "standard output is a terminal"),
         (["convert", "-", "-o", "x.onnx"], "stdin", "standard input is a terminal"),
-        (["convert", "MODEL", "-o", "-", "--json"], None, "--json both write to standard output"),
-        (["convert", "-", "--in-place"], None, "given as a path"),
+        (["convert", "MODEL", "-o", "-", "--json"], None, "-o - and --json cannot be combined"),
+        (["convert", "-", "--in-place"], None, "path of a model"),
         (["validate", "MODEL", "--report", "-"], None, "reports are written to files"),
     ],
 )
@@ -126,3 +128,31 @@ def test_names_that_are_too_long_are_refused_in_one_line(model, capsys, argument
     (line,) = capsys.readouterr().err.splitlines()
     assert TOO_LONG in line
     assert "report" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["verify", "--json", "MODEL", "OTHER"], 1),
+        (["verify", "-v", "MODEL", "OTHER"], 1),
+        (["verify", "--json", "MODEL", "MISSING"], 2),
+        (["verify", "--colour", "MODEL", "OTHER"], 2),
+        (["inspect", "MODEL"], 0),
+        (["--help"], 0),
+    ],
+)
+@pytest.mark.parametrize("stderr_too", [False, True])
+def test_a_closed_pipe_changes_no_exit_code(model, tmp_path, arguments, code, stderr_too):
+    other = spatial()
+    other.graph.output[0].name = other.graph.node[-1].output[0] = "renamed"
+    onnx.save(other, tmp_path / "other.onnx")
+    paths = {"MODEL": model, "OTHER": tmp_path / "other.onnx", "MISSING": tmp_path / "none.onnx"}
+    command = [sys.executable, "-m", "onnx_spatial.cli", *(str(paths.get(a, a)) for a in arguments)]
+    reader, closed = os.pipe()
+    os.close(reader)
+    err = closed if stderr_too else subprocess.PIPE
+    done = subprocess.run(command, stdout=closed, stderr=err, timeout=120, check=False)
+    os.close(closed)
+    assert done.returncode == code
+    assert stderr_too or (b"rror" in done.stderr) == bool(code)
+    assert stderr_too or not re.search(b"Traceback|BrokenPipe|ignored", done.stderr)

@@ -188,7 +188,7 @@ def test_initializers_that_others_read_stay(mode):
 
 def test_domains_of_the_users_own(mode):
     model = spatial(domain="com.mine")
-    with pytest.raises(ConversionError, match=r"'site' .* accept it with domains=\['com\.mine'\]"):
+    with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
         InferenceSession(model, sessions.options(), mode=mode)
     session = InferenceSession(model, mode=mode, domains=["com.mine"])
     assert running.same_bits(session.run(None, {"x": X})[0], EXPECTED)

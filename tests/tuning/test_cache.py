@@ -87,7 +87,7 @@ def test_a_damaged_file_counts_as_empty(path, text):
 @pytest.mark.parametrize("content", [b"\x08\x08\x12\x07pytorch", b"{}", b"notes"])
 def test_a_file_of_something_else_stays(path, content):
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"is no tune cache and stays as it is"):
+    with pytest.raises(UsageError, match=r"is not a tune cache and is not overwritten"):
         Cache(path)
     assert path.read_bytes() == content
 

@@ -319,7 +319,7 @@ def test_convert_keeps_figures_in_the_users_folder(quick, tmp_path, monkeypatch)
 
 def test_the_output_is_not_the_cache(tmp_path):
     path = tmp_path / "both"
-    with pytest.raises(UsageError, match="the output must not be the cache"):
+    with pytest.raises(UsageError, match="output and tune_cache must be different files"):
         onnx_spatial.convert(read(TWICE), path, tune=True, tune_cache=path)
     assert not path.exists()
 
@@ -327,12 +327,12 @@ def test_the_output_is_not_the_cache(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tune": True, "mode": "function"}, "mode 'function' does not"),
-        ({"tune": True, "strategy": "transpose"}, "either a strategy or tune"),
+        ({"tune": True, "mode": "function"}, "not 'function'"),
+        ({"tune": True, "strategy": "transpose"}, "strategy and tune cannot be combined"),
         ({"tune": True, "tune_threads": -1}, "0 or more, not -1"),
         ({"tune_cache": "x.json"}, "require tune=True"),
         ({"tune_threads": 2}, "require tune=True"),
-        ({"tune": True, "shapes": {"x": [1, 2]}}, "does not fit"),
+        ({"tune": True, "shapes": {"x": [1, 2]}}, "must have shape"),
         ({"tune": True, "shapes": {"z": [1, 2]}}, "no input 'z'"),
     ],
 )

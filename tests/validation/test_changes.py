@@ -111,7 +111,7 @@ def test_a_model_that_cannot_be_read_counts_when_something_beside_it_changed(rep
 
 @pytest.mark.parametrize("revision", ["nowhere", "--help", ""])
 def test_an_unknown_revision_is_an_error(repository, revision):
-    with pytest.raises(UsageError, match=r"(knows|is) no revision"):
+    with pytest.raises(UsageError, match=r"(knows no|is not a git) revision"):
         since(MODELS, revision)
 
 

@@ -57,7 +57,7 @@ def test_a_result_comes_back(place, tmp_path):
 def test_a_crash_is_the_models_result(place, tmp_path):
     result = look(place, tmp_path, CRASHING)
     assert (result.status, result.kind) == ("failed", "crash")
-    assert "ended by SIGFPE (loading)" in result.message
+    assert "crashed with SIGFPE (loading)" in result.message
     assert result.entries[0].source == "run"
     assert "Floating point exception" in (result.log or "")
     assert look(place, tmp_path, PLAIN).status == "passed"
@@ -67,7 +67,7 @@ def test_a_hang_ends_in_time(forking, tmp_path):
     result = look(forking, tmp_path, HANGING, timeout=2.0)
     assert 2 <= result.seconds < 20
     assert (result.status, result.kind) == ("failed", "timeout")
-    assert "still running after 2 s (looking for legal input sizes" in result.message
+    assert "longer than 2 s (looking for legal input sizes" in result.message
     assert look(forking, tmp_path, PLAIN).status == "passed"
 
 

@@ -179,7 +179,7 @@ def test_what_an_engine_loses_again_and_again_failed(error):
     report = validate(["a", "b", "c"], executor=given(executor))
     assert [m.kind for m in report.models] == [None, "lost", None]
     assert executor.calls.count("b") == 3
-    assert "the executor lost it 3 times" in report.models[1].message
+    assert "its worker failed 3 times" in report.models[1].message
 
 
 def test_an_interrupt_keeps_what_was_done():

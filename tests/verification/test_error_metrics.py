@@ -62,4 +62,4 @@ def test_infinity_on_one_side_is_not_hidden_by_quantiles() -> None:
 def test_a_difference_from_nothing_but_zeros_is_said_as_it_is() -> None:
     zeros = np.zeros(4, np.float32)
     (result,) = compare("y", 0, False, zeros, zeros + np.float32(0.5), Exactness())
-    assert result.reason == "4 of 4 elements differ, by at most 0.5 where all should be 0"
+    assert result.reason == "4 of 4 elements differ, by at most 0.5 where all values should be 0"

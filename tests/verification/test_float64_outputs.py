@@ -57,4 +57,6 @@ def test_what_cancels_is_no_difference() -> None:
     # Nearer to the truth than the original is not wrong.
     result = verify(first, net(PLAIN))
     assert result, result.message
-    assert any("as near to double precision" in str(o.reason) for o in result.outputs)
+    assert any(
+        "as far from the result in double precision" in str(o.reason) for o in result.outputs
+    )

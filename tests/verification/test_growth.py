@@ -71,4 +71,4 @@ def test_a_search_that_ends_at_its_largest_size_says_so() -> None:
     result = verify(original, onnx_spatial.convert(original, verify=False).model)
     assert result.status == "unverified"
     assert "inputs of more than 1,048,576 elements were not tried" in result.message
-    assert "--shape x=SIZE,SIZE,2, or give data with --inputs" in result.message
+    assert "--shape x=SIZE,SIZE,2, or pass data with --inputs" in result.message

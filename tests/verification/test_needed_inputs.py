@@ -27,8 +27,10 @@ def model(body: str) -> onnx.ModelProto:
 def test_values_that_are_a_shape_are_asked_for_with_inputs(body, name):
     with pytest.raises(onnx_spatial.VerificationError) as refused:
         onnx_spatial.convert(model(body), strict=True)
-    assert f"no values were found for {name!r}, by which the model makes its" in str(refused.value)
-    assert str(refused.value).partition(" (and ")[0].endswith("; give data with --inputs")
+    assert f"no legal values were found for {name!r}, from which the model computes" in str(
+        refused.value
+    )
+    assert str(refused.value).partition(" (and ")[0].endswith("; pass data with --inputs")
     assert "--shape" not in str(refused.value)
 
 

@@ -99,10 +99,10 @@ def test_negative_pads_crop() -> None:
     ("attributes", "channels", "message"),
     [
         ({"strides": [1]}, 2, "strides has 1 entries, not 2"),
-        ({"kernel_shape": [3, 3]}, 2, "kernel_shape is not that of the weights"),
+        ({"kernel_shape": [3, 3]}, 2, "kernel_shape differs from the shape of the weights"),
         ({"auto_pad": "SOMEHOW"}, 2, "auto_pad is 'SOMEHOW'"),
-        ({"group": 2}, 2, "do not fit"),
-        ({}, 3, "do not fit"),
+        ({"group": 2}, 2, "do not match"),
+        ({}, 3, "do not match"),
         ({"dilations": [9, 1]}, 2, "does not fit the data"),
     ],
 )
@@ -114,5 +114,5 @@ def test_what_does_not_fit(attributes: dict[str, object], channels: int, message
 
 def test_what_is_too_large() -> None:
     x, w = np.zeros((1, 1, 2**20)), np.broadcast_to(np.zeros(()), (2**14, 1, 1))
-    with pytest.raises(OperatorError, match="too large to be computed"):
+    with pytest.raises(OperatorError, match="too large to be compared"):
         numpy_conv.run_node(node(), [x, w, None])

@@ -204,7 +204,7 @@ def test_an_operator_of_somebody_else() -> None:
     result = verify(original, model(FOREIGN.replace("SITE", LOWERED)))
     assert result.status == "unverified"
     assert result.sites_only
-    assert "nothing here can run the operators loc:Mystery (node '<t>')" in result.message
+    assert "no runtime here has the operators loc:Mystery (node '<t>')" in result.message
     assert result.sites[0].how == ["isolated"]
     wrong = verify(original, model(FOREIGN.replace("SITE", WRONG)))
     assert wrong.status == "failed"
@@ -221,7 +221,7 @@ def test_a_domain_of_the_users_own() -> None:
     converted = model(text.replace("SITE", LOWERED))
     unknown = verify(original, converted)
     assert unknown.status == "unverified"
-    assert "nothing here can run the operators mine:SpaceToBatchND" in unknown.message
+    assert "no runtime here has the operators mine:SpaceToBatchND" in unknown.message
     assert "--domain mine" in str(unknown.sites[0].reason)
     assert verify(original, converted, domains=["mine"])
 

@@ -208,14 +208,14 @@ def test_overridable_initializer_gets_another_value() -> None:
     ("arguments", "message"),
     [
         ({"shapes": {"z": (1, 2)}}, "no input 'z'; it has 'x'"),
-        ({"shapes": {"x": (1, 2)}}, "input 'x' has the shape [N, 4, 3, 3], which [1, 2]"),
-        ({"shapes": {"x": (6, 5, 3, 3)}}, "which [6, 5, 3, 3] does not fit"),
-        ({"inputs": {}}, "no data given for input 'x'"),
+        ({"shapes": {"x": (1, 2)}}, "input 'x' must have shape [N, 4, 3, 3], not [1, 2]"),
+        ({"shapes": {"x": (6, 5, 3, 3)}}, "not [6, 5, 3, 3]"),
+        ({"inputs": {}}, "there is no data for input 'x'"),
         ({"inputs": {"z": np.zeros(3)}}, "no input 'z'"),
-        ({"inputs": {"x": np.zeros((6, 4, 3, 3))}}, "input 'x' is float, the data given float64"),
-        ({"inputs": {"x": np.zeros((6, 4, 3), np.float32)}}, "which [6, 4, 3] does not fit"),
+        ({"inputs": {"x": np.zeros((6, 4, 3, 3))}}, "input 'x' must be float, not float64"),
+        ({"inputs": {"x": np.zeros((6, 4, 3), np.float32)}}, "not [6, 4, 3]"),
         ({"inputs": {"x": np.zeros((7, 4, 3, 3), np.float32)}}, "batch 7 is not divisible by 6"),
-        ({"inputs": {}, "shapes": {"x": (6, 4, 3, 3)}}, "either inputs or shapes"),
+        ({"inputs": {}, "shapes": {"x": (6, 4, 3, 3)}}, "inputs and shapes cannot be combined"),
         ({"seed": -1}, "seed must be 0 or more"),
     ],
 )
@@ -307,8 +307,8 @@ def test_an_image_too_large_to_make_up_is_told_with_the_limit_and_what_to_do() -
     assert result.status == "unverified"
     (told,) = (p for p in result.problems if "no legal sizes" in p)
     assert "no legal sizes were found for N (input 'x' has" in told
-    assert "too many to make up (at most 3e+08)" in told
-    assert told.endswith("--shape x=SIZE,40000,40000,3, or give data with --inputs")
+    assert "too many to generate (at most 3e+08)" in told
+    assert told.endswith("--shape x=SIZE,40000,40000,3, or pass data with --inputs")
 
 
 def test_inputs_are_named_where_dims_have_no_names_of_their_own() -> None:
@@ -317,7 +317,7 @@ def test_inputs_are_named_where_dims_have_no_names_of_their_own() -> None:
     (told,) = verify(original, original).problems
     assert "no legal sizes were found for inputs 'x', 'z' (" in told
     assert "unk__" not in told.partition("(")[0]
-    assert "--shape x=SIZE,SIZE,3 --shape z=2,SIZE, or give data with --inputs" in told
+    assert "--shape x=SIZE,SIZE,3 --shape z=2,SIZE, or pass data with --inputs" in told
 
 
 @pytest.mark.parametrize("seed", range(4))

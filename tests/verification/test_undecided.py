@@ -49,11 +49,11 @@ def test_a_region_that_stays_open_leaves_the_result_unverified() -> None:
     site = OperatorCheck(
         SimpleNamespace(known_domain=True, index=0, error=None),
         result,
-        undecided="it may be rounding",
+        undecided="rounding may explain",
     )
     found = conclude(Findings([site], executed={0}, outputs=[SimpleNamespace(name="y")]))
     assert found.status == "unverified"
-    assert "SpaceToBatchND node 'site' (main graph): it may be rounding" in found.problems
+    assert "SpaceToBatchND node 'site' (main graph): rounding may explain" in found.problems
     result.checks.append(RIGHT.check)  # compared in place after all
     site.undecided = None
     assert conclude(Findings([site], executed={0})).status == "passed"

@@ -1,4 +1,4 @@
-"""Models that are wrong in one way each, by what is wrong with them."""
+"""Define models with one error each, grouped by the kind of error."""
 
 from breaking import damaged, openvino, places, recorded, running, tensorflow
 from breaking.case import Case

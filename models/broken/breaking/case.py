@@ -1,4 +1,4 @@
-"""What a broken model is: its files, what is wrong with it, and what has to be said of it."""
+"""Define a broken model: its files, its error, and the message that is expected for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Case:
 
 
 def parsed(graph: str, *, opset: int = 17, functions: str = "") -> onnx.ModelProto:
-    """ONNX text in which TF. and OV. stand for the domains of the converters."""
+    """Parse ONNX text in which TF. and OV. stand for the domains of the converters."""
     head = f'<ir_version: 8, opset_import: ["" : {opset}, "{TENSORFLOW}" : 1, "{OPENVINO}" : 1, '
     head += f'"{OURS}" : 1, "my.layers" : 1, "somebody.else" : 1]>\n'
     text = (graph + functions).replace("TF.", f"{TENSORFLOW}.").replace("OV.", f"{OPENVINO}.")
@@ -65,26 +65,26 @@ def parsed(graph: str, *, opset: int = 17, functions: str = "") -> onnx.ModelPro
 
 
 def serialized(model: onnx.ModelProto) -> bytes:
-    """The same bytes each time."""
+    """Serialize a model to the same bytes each time."""
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def files(graph: str, *, opset: int = 17, functions: str = "") -> dict[str, bytes]:
-    """A model given as text, and nothing beside it."""
+    """Return the files of a model that is given as text."""
     return {MODEL: serialized(parsed(graph, opset=opset, functions=functions))}
 
 
 def one_node(call: str, x: str, constants: str = "") -> dict[str, bytes]:
-    """A model of one node, called "broken", and its parameters."""
+    """Return the text of a model of one node, called "broken", and its parameters."""
     held = f" <{constants}>" if constants else ""
     return files(f"net ({x} x) => (float[n,h,w,c] y){held} {{ [broken] y = {call} }}")
 
 
 def pairs(*values: int) -> str:
-    """Text for a table of paddings or crops, two values for each axis."""
+    """Return the text of a table of paddings or crops, two values for each axis."""
     return f"int32[{len(values) // 2},2] amounts = {{{', '.join(map(str, values))}}}"
 
 
 def block(*values: int) -> str:
-    """Text for a block shape."""
+    """Return the text of a block shape."""
     return f"int32[{len(values)}] block = {{{', '.join(map(str, values))}}}"

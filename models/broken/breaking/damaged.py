@@ -1,4 +1,4 @@
-"""Files that are no model, models that contradict themselves, and models that no runtime loads."""
+"""Define files that are not models, inconsistent models, and models that no runtime loads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCALED = f"""net (float[2,4,6,3] x) => (float[?,?,?,?] y)
 
 
 def _with_external(location: str, **held: bytes) -> dict[str, bytes]:
-    """The weight `factor`, 12 bytes, in another file."""
+    """Store the weight `factor`, 12 bytes, in another file."""
     model = parsed(SCALED)
     (factor,) = (t for t in model.graph.initializer if t.name == "factor")
     for field in ("raw_data", "float_data"):

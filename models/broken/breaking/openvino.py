@@ -1,4 +1,4 @@
-"""Nodes in OpenVINO's spellings, and in the one of mode custom-op, that break a rule."""
+"""Define nodes that break a rule, in OpenVINO's spellings and in that of mode custom-op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken nodes elsewhere than in the main graph, and nodes that no standard operator can express."""
+"""Define broken nodes outside the main graph, and nodes that no standard operator can express."""
 
 from __future__ import annotations
 

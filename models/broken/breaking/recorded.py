@@ -1,4 +1,4 @@
-"""Good models with recorded data that belongs to another model, or is damaged."""
+"""Define correct models with recorded data that is damaged or belongs to another model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DENSE = """net (float[N,4,6,1] image) => (float[M,2,2,2] features)
 
 
 def counted(*shape: int) -> Array:
-    """1, 2, 3, ... so that every element that is elsewhere shows."""
+    """Return an array of 1, 2, 3, ... in which every moved element shows."""
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
@@ -50,20 +50,20 @@ BLOCKS = counted(12, 2, 2, 1)
 
 
 def space_to_batch(x: Array, order: str = "hwnHWc") -> Array:
-    """Blocks of 2 x 3; `order` is that of the axes N H h W w c of the split image."""
+    """Apply SpaceToBatch with blocks of 2 x 3; `order` permutes the axes N H h W w c of the split."""
     split = x.reshape(len(x), 2, 2, 2, 3, 1)
     moved = split.transpose(["nHhWwc".index(axis) for axis in order])
     return np.ascontiguousarray(moved.reshape(6 * len(x), 2, 2, 1))
 
 
 def batch_to_space(x: Array, crop: int = 1) -> Array:
-    """The way back, with so many rows cut off at the end."""
+    """Apply BatchToSpace, and crop this number of rows at the end."""
     moved = x.reshape(2, 3, 2, 2, 2, 1).transpose(2, 3, 0, 4, 1, 5)
     return np.ascontiguousarray(moved.reshape(2, 4, 6, 1)[:, : 4 - crop])
 
 
 def windows(x: Array, axes: int) -> Array:
-    """Every window of 2 elements along each spatial axis of x[N, spatial.., C]: [N, .., C, k..]."""
+    """Return all windows of 2 elements along the spatial axes of x[N, spatial.., C]: [N, .., C, k..]."""
     spatial = tuple(range(1, 1 + axes))
     return np.lib.stride_tricks.sliding_window_view(x, (2,) * axes, spatial)
 
@@ -73,7 +73,7 @@ def tensor(name: str, array: Array) -> bytes:
 
 
 def data(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, bytes]:
-    """The files of a set."""
+    """Return the files of a data set."""
     return {
         f"{SET}/{kind}_{number}.pb": tensor(name, np.ascontiguousarray(array))
         for kind, values in (("input", inputs), ("output", outputs))
@@ -108,31 +108,36 @@ _UPPER = np.pad(PLANES, ((0, 0), (0, 0), (0, 1), (0, 1))).transpose(0, 2, 3, 1)
 CASES = {
     "recorded_minor_major": _case(
         "SpaceToBatchND recorded with the image as the major index of the batch, as torch users do",
-        *("'blocks'", "not what is recorded", "of 48 elements differ", "belongs to another model"),
+        *(
+            "'blocks'",
+            "differs from the recorded data",
+            "of 48 elements",
+            "belongs to another model",
+        ),
         outputs={"blocks": space_to_batch(IMAGE, "nhwHWc")},
     ),
     "recorded_by_columns": _case(
         "SpaceToBatchND recorded with the block's columns before its rows",
-        *("'blocks'", "not what is recorded", "of 48 elements differ"),
+        *("'blocks'", "differs from the recorded data", "of 48 elements differ"),
         outputs={"blocks": space_to_batch(IMAGE, "whnHWc")},
     ),
     "recorded_channels_as_unfold": _case(
         "ExtractImagePatches recorded with the channels before the window, as torch.nn.Unfold does",
-        *("'windows'", "not what is recorded", "of 108 elements differ"),
+        *("'windows'", "differs from the recorded data", "of 108 elements differ"),
         model=TF_PATCHES,
         inputs={"image": PIXELS},
         outputs={"windows": windows(PIXELS, 2).reshape(1, 3, 3, 12)},
     ),
     "recorded_same_upper": _case(
         "OpenVINO's same_lower recorded as same_upper",
-        *("'windows'", "not what is recorded", "of 128 elements differ"),
+        *("'windows'", "differs from the recorded data", "of 128 elements differ"),
         model=OV_PATCHES,
         inputs={"image": PLANES},
         outputs={"windows": windows(_UPPER, 2).transpose(0, 4, 5, 3, 1, 2).reshape(1, 8, 4, 4)},
     ),
     "recorded_volume_by_columns": _case(
         "ExtractVolumePatches recorded with the last axis of a window first",
-        *("'cubes'", "not what is recorded", "of 216 elements differ"),
+        *("'cubes'", "differs from the recorded data", "of 216 elements differ"),
         model=VOLUME,
         inputs={"clip": CLIP},
         outputs={
@@ -153,18 +158,18 @@ CASES = {
     ),
     "recorded_input_of_wrong_size": _case(
         "an input recorded in a size that the model does not take",
-        *("test_data_set_0", "'image'", "[N, 4, 6, 1]", "[2, 4, 5, 1] does not fit"),
+        *("test_data_set_0", "'image'", "[N, 4, 6, 1]", "not [2, 4, 5, 1]"),
         inputs={"image": IMAGE[:, :, :5]},
     ),
     "recorded_input_too_many": _case(
         "an input recorded that the model does not have",
-        *("input_1.pb", "only 1 input", "none called 'mask'"),
+        *("input_1.pb", "only 1 input", "none of them called 'mask'"),
         inputs={"image": IMAGE, "mask": IMAGE},
     ),
     "recorded_input_missing": Case(
         "a recorded output without the input that it belongs to",
         "recorded-data",
-        ("input_0.pb", "there is no such file", "'image'"),
+        ("input_0.pb", "is missing", "'image'"),
         {
             MODEL: serialized(parsed(SPACE_TO_BATCH)),
             f"{SET}/output_0.pb": tensor("blocks", space_to_batch(IMAGE)),
@@ -190,7 +195,7 @@ CASES = {
     "recorded_archive_of_another": Case(
         "an .npz whose arrays bear other names than the model's input",
         "recorded-data",
-        ("model.npz", "holds picture, blocks", "missing: image"),
+        ("model.npz", "no array for image", "it has picture, blocks"),
         {
             MODEL: serialized(parsed(SPACE_TO_BATCH)),
             "model.npz": _archive(picture=IMAGE, blocks=space_to_batch(IMAGE)),

@@ -1,4 +1,4 @@
-"""Models that nothing here can prove, and models that take their process down with them."""
+"""Define models that cannot be verified, and models that crash or block their process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _unproven(wrong: str, *says: str, graph: str) -> Case:
 UNPROVEN = {
     "foreign_operator": _unproven(
         "an operator of somebody else behind a good one",
-        *("nothing here can run", "somebody.else:Magic (node 'magic')"),
+        *("no runtime here has", "somebody.else:Magic (node 'magic')"),
         graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
         f"{{ [s2b] z = {S2B} [magic] y = somebody.else.Magic(z) }}",
     ),
@@ -37,7 +37,7 @@ UNPROVEN = {
     ),
     "sizes_from_data": _unproven(
         "data of which nobody knows what it may be: it says where to cut",
-        *("no values were found for 'shape'", "Reshape", "'cut'", "test_data_set_0"),
+        *("no legal values were found for 'shape'", "Reshape", "'cut'", "test_data_set_0"),
         graph=f"net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z) <{BLOCK}> "
         f"{{ [s2b] y = {S2B} [cut] z = Reshape(y, shape) }}",
     ),
@@ -47,7 +47,7 @@ PROCESSES = {
     "crash": Case(
         "onnxruntime divides the least integer by -1, which x86 answers with a signal",
         "crash",
-        ("its process was ended by SIGFPE",),
+        ("its process crashed with SIGFPE",),
         files(
             f"net (float[2,4,6,3] x, int64[1] i) => (float[?,?,?,?] y, int64[1] j) "
             f"<{BLOCK}, int64[1] low = {{-9223372036854775808}}, int64[1] one = {{-1}}> "
@@ -59,7 +59,7 @@ PROCESSES = {
     "hang": Case(
         "a node of 5,000,000,000,000 comparisons",
         "timeout",
-        ("it was still running after",),
+        ("it took longer than",),
         files(
             "net (float[1,1,3000,3000] x) => (float[?,?,?,?] y) "
             "{ [pool] y = MaxPool <kernel_shape = [1500, 1500]> (x) }"

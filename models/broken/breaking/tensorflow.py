@@ -1,4 +1,4 @@
-"""Nodes in TensorFlow's spellings, and in what is left of them, that break a rule."""
+"""Define nodes that break a rule, in TensorFlow's spellings and in those that tf2onnx leaves."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def add_differences(subject: ExaminedModel, source: str, result: Verification) -
     if len(result.problems) > _SHOWN:
         messages.append(f"and {len(result.problems) - _SHOWN} more problems")
     if result.reproducer is not None:
-        messages.append(f"see it again with: python {shlex.quote(str(result.reproducer))}")
+        messages.append(f"reproduce it with: python {shlex.quote(str(result.reproducer))}")
     for number, message in enumerate(messages):
         subject.add("error", source, message, "difference", () if number else node)
 
@@ -138,7 +138,7 @@ def _check_unchanged(subject: ExaminedModel, form: ModelForm) -> None:
         Session(serialized(form.source), optimise=True, folder=form.source.folder)
     except RunFailure as failure:
         valid = not failure.lacks_kernel and _is_valid(subject)
-        although = ", although it is valid" if valid else ""
+        although = ", although onnx.checker accepts it" if valid else ""
         form.message = f"onnxruntime does not load it{although}: {failure}"
         if failure.lacks_kernel or valid:
             subject.add("warning", "run", form.message, "unverified")

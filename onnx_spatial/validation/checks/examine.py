@@ -113,7 +113,7 @@ def _proofs(subject: ExaminedModel) -> str:
         parts.append(f"mode {form.mode}: {proof}" if len(subject.forms) > 1 else proof)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
     if sets:
-        parts.append(f"gives what is recorded in {', '.join(sets)}")
+        parts.append(f"matches the recorded data in {', '.join(sets)}")
     return f"passed: {'; '.join(parts)}"
 
 

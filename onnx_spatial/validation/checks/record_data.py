@@ -11,15 +11,13 @@ import secrets
 import shutil
 from pathlib import Path
 
-from onnx_spatial import analysis
-from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.checks.subject import ExaminedModel
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.runtime.sessions import RunFailure
-from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
+from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 _SOURCE = "record"
@@ -29,7 +27,7 @@ def write(subject: ExaminedModel, folder: Path) -> None:
     """Write the converted model and a data set to a folder; add an entry if that fails."""
     form = next((form for form in subject.forms if form.mode != "custom-op"), None)
     if form is None:
-        message = "no test data written: onnxruntime's own tools cannot run its Python operators"
+        message = "no test data written: onnxruntime's own tools cannot run Python operators"
         subject.add("warning", _SOURCE, message)
         return
     subject.stage(_SOURCE, "recording test data")
@@ -60,24 +58,13 @@ def _trial(subject: ExaminedModel) -> Trial:
     Raises:
         RunFailure: no run succeeds.
     """
-    before = without_earlier_form(subject.source.proto)
-    source = subject.source
-    if before.model is not source.proto:
-        source = source.holding(before.model)
-    inputs = graph_inputs(source.proto)
-    domains = before.domains.union(subject.options.domains)
-    infos = analysis.find(named_dims(source.proto, inputs), domains, source.folder)
-    known = [info for info in infos if info.known_domain]
+    reference = ReferenceModel.before_conversion(subject.source, subject.options.domains)
     recorded = next((s.inputs for s in subject.sets if s.dense), None)
-    request = reference_runs.RunRequest(
-        recorded, subject.shapes, subject.options.seed, lambda text: None
-    )
-    program = reference_runs.program_of(source, known, inputs)
-    runs = reference_runs.find(program, source, inputs, known, request, only_first=True)
-    program.close()
-    if not runs.trials:
-        raise RunFailure("; ".join(runs.gaps), "run")
-    return runs.trials[0]
+    request = RunRequest(recorded, subject.shapes, subject.options.seed, lambda text: None)
+    try:
+        return reference.first_run(request)
+    finally:
+        reference.close()
 
 
 def _replace(folder: Path, inputs: dict[str, object], outputs: dict[str, object]) -> None:

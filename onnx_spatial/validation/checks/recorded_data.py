@@ -9,7 +9,6 @@ from typing import Any
 
 import onnx
 
-from onnx_spatial import analysis
 from onnx_spatial.errors import OperatorError, SpatialError, UsageError
 from onnx_spatial.validation import data_sets
 from onnx_spatial.validation.checks.conversions import add_differences, serialized
@@ -21,9 +20,9 @@ from onnx_spatial.verification.compare import random_ops
 from onnx_spatial.verification.compare.exactness import Exactness, of_outputs
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
+from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
-from onnx_spatial.verification.sizes.model_inputs import graph_inputs, named_dims
 
 #: For the 8-bit floats and other types without an entry in `RECORDED_RTOL`.
 _RTOL_OTHER = 0.13
@@ -85,7 +84,7 @@ class _Reference:
         verdict = change.verdict(recorded)
         if verdict is Verdict.DIFFERS:
             return result
-        amount = f"rounding alone changes the original by up to {change.amount}"
+        amount = f"rounding alone changes the original's output by up to {change.amount}"
         if verdict is Verdict.UNDECIDED:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
         reason = f"{result.reason}; accepted: {amount}"
@@ -93,11 +92,11 @@ class _Reference:
 
 
 def _reference(subject: ExaminedModel) -> _Reference:
-    source, inputs = subject.source, graph_inputs(subject.source.proto)
+    """Make the original ready to run, also where a foreign operator keeps it from running."""
+    source = subject.source
     try:
-        named = named_dims(source.proto, inputs)
-        infos = analysis.find(named, subject.options.domains, source.folder)
-        known = [info.index for info in infos if info.known_domain]
+        infos = ReferenceModel(source, subject.options.domains).known_infos
+        known = [info.index for info in infos]
         program = Program(source.proto, known, source.folder)
         return _Reference(of_outputs(program), program.flat.graph, program, Rounding(program))
     except (RunFailure, OperatorError):
@@ -205,7 +204,7 @@ def _any_failed(results: Sequence[OutputResult]) -> bool:
 
 
 def _add_random(subject: ExaminedModel, source: str, name: str, reason: str) -> None:
-    message = f"output {name!r} is random, so recorded data cannot prove it: {reason}"
+    message = f"output {name!r} is random, so it cannot be compared with recorded data: {reason}"
     if not any(entry.message == message for entry in subject.entries):
         subject.add("warning", source, message, "unverified")
 
@@ -260,7 +259,7 @@ def _add_result(
 
 
 def _difference(result: OutputResult) -> str:
-    return f"is not what is recorded: {result.reason}"
+    return f"differs from the recorded data: {result.reason}"
 
 
 def _conclude(subject: ExaminedModel, form: ModelForm) -> None:

@@ -20,12 +20,12 @@ from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 Stage = Callable[[str, str], None]
 
 _OUT_OF_MEMORY = re.compile(
-    r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|more memory than there is"
+    r"(Failed to|Cannot) allocate memory|Arena alloc failed|bad_alloc|[Nn]ot enough memory"
     r"|can't start new thread"
 )
 
 #: Replaces `GIVE_DATA` in messages: `validate` takes data only from files beside the model.
-_RECORD_DATA = "record data that it runs on, as test_data_set_0/input_0.pb beside it"
+_RECORD_DATA = "record data that it runs on as test_data_set_0/input_0.pb beside the model"
 
 
 @dataclass

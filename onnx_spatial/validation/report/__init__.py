@@ -1,4 +1,4 @@
-"""Report formats: a table of what `validate` writes to files or prints for a CI system.
+"""Define the report formats that `validate` writes to files or prints for a CI system.
 
 A format is a module of this package with a function `render(report: Report) -> str`, and a line in
 `FORMATS`: the command line takes its options from there. Modules are imported when they render, so
@@ -73,7 +73,9 @@ def check_target(path: Path) -> None:
         ModelFileError: its folder does not exist, or it is a folder itself.
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
-        raise ModelFileError("-: reports are written to files, not to stdout (./- names a file)")
+        raise ModelFileError(
+            "-: reports are written to files, not to stdout (use ./- for a file called -)"
+        )
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder")
     if not path.parent.is_dir():

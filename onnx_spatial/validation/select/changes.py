@@ -91,7 +91,7 @@ def _parts_below(path: Path, folder: Path) -> tuple[str, ...]:
 def _changed(top: Path, revision: str) -> set[Path]:
     """Return the paths in a repository that git sees changed since a revision."""
     if revision.startswith("-"):
-        raise UsageError(f"{revision!r} is no revision")
+        raise UsageError(f"{revision!r} is not a git revision")
     _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", what=revision)
     names = _git(top, "diff", "--name-only", "--no-renames", "-z", revision, "--")
     names += _git(top, "ls-files", "--others", "--exclude-standard", "-z")
@@ -107,7 +107,7 @@ def _git(folder: Path, *arguments: str, what: str | None = None) -> str:
         raise UsageError(f"--changed-since requires git, which does not run: {error}") from None
     if done.returncode:
         detail = os.fsdecode(done.stderr).strip().splitlines()
-        reason = "git says: " + "".join(detail[:1])
+        reason = "git reports: " + "".join(detail[:1])
         if what is not None:
             reason = f"git knows no revision {what!r}"
         raise UsageError(f"{folder}: {reason}")

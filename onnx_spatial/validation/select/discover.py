@@ -35,8 +35,8 @@ def find(paths: Sequence[str], exclude: Sequence[str] = ()) -> list[str]:
     for path in paths:
         expanded = list(_expand(path, exclude))
         if not expanded:
-            left = " that --exclude does not leave out" if exclude else ""
-            raise UsageError(f"{path}: there is no model: no {_SUFFIX} file is there{left}")
+            left = " (after --exclude)" if exclude else ""
+            raise UsageError(f"{path}: contains no {_SUFFIX} file{left}")
         for model in expanded:
             models.setdefault(_identity(model), model)
     return list(models.values())
@@ -49,7 +49,7 @@ def shard(models: Sequence[T], number: int, of: int) -> list[T]:
         UsageError: there is no such part.
     """
     if not 1 <= number <= of:
-        raise UsageError(f"there is no part {number} of {of}; parts are 1/{of} to {of}/{of}")
+        raise UsageError(f"there is no part {number}/{of}; parts are 1/{of} to {of}/{of}")
     return list(models[number - 1 :: of])
 
 
@@ -69,7 +69,7 @@ def _expand(path: str, exclude: Sequence[str]) -> Iterator[str]:
         raise UsageError(f"{path}: there is no such file or folder")
     names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  the pattern may be absolute
     if not names:
-        raise UsageError(f"{path}: nothing matches")
+        raise UsageError(f"{path}: matches no file")
     for name in names:
         if Path(name).is_dir():
             yield from _in_folder(name, exclude)

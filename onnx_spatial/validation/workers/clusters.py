@@ -1,4 +1,4 @@
-"""Clusters that `validate` can hand its models to: a table of executors for many machines.
+"""Define the clusters on which `validate` can run models: a table of executors.
 
 A cluster is a function that takes the address of a scheduler and gives an executor, as
 `concurrent.futures` has it, and a line in `CLUSTERS`. Its workers see the models under the same paths.

@@ -1,4 +1,4 @@
-"""Executors on this machine, and the function that every executor runs.
+"""Define executors on this machine, and the function that every executor runs.
 
 An executor is what `concurrent.futures` defines: `submit(function, argument)` returns a future. The
 function is `run`; its argument and its result are plain data, which any executor can send elsewhere.

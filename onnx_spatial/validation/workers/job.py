@@ -69,7 +69,7 @@ def do(folder: Path) -> None:
         os.chdir(job.folder)
         result = _validate(job, _stage_writer(folder / STAGE))
     except MemoryError:
-        message = "it takes more memory than it may have"
+        message = "it needs more memory than the limit"
         result = ModelResult.without(job.model, "failed", "memory", message)
     except Exception as error:  # a bug, or a kind of model that was not thought of
         traceback.print_exc()

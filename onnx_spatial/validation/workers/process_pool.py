@@ -74,7 +74,7 @@ class ProcessSlot:
         more = replace(job, memory=2 * job.memory, cache=None, record_to=None, reproduce_to=None)
         if self._validate(more).message == result.message:
             return result
-        message = "it takes more memory than it may have: with twice as much it gets further"
+        message = "it needs more memory than the limit: with twice as much it gets further"
         entry = replace(result.entries[0], message=message, kind="memory")
         return replace(result, message=f"failed: {message}", kind="memory", entries=[entry])
 
@@ -248,19 +248,19 @@ def _conclude(job: Job, folder: Path, ended: dict[str, Any] | None) -> ModelResu
 def _failure(job: Job, ended: dict[str, Any] | None) -> tuple[Kind, str]:
     """Return kind and message for a process that wrote no result."""
     if ended is None:
-        return "crash", "its process was ended, and so was the zygote that watched it"
+        return "crash", "its process and the process that started it were killed"
     if ended["timed_out"]:
-        return "timeout", f"it was still running after {job.timeout:g} s"
+        return "timeout", f"it took longer than {job.timeout:g} s"
     code = ended["code"]
     if code >= 0:
-        return "crash", f"its process ended with code {code} and without a result"
+        return "crash", f"its process exited with code {code} before it was finished"
     if _KILLED is not None and -code == _KILLED:
         return "memory", "its process was killed by the system, most likely out of memory"
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return "crash", f"its process was ended by {name}"
+    return "crash", f"its process crashed with {name}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

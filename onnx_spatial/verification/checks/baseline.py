@@ -71,13 +71,13 @@ class Baseline:
         movement = self._rounding.of(trial.feeds, trial.outputs, optimised=optimised).get(name)
         if movement is None:
             obstacle = self._rounding.obstacle
-            why = f"; what rounding does could not be measured: {obstacle}" if obstacle else ""
+            why = f"; the effect of rounding could not be measured: {obstacle}" if obstacle else ""
             return replace(result, reason=f"{result.reason}{why}")
         if movement.optimised is not None:
             mark = self.marks[name]
             (other,) = compare(name, result.run, True, movement.optimised, actual, mark)
             if other.passed:
-                remark = "accepted: with optimisations the original itself gives that"
+                remark = "accepted: the original computes the same with optimisations on"
                 reason = f"{result.reason}; {remark}"
                 return replace(result, passed=True, reason=reason, accepted="optimised original")
         verdict = movement.verdict(actual, each=self._precise.has_magnitudes(result.run, name))
@@ -85,7 +85,7 @@ class Baseline:
             self._wrong.add((name, optimised))
             return result
         runs = f"{movement.runs} run{'' if movement.runs == 1 else 's'}"
-        amount = f"rounding alone moved it by up to {movement.amount} in {runs} of the original"
+        amount = f"rounding alone changed it by up to {movement.amount} in {runs} of the original"
         if verdict is Verdict.UNDECIDED:
             return replace(result, passed=None, reason=f"{result.reason}; undecided: {amount}")
         reason = f"{result.reason}; accepted: {amount}"

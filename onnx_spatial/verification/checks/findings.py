@@ -103,7 +103,7 @@ class ChangedNode:
         """Keep the first comparison of its value that failed."""
         if check.passed or self.difference is not None:
             return
-        message = f"{self._label} is not the original's, and what it gives differs: {check.reason}"
+        message = f"{self._label} was changed, and its output differs: {check.reason}"
         graph = str(self.place)
         self.difference = Difference(
             "value", value, graph, message, dict(inputs), value, self.place, check.optimised
@@ -111,7 +111,7 @@ class ChangedNode:
 
     def leave(self, reason: str) -> None:
         """Note that it could not be compared."""
-        self.gap = f"{self._label} is not the original's, and could not be compared: {reason}"
+        self.gap = f"{self._label} was changed and could not be compared: {reason}"
 
     @property
     def _label(self) -> str:

@@ -39,7 +39,7 @@ def check_declarations(context: Context) -> None:
         was, now = (shape_inference.dims(types.get(output.name)) for types in (before, after))
         if now is not None and not _fits(now, output.shape) and _fits(was, output.shape):
             declared = f"output {output.name!r} is declared as {show(now)}"
-            wrong.setdefault(output.name, f"{declared}, and gives {show(output.shape)}")
+            wrong.setdefault(output.name, f"{declared}, but has shape {show(output.shape)}")
     context.findings.failures += wrong.values()
 
 

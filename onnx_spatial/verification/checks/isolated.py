@@ -51,7 +51,7 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     info, converted = operator.info, context.converted
     if info.call is None:
         domain = info.node.domain
-        unknown = f"its domain is not known to hold this operator (--domain {domain} says so)"
+        unknown = f"domain {domain!r} is not accepted for this operator; use --domain {domain}"
         operator.result.reason = unknown if not info.known_domain else info.error
         return
 
@@ -116,7 +116,7 @@ def _compare(
     parameters = dict.fromkeys(info.node.input[i] for s in samples for i in s.parameters)
     if ignored := [repr(name) for name in parameters if name not in part.read]:
         operator.result.reason = (
-            f"not compared on its own: nothing reads {', '.join(ignored)}, it was derived otherwise"
+            f"not compared on its own: no node of the converted model reads {', '.join(ignored)}"
         )
         return False
     types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
@@ -138,7 +138,7 @@ def _compare(
         if len(samples) > 1 and comparison.never_ran:
             # Nothing is fixed here that shape inference could see, yet no size at all runs: made
             # for the one size that the whole model has at this place. The whole model will tell.
-            operator.withdraw("it runs at none of the sizes that seem legal here")
+            operator.withdraw("it ran with none of the sizes that were tried")
             return False
     return True
 

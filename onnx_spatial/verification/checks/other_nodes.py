@@ -49,7 +49,7 @@ def check(context: Context) -> None:
         findings.changed.append(changed)
         if len(findings.changed) > MOST_NODES or time.monotonic() > deadline:
             if inner:
-                changed.leave("there are too many of them")
+                changed.leave("too many nodes were changed")
             continue
         region = context.regions.at(place, name)
         compared: list[Compared] | str

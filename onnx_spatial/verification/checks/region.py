@@ -29,7 +29,7 @@ from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
-_RANDOM = "a node that it was fused with is random"
+_RANDOM = "it was fused with a random node"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Proof:
             return str(error)
         reasons = [c.check.reason or "" for c in compared]
         if len(trials) > 1 and all(r.startswith("it does not run") for r in reasons):
-            return "it runs at none of the sizes that seem legal here"
+            return "it ran with none of the sizes that were tried"
         return self._decided(compared)
 
     def _decided(self, compared: list[Compared]) -> list[Compared] | str:
@@ -103,7 +103,7 @@ class Proof:
         small = self.spread(("small",))
         unclear = next((c.check for c in compared if c.undecided), None)
         if unclear is not None and all(c.check.passed and c.verdict is not None for c in small):
-            return Undecided(f"it may be rounding that {unclear.reason}")
+            return Undecided(f"undecided: rounding may explain that {unclear.reason}")
         return [*settled, *small]
 
     def spread(self, kinds: Sequence[Spread] | None = None) -> list[Compared]:
@@ -122,7 +122,7 @@ class Proof:
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
         """Compare values of inputs and output in a run of the converted model; or return why not."""
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
-            return "not everything is a tensor there"
+            return "it has values that are not tensors"
         typed = replace(self.region, inputs={n: type_of(a) for n, a in feeds.items()})
         proof = Proof(typed, self._models, self._seed, self._budget)
         with closing(proof):
@@ -135,7 +135,7 @@ class Proof:
                 return str(failure)
             compared = proof._judged("in place", False, dict(feeds), expected, actual, actual)
         if compared.undecided:
-            return Undecided(f"it may be rounding that {compared.check.reason}")
+            return Undecided(f"undecided: rounding may explain that {compared.check.reason}")
         return compared
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Proof:
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
         if not isinstance(own, np.ndarray):
-            raise RunFailure("the nodes that it was fused with give no tensor", "load")
+            raise RunFailure("the output of the fused nodes is not a tensor", "load")
         expected = self._reference.expected(feeds, own)
         for optimised, actual, failure in self._sessions.run(feeds):
             if failure is not None and failure.lacks_kernel:

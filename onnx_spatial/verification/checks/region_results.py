@@ -58,16 +58,16 @@ class RegionResults:
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
-        return Doubt("it differs, but on values that the model may never have there")
+        return Doubt("it differs, but only on values that may never occur in the model")
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""
         wider = self.regions.widened(region)
         compared = wider if isinstance(wider, str) else self._compared(wider)
         if isinstance(compared, str):
-            return Doubt(f"it differs at sizes that the model may never have there, and {compared}")
+            return Doubt(f"it differs at sizes that may never occur in the model, and {compared}")
         if _differs(compared) and isinstance(wider, MatchingRegion) and not wider.settled:
-            return Doubt("it differs, but at sizes that the model may never have there")
+            return Doubt("it differs, but only at sizes that may never occur in the model")
         return compared
 
     def _compared(self, region: MatchingRegion) -> list[Compared] | str:

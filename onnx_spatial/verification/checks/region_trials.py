@@ -38,7 +38,7 @@ def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[
     infos = original.known_infos
     inputs = [reference_runs.with_rank(i, infos) for i in original.inputs]
     if unknown := [i.name for i in inputs if i.dims is None and i.default is None]:
-        return f"the rank of {unknown[0]!r} is not known here"
+        return f"the rank of {unknown[0]!r} is unknown"
     sizes = [math.prod(d for d in i.dims or () if isinstance(d, int)) for i in inputs]
     if max(sizes, default=0) > _MOST_ELEMENTS:
         return "its inputs are very large"
@@ -56,7 +56,7 @@ def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[
     first = search.first()
     if first is None:
         reason = f": {search.last_failure}" if search.last_failure is not None else ""
-        return f"no sizes were found for the nodes that it was fused with{reason}"
+        return f"no legal sizes were found for the fused nodes{reason}"
     trials = [first, *search.others(first), *search.corners(first)]
     return search, [*trials, *search.larger(first, _size_with_all_taps(part, infos))]
 

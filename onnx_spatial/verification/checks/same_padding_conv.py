@@ -97,7 +97,7 @@ def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> No
     weight = same_padding.weight_of(info.node)
     shapes = list(_shapes(info.facts, weight, computed=computed))
     if data is None or data.dtype is None or not shapes:
-        result.reason = "not compared on its own: the shape or type of its data is not known"
+        result.reason = "not compared on its own: the shape or type of its data is unknown"
         return
     element_type = _element_type(data.dtype)
     types = {source: onnx.helper.make_tensor_type_proto(element_type, [None] * len(shapes[0]))}

@@ -48,7 +48,7 @@ def differences(models: ModelPair, proven: Collection[int]) -> Iterator[str]:
             continue
         counterpart = nodes.get((place, tuple(node.output)))
         if counterpart is None or not same.nodes(node, counterpart):
-            yield f"{node.op_type} {traversal.label(node)!r} in {place} is not the original's"
+            yield f"{node.op_type} {traversal.label(node)!r} in {place} differs from the original's"
 
 
 class Equality:
@@ -91,7 +91,7 @@ def _lost(original: onnx.ModelProto, after: _Graphs) -> Iterator[str]:
         for node in graph.node:
             for name in node.output:
                 if name and name in missing:
-                    yield f"{name!r} in {place} is read, and nothing computes it"
+                    yield f"{name!r} in {place} is read, but no node, input or initializer produces it"
 
 
 def _interface(graph: traversal.GraphLike) -> tuple[list[str], list[str]]:
@@ -113,17 +113,17 @@ def _opsets_and_functions(
     original: onnx.ModelProto, after: _Graphs, converted: onnx.ModelProto
 ) -> Iterator[str]:
     if _opset_differs(original, converted):
-        yield "its opset imports are not the original's"
+        yield "the opset imports differ from the original's"
     for place, graph in traversal.graphs(original):
         now = after.get(place)
         if isinstance(graph, onnx.FunctionProto) and isinstance(now, onnx.FunctionProto):
             if _interface(graph) != _interface(now) or _opset_differs(graph, now):
-                yield f"{place} is called otherwise than the original's"
+                yield f"{place} has other inputs, outputs or opset imports than in the original"
             elif (list(graph.attribute), list(graph.attribute_proto)) != (
                 list(now.attribute),
                 list(now.attribute_proto),
             ):
-                yield f"{place} has other attributes than the original's"
+                yield f"{place} has other attributes than in the original"
 
 
 def _initializers(
@@ -137,12 +137,12 @@ def _initializers(
         else:
             changed = not same.tensors(tensor, stored[tensor.name])
         if changed:
-            yield f"initializer {tensor.name!r} in {place} is not the original's"
+            yield f"initializer {tensor.name!r} in {place} differs from the original's"
     sparse = {s.values.name: s for s in getattr(after, "sparse_initializer", ())}
     for values in graph.sparse_initializer:
         name = values.values.name
         if name in read and sparse.get(name) != values:
-            yield f"sparse initializer {name!r} in {place} is not the original's"
+            yield f"sparse initializer {name!r} in {place} differs from the original's"
 
 
 def _tensors(attribute: onnx.AttributeProto) -> list[onnx.TensorProto]:

@@ -139,7 +139,7 @@ def _compare_arrays(
     small = mean <= DISCRETE_MEAN and (real or expected.dtype.itemsize == 1)
     reason = _reason(outcome)
     if flips and (count <= DISCRETE_SHARE * size or small):
-        reason += "; accepted behind a step from reals to whole numbers"
+        reason += "; accepted: a step before it converts floats to integers"
         return replace(outcome, reason=reason)
     return replace(outcome, passed=False, reason=reason)
 
@@ -151,11 +151,11 @@ def _reason(outcome: OutputResult) -> str:
     elif math.isinf(apart):
         amount = ", some by NaN or infinity"
     elif not apart and outcome.max_steps is not None:
-        amount = ", by no more than the sign of a zero or the bits of a NaN"
+        amount = ", only in signs of zeros or bits of NaNs"
     elif not apart:
-        amount = ", in the last digits of large numbers"
+        amount = ", only in the last digits of large integers"
     elif math.isinf(error):
-        amount = f", by at most {apart:.2g} where all should be 0"
+        amount = f", by at most {apart:.2g} where all values should be 0"
     else:
         amount = f", by at most {error:.2g} of the largest value"
         if outcome.tolerance:

@@ -27,7 +27,7 @@ def sources(graph: onnx.GraphProto, output: str, feeds: Mapping[str, Any] | None
     """
     names = operators(graph, output, feeds)
     if not names:
-        return "no random operator leads to it, a kernel gives other results in every run"
+        return "it depends on no random operator, so a kernel computes other results in each run"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 

@@ -181,7 +181,7 @@ class Reference:
         self._magnitude: Program | None = None
         self.obstacle = to_float64.obstacle(program.flat)
         if epsilon is None or not self._exactness.arithmetic:
-            self.obstacle = "it does not compute with reals"
+            self.obstacle = "it does not compute with floats"
         if self.obstacle is None:
             self._prepare(program, program.positions())
 

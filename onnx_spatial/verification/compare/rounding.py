@@ -50,7 +50,7 @@ class Verdict(Enum):
     """The verdict on a difference by the measured rounding."""
 
     ACCEPTED = "rounding explains it"
-    UNDECIDED = "it may be rounding, or not"
+    UNDECIDED = "rounding may explain it"
     DIFFERS = "rounding does not explain it"
 
 

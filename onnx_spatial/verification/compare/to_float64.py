@@ -49,14 +49,14 @@ def reals(model: onnx.ModelProto) -> list[str]:
 def obstacle(model: onnx.ModelProto) -> str | None:
     """Say why a model cannot be computed in double precision; None if nothing speaks against it."""
     if not reals(model):
-        return "no real numbers go into it"
+        return "it has no floating-point inputs"
     data = reached(model.graph, reals(model))
     for node in model.graph.node:
         if data.isdisjoint(traversal.needs(node)) or node.op_type in SIZES:
             continue
         for each in (node, *traversal.inner_nodes(node)):
             if _is_step(each):
-                return f"{each.op_type} node {traversal.label(each)!r} makes whole numbers of reals"
+                return f"{each.op_type} node {traversal.label(each)!r} converts floats to integers"
     if any(
         g.sparse_initializer for _, g in traversal.graphs(model) if isinstance(g, onnx.GraphProto)
     ):

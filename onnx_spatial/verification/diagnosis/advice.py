@@ -42,23 +42,23 @@ def add(
 def _advice(result: Verification) -> str:
     difference = result.first_difference
     if difference is None:
-        return "the two models are used differently: compare their inputs and outputs by name"
+        return "compare the names, types and shapes of the inputs and outputs of the two models"
     if difference.kind == "value":
         return (
-            "a node that is no spatial operator was changed: take the model as `onnx-spatial convert` "
-            "wrote it, or look for the tool that edited it since"
+            "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: "
+            "the conversion does not change this node"
         )
     if difference.kind in ("model", "output") and difference.optimised and _right_as_it_is(result):
         return (
-            "without optimisations nothing differs: onnxruntime's optimizer is at fault. See whether "
-            "another form passes (--prefer transpose, --prefer slices), or write it with --no-verify "
-            "and run it without optimisations (graph_optimization_level ORT_DISABLE_ALL; for a "
-            "quantised model the session option session.disable_quant_qdq = 1 may be enough)"
+            "this is an error in onnxruntime's optimizer: nothing differs with optimisations off. "
+            "Convert with --prefer transpose or --prefer slices and use the form that passes; or "
+            "write the model with --no-verify and run it with graph_optimization_level "
+            "ORT_DISABLE_ALL (for a quantised model the session option session.disable_quant_qdq = 1 "
+            "may be enough)"
         )
     return (
-        "convert again with --no-fuse, and if that differs too with --prefer transpose; where one of "
-        "them passes use it, and in any case report the first line above, with the folder that "
-        "--reproducer DIR saves"
+        "convert again with --no-fuse, and if that differs too, with --prefer transpose. Use a form "
+        "that passes, and report the first line above with the folder that --reproducer DIR saves"
     )
 
 

@@ -66,7 +66,7 @@ def save(
                 return _write(folder, pair, text)
         except (RunFailure, SpatialError, ValueError, OSError):
             continue  # a part that cannot stand alone: a larger one will
-    raise ModelFileError("no part of the models shows the difference on its own; none was saved")
+    raise ModelFileError("not saved: no part of the models shows the difference on its own")
 
 
 def _candidates(

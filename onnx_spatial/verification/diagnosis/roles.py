@@ -22,22 +22,22 @@ def explain(result: Verification, models: ModelPair) -> None:
         difference = result.first_difference
         if difference is not None and difference.kind != "value" and (added := _added(models)):
             result.advice = (
-                f"see whether the second model was made from the first: it has {added}, which "
-                "is not in the first, and which no conversion added"
+                f"check that the second model was converted from the first: only the second has "
+                f"{added}, which the conversion did not add"
             )
         return
     count = f"{len(left)} spatial operator{' is' if len(left) == 1 else 's are'}"
-    advice = "give what `onnx-spatial convert` made of the first model as the second one"
+    advice = "pass the result of `onnx-spatial convert` on the first model as the second model"
     if _same(models):
-        problem = f"both are the same model, which does not load: {count} still in it"
-        advice = "give what `onnx-spatial convert` made of the model as the second one"
+        problem = f"both are the same model, which is not converted: {count} still in it"
+        advice = "pass the result of `onnx-spatial convert` as the second model"
     elif _not_converted(models.original, models):
         problem = f"the second model is not converted: {count} still in it"
     else:
-        problem = f"{count} in the second model, and none in the first"
-        advice = "they seem to be swapped: give the original first, and then what was made of it"
+        problem = f"{count} in the second model, none in the first"
+        advice = "the models seem to be swapped: pass the original first, then its conversion"
         if _interface(models.original.proto) != _interface(models.converted.proto):
-            advice = "give the original first, and then what `onnx-spatial convert` made of it"
+            advice = "pass the original first, then the result of `onnx-spatial convert`"
     result.problems.insert(0, problem)
     more = len(result.problems) - 1
     result.message = f"failed: {problem}" + (f" (and {more} more)" if more else "")

@@ -37,7 +37,7 @@ def check_installed(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in NAMES:
-            raise UsageError(f"there is no oracle {name!r}, only {' and '.join(NAMES)}")
+            raise UsageError(f"oracle must be {' or '.join(NAMES)}, not {name!r}")
         if importlib.util.find_spec(name) is None:
             raise UsageError(
                 f"the oracle {name} is not installed: pip install {NAMES[name]} "

@@ -35,7 +35,7 @@ def run(operator: Operator, x: Array) -> Array:
         Silent: it has no kernel for it, or is known to be wrong here.
     """
     if x.dtype.name not in TYPES:
-        raise Silent(f"OpenVINO computes {x.dtype.name} by way of other types")
+        raise Silent(f"OpenVINO computes {x.dtype.name} in another type")
     if x.dtype == np.float16 and np.isnan(x).any():
         raise Silent("OpenVINO makes signalling NaNs of float16 quiet")
     if 0 in x.shape or 0 in operator.output_shape(x.shape):
@@ -54,7 +54,7 @@ def _blocks(operator: SpaceToBatch | BatchToSpace, x: Array) -> Array:
 
     pairs = operator.pads if isinstance(operator, SpaceToBatch) else operator.crops
     if x.ndim < 2:
-        raise Silent("OpenVINO wants rank 2 or more")
+        raise Silent("OpenVINO requires rank 2 or more")
     rest = [0] * (x.ndim - 1 - len(pairs))
     block = np.array([1, *operator.block_shape, *(1 for _ in rest)], np.int64)
     begins = np.array([0, *(b for b, _ in pairs), *rest], np.int64)
@@ -72,7 +72,7 @@ def _patches(operator: ExtractPatches, x: Array) -> Array:
     if len(operator.kernel) != 2:
         raise Silent("OpenVINO extracts patches of images only")
     if operator.auto_pad not in _PADDING:
-        raise Silent("OpenVINO has another SAME")
+        raise Silent("OpenVINO pads SAME differently")
     last = operator.layout == "channels_last"
     data = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if last else x
     given = (list(operator.kernel), list(operator.strides), list(operator.rates))
@@ -85,7 +85,7 @@ def _reorg(operator: ReorgYolo, x: Array) -> Array:
     from openvino import opset13
 
     if x.dtype == np.int32:
-        raise Silent("OpenVINO computes ReorgYolo of int32 by way of floats")
+        raise Silent("OpenVINO computes ReorgYolo of int32 in floats")
     return _run(lambda parameter: opset13.reorg_yolo(parameter, [operator.stride]), x)
 
 
@@ -100,7 +100,7 @@ def _run(make: Any, x: Array) -> Array:
         )
     except RuntimeError as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[-1]
-        raise Silent(f"OpenVINO does not take it: {reason}") from None
+        raise Silent(f"OpenVINO rejects it: {reason}") from None
     return np.array(compiled(x)[0])
 
 

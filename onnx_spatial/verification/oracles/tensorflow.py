@@ -30,10 +30,10 @@ def run(operator: Operator, x: Array) -> Array:
     except (tf.errors.NotFoundError, tf.errors.UnimplementedError):
         raise Silent(f"TensorFlow has no kernel for {x.dtype.name} of rank {x.ndim}") from None
     except TypeError as error:  # a type that the operator does not list
-        raise Silent(f"TensorFlow does not take it: {str(error).splitlines()[0]}") from None
+        raise Silent(f"TensorFlow rejects it: {str(error).splitlines()[0]}") from None
     except tf.errors.InvalidArgumentError as error:
         if any(words in str(error) for words in _LIMITS):
-            raise Silent(f"TensorFlow does not take it: {str(error).splitlines()[0]}") from None
+            raise Silent(f"TensorFlow rejects it: {str(error).splitlines()[0]}") from None
         raise
     if x.dtype.kind == "O":
         texts = np.empty(result.size, object)
@@ -74,7 +74,7 @@ def _patches(tf: Any, operator: ExtractPatches, x: Array) -> Any:
         raise Silent("TensorFlow has no SAME that pads more in front")
     volume = len(operator.kernel) == 3
     if volume != (operator.auto_pad == "same_unclamped") and operator.auto_pad != "valid":
-        raise Silent("TensorFlow has another SAME for this number of axes")
+        raise Silent("TensorFlow pads SAME differently for this number of axes")
     if operator.clamp_negative and 0 in operator.output_shape(x.shape):
         raise Silent("TensorFlow refuses windows that do not fit")
     if x.dtype.kind in "Ob":

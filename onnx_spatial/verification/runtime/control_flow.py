@@ -45,7 +45,7 @@ class ControlFlowStep(Step):
                 raise RunFailure(reason, "load")
         except (LookupError, ValueError, TypeError) as error:
             name = f"{node.op_type} node {traversal.label(node)!r}"
-            raise RunFailure(f"{name} does not fit its graphs: {error}", "load") from None
+            raise RunFailure(f"{name} does not match its subgraphs: {error}", "load") from None
         scope.values.update((n, v) for n, v in zip(node.output, results, strict=False) if n)
 
 
@@ -78,7 +78,7 @@ def _scan(
 ) -> list[Any]:
     attributes = {a.name: a for a in node.attribute}
     if "num_scan_inputs" not in attributes or len(inputs) != len(body.graph.input):
-        raise RunFailure("Scan as it was before opset 9 cannot be run", "load")
+        raise RunFailure("Scan before opset 9 is not supported", "load")
 
     def integers(name: str, count: int) -> list[int]:
         return list(attributes[name].ints) if name in attributes else [0] * count

@@ -49,7 +49,7 @@ class FlatModel:
             if number in convolutions:
                 self._convolutions[id(node)] = number
             elif number is not None and place.function is not None:
-                raise RunFailure(f"{place} holds spatial operators and cannot be inlined", "load")
+                raise RunFailure(f"{place} has spatial operators and cannot be inlined", "load")
             elif number is not None:
                 self._sites[id(node)] = number
         return flat

@@ -37,12 +37,12 @@ def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     """
     x, w, b = (*arrays, None, None)[:3]
     if x is None or w is None or x.ndim < 3 or w.ndim != x.ndim:
-        raise OperatorError("Conv: the data and weights have no common rank of 3 or more")
+        raise OperatorError("Conv: data and weights must have the same rank, at least 3")
     conv = _Conv.of(node, x.shape[2:], w.shape[2:])
     (group,) = vector(analysis.attributes(node), "group", 1, 1)
     outputs = w.shape[0]
     if group < 1 or x.shape[1] != w.shape[1] * group or outputs % group:
-        raise OperatorError(f"Conv: weights {list(w.shape)} and {x.shape[1]} channels do not fit")
+        raise OperatorError(f"Conv: weights {list(w.shape)} do not match {x.shape[1]} channels")
     if min(conv.sizes) < 1:
         raise OperatorError(f"Conv: the kernel {list(w.shape[2:])} does not fit the data")
     products = x.shape[0] * math.prod(conv.sizes) * w.size
@@ -52,7 +52,7 @@ def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     parts = group if group > 1 else outputs
     count = parts * MAX_PRODUCTS // products
     if count < 1 or x.shape[0] * outputs * math.prod(conv.sizes) > MAX_ELEMENTS:
-        raise OperatorError("Conv: it is too large to be computed for a comparison")
+        raise OperatorError("Conv: its result is too large to be compared")
     sample = np.unique(np.linspace(0, parts - 1, count).astype(np.int64))
     maps = (sample[:, None] * (outputs // parts) + np.arange(outputs // parts)).ravel()
     if group > 1:
@@ -77,7 +77,7 @@ class _Conv:
         given, rank = analysis.attributes(node), len(kernel)
         strides, dilations = (vector(given, name, 1, rank) for name in ("strides", "dilations"))
         if "kernel_shape" in given and vector(given, "kernel_shape", 0, rank) != tuple(kernel):
-            raise OperatorError("Conv: kernel_shape is not that of the weights")
+            raise OperatorError("Conv: kernel_shape differs from the shape of the weights")
         extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
         padding = pads(given, data, extents, strides)
         axes = zip(data, padding, extents, strides, strict=True)

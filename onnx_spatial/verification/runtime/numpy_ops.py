@@ -36,14 +36,14 @@ def conv_transpose(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Arra
     """
     x, w, b = (*arrays, None, None)[:3]
     if x is None or w is None or x.ndim < 3 or w.ndim != x.ndim:
-        raise OperatorError("ConvTranspose: the data and weights have no common rank of 3 or more")
+        raise OperatorError("ConvTranspose: data and weights must have the same rank, at least 3")
     attributes = analysis.attributes(node)
     rank = x.ndim - 2
     (group,) = vector(attributes, "group", 1, 1)
     if group < 1 or x.shape[1] != w.shape[0] or x.shape[1] % group:
-        raise OperatorError(f"ConvTranspose: weights {list(w.shape)} do not fit the channels")
+        raise OperatorError(f"ConvTranspose: weights {list(w.shape)} do not match the channels")
     if math.prod(x.shape) * math.prod(w.shape[1:]) > numpy_conv.MAX_PRODUCTS:
-        raise OperatorError("ConvTranspose: it is too large to be computed for a comparison")
+        raise OperatorError("ConvTranspose: its result is too large to be compared")
     strides = vector(attributes, "strides", 1, rank)
     dilations = vector(attributes, "dilations", 1, rank)
     extra = vector(attributes, "output_padding", 0, rank)
@@ -77,7 +77,9 @@ def average_pool(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     x = arrays[0]
     attributes = analysis.attributes(node)
     if x is None or x.ndim < 3 or "kernel_shape" not in attributes:
-        raise OperatorError("AveragePool: it has no data of rank 3 or more, or no kernel_shape")
+        raise OperatorError(
+            "AveragePool: data must have rank 3 or more, and kernel_shape is required"
+        )
     rank = x.ndim - 2
     kernel = vector(attributes, "kernel_shape", 1, rank)
     strides, dilations = (vector(attributes, name, 1, rank) for name in ("strides", "dilations"))
@@ -123,9 +125,9 @@ def grid_sample(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
     """
     x, grid = (*arrays, None)[:2]
     if x is None or grid is None or x.ndim < 3 or grid.ndim != x.ndim:
-        raise OperatorError("GridSample: the data and the grid have no common rank of 3 or more")
+        raise OperatorError("GridSample: data and grid must have the same rank, at least 3")
     if grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
-        raise OperatorError("GridSample: the grid does not fit the data")
+        raise OperatorError("GridSample: the shape of the grid does not match the data")
     attributes = analysis.attributes(node)
     mode = str(attributes.get("mode", "linear"))
     padding = str(attributes.get("padding_mode", "zeros"))

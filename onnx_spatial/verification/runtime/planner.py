@@ -80,7 +80,7 @@ class Planner:
             order.prepare()
         except CycleError as error:
             name = traversal.label(nodes[min(error.args[1])])
-            raise RunFailure(f"nodes wait for each other: {name}", "load") from None
+            raise RunFailure(f"nodes form a cycle: {name}", "load") from None
         steps: list[Step] = []
         while order.is_active():
             ready_special: list[int] = []

@@ -126,7 +126,7 @@ def _padded(node: onnx.NodeProto, data: Array, kernel: tuple[int, ...], zero: ob
         widths.append(same_pads(size, (k - 1) * d + 1, s, upper=upper))
     shape = [size + sum(pair) for size, pair in zip(data.shape, widths, strict=True)]
     if math.prod(shape) * data.itemsize > MAX_BYTES:
-        raise ValueError(f"{show(shape)} is too large to be made for a comparison")
+        raise ValueError(f"{show(shape)} is too large to be compared")
     return np.pad(data, widths, constant_values=np.asarray(zero, data.dtype).reshape(()))
 
 

@@ -58,7 +58,9 @@ class RunScope:
             return constant_value(stored, self._folder)
         if isinstance(stored, onnx.NodeProto):
             return constant_folding.held(stored, lambda t: constant_value(t, self._folder))
-        raise RunFailure(f"the value {name!r} is read but nothing computes it", "load")
+        raise RunFailure(
+            f"the value {name!r} is read, but no node, input or initializer produces it", "load"
+        )
 
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:

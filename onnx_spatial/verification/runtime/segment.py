@@ -203,7 +203,9 @@ def _limited(node: onnx.NodeProto, run: Callable[..., Any]) -> Callable[..., Any
 
     def limited(*inputs: Any, **attributes: Any) -> Any:
         if sum(int(np.size(value)) for value in inputs) > _MOST_LOOPED:
-            reason = "onnxruntime has no kernel for it, and its inputs are too large for any other"
+            reason = (
+                "no kernel of onnxruntime, and its inputs are too large for the reference kernel"
+            )
             raise RunFailure(f"{node.op_type} node {traversal.label(node)!r}: {reason}", "run")
         return run(*inputs, **attributes)
 
@@ -225,4 +227,6 @@ def _type_of(name: str, value: Any, *, exact: bool = False) -> onnx.TypeProto:
         element = onnx.helper.make_tensor_type_proto(element_type_of(value[0]), None)
         return onnx.helper.make_sequence_type_proto(element)
     kind = "an empty sequence" if isinstance(value, list) else f"a {type(value).__name__}"
-    raise RunFailure(f"{name!r} is {kind} between two parts of the model", "load")
+    raise RunFailure(
+        f"{name!r} is {kind}, which cannot be passed between two parts of the model", "load"
+    )

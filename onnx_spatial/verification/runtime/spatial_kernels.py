@@ -52,16 +52,14 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     operator, x = call.bind(arrays), arrays[0]
     positions = operator.positions
     if x.ndim + len(positions) > MAX_RANK:
-        raise OperatorError(
-            f"numpy has no room to rearrange {x.ndim} dims, {len(positions)} of them split"
-        )
+        raise OperatorError(f"numpy cannot rearrange {x.ndim} dims, {len(positions)} of them split")
     shape = operator.output_shape(x.shape)
     elements = math.prod(d for d in shape if isinstance(d, int))
     if elements * x.dtype.itemsize > MAX_BYTES or (x.dtype.kind == "O" and elements > MAX_STRINGS):
-        raise OperatorError(f"its output {show(shape)} is too large to be made for a comparison")
+        raise OperatorError(f"its output {show(shape)} is too large to be compared")
     if math.prod(positions) > MAX_POSITIONS:
         raise OperatorError(
-            f"{operator.positions_of} of {show(positions)} are too large for a comparison"
+            f"{operator.positions_of} of {show(positions)} are too large to be compared"
         )
     result: Array = operator(x)
     return result

@@ -104,14 +104,14 @@ def fixed_sizes(
 def _match(
     name: str, dims: Sequence[int | str], shape: Sequence[int], sizes: dict[str, int]
 ) -> None:
-    wrong = f"input {name!r} has the shape {show(dims)}, which {show(shape)} does not fit"
+    wrong = f"input {name!r} must have shape {show(dims)}, not {show(shape)}"
     if len(dims) != len(shape):
         raise UsageError(wrong)
     for dim, size in zip(dims, shape, strict=True):
         if size < 0 or (isinstance(dim, int) and dim != size):
             raise UsageError(wrong)
         if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-            raise UsageError(f"{wrong}: {dim} is {sizes[dim]} elsewhere")
+            raise UsageError(f"{wrong}: dim {dim} is {sizes[dim]} in another place")
 
 
 def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dict[str, Array]:
@@ -123,7 +123,7 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
     by_name = _by_name(inputs, given)
     missing = [i.name for i in inputs if i.default is None and i.name not in given]
     if missing:
-        raise UsageError(f"no data given for input {', '.join(map(repr, missing))}")
+        raise UsageError(f"there is no data for input {', '.join(map(repr, missing))}")
     sizes: dict[str, int] = {}
     arrays = {}
     for name, value in given.items():
@@ -133,7 +133,7 @@ def check_given(inputs: Sequence[GraphInput], given: Mapping[str, Array]) -> dic
         element_type = graph_input.element_type
         if element_type is not None and element_type_of(array) != element_type:
             type_name = onnx.TensorProto.DataType.Name(element_type).lower()
-            raise UsageError(f"input {name!r} is {type_name}, the data given {dtype_name(array)}")
+            raise UsageError(f"input {name!r} must be {type_name}, not {dtype_name(array)}")
         if graph_input.dims is not None:
             _match(name, graph_input.dims, array.shape, sizes)
         arrays[name] = array

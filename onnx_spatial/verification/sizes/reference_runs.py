@@ -33,7 +33,7 @@ from onnx_spatial.verification.sizes.trial_runs import Trial
 #: Many, where another tool made the conversion.
 MORE_SIZES, MANY_SIZES = 4, 24
 #: Advice where made-up data does not help, for the command lines of `verify` and `convert`.
-GIVE_DATA = "give data with --inputs"
+GIVE_DATA = "pass data with --inputs"
 #: Symbols that a message names; instead of more, and of made-up ones, it names the inputs.
 NAMED = 4
 _MADE_UP = re.compile(r"unk_*\d+|.*\[\d+\]")
@@ -76,15 +76,15 @@ def program_of(
     """
     program = Program(original.proto, [f.index for f in infos], original.folder)
     if foreign := program.foreign():
-        raise RunFailure(f"nothing here can run the operators {', '.join(foreign)}", "load")
+        raise RunFailure(f"no runtime here has the operators {', '.join(foreign)}", "load")
     complex_types = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
     for graph_input in (i for i in inputs if i.default is None):
         name = f"input {graph_input.name!r}"
         rank = len(graph_input.dims or ())
         if graph_input.element_type not in onnx.TensorProto.DataType.values():
-            raise RunFailure(f"{name} is no dense tensor of a known type", "load")
+            raise RunFailure(f"{name} is not a dense tensor of a known type", "load")
         if rank > MAX_RANK:
-            raise RunFailure(f"{name} has {rank} dims, numpy {MAX_RANK} at most", "load")
+            raise RunFailure(f"{name} has {rank} dims; numpy supports at most {MAX_RANK}", "load")
         if graph_input.element_type in complex_types:
             raise RunFailure(f"{name} is complex, and onnxruntime has no complex tensors", "load")
     return program
@@ -144,7 +144,7 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
     except RunFailure as failure:
         if failure.stage == "load" or failure.lacks_kernel:
             raise
-        raise UsageError(f"the original does not run on the inputs given: {failure}") from None
+        raise UsageError(f"the original does not run on the given inputs: {failure}") from None
 
 
 def with_rank(graph_input: GraphInput, infos: Sequence[OperatorInfo]) -> GraphInput:
@@ -158,7 +158,7 @@ def with_rank(graph_input: GraphInput, infos: Sequence[OperatorInfo]) -> GraphIn
 def _advice(inputs: Sequence[GraphInput]) -> str:
     """Advise to give the shapes of inputs with open dims, or data."""
     options = [f"--shape {shlex.quote(i.name)}={_shape_option(i)}" for i in inputs]
-    return f"give sizes with {' '.join(options)}, or {GIVE_DATA}"
+    return f"set sizes with {' '.join(options)}, or {GIVE_DATA}"
 
 
 def _shape_option(graph_input: GraphInput) -> str:
@@ -192,8 +192,8 @@ def _no_sizes(model: onnx.ModelProto, inputs: Sequence[GraphInput], search: Sear
             failure
         ):  # onnxruntime needs to read a shape from another file
             command = "onnx.save(onnx.load(MODEL), OUT, save_as_external_data=True)"
-            advice = f"; {command} puts it into the model"
-        return f"the original does not load, whatever its sizes: {failure}{advice}"
+            advice = f"; {command} moves it into the model"
+        return f"the original does not load: {failure}{advice}"
     reasons = [] if failure is None else [str(failure)]
     if search.limit is not None:
         reasons.append(f"inputs of more than {search.limit:,} elements were not tried")
@@ -201,11 +201,11 @@ def _no_sizes(model: onnx.ModelProto, inputs: Sequence[GraphInput], search: Sear
     inputs = [i for i in inputs if i.default is None]
     if shapes := _shape_inputs(model, {i.name for i in inputs}):
         names = ", ".join(map(repr, shapes))
-        missing = f"no values were found for {names}, by which the model makes its shapes"
+        missing = f"no legal values were found for {names}, from which the model computes shapes"
         return f"{missing}{reason}; {GIVE_DATA}"
     open_inputs = [i for i in inputs if any(isinstance(d, str) for d in i.dims or ())]
     if not open_inputs:
-        return f"the original does not run on made-up data{reason}; {GIVE_DATA}"
+        return f"the original does not run on generated data{reason}; {GIVE_DATA}"
     dims = (d for i in open_inputs for d in i.dims or () if isinstance(d, str))
     symbols = list(dict.fromkeys(dims))
     if len(symbols) > NAMED or any(map(_MADE_UP.fullmatch, symbols)):

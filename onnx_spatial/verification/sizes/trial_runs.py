@@ -161,8 +161,8 @@ class TrialRuns:
                 self.outgrown = True
                 return False
             if size > LARGEST_INPUT or not is_countable(assignment.shape(graph_input)):
-                how_many = f"{size:.0e} elements" if size else "no elements, but other dims"
-                limit = f", too many to make up (at most {LARGEST_INPUT:.0e})"
+                how_many = f"{size:.0e} elements" if size else "no elements, but very large dims"
+                limit = f", too many to generate (at most {LARGEST_INPUT:.0e})"
                 reason = f"input {graph_input.name!r} has {how_many}{limit}"
                 self.last_failure = self.last_failure or RunFailure(reason, "run")
                 return False

@@ -120,7 +120,7 @@ class MatchingRegions:
         if isinstance(before, str) or isinstance(after, str):
             return before if isinstance(before, str) else str(after)
         if len(before.nodes) > _MOST_NODES or after.read - before.read:
-            return "the part of the model that leads there is very large, or another one"
+            return "the nodes before it are too many, or differ from the original's"
         return self._matching(region.place, region.output, before, after)
 
     @cached_property
@@ -159,13 +159,13 @@ class MatchingRegions:
                     nearest.append(name)
                 continue
             if len(seen) > _MOST_VALUES:
-                return "no value that the converted model computes is near behind it"
+                return "no value shortly after it is in the converted model"
             readers = self._readers.get((place, name), ())
             new = [n for reader in readers for n in reader.output if n and n not in seen]
             seen.update(new)
             todo.extend(new)
         return nearest or (
-            "its output is not a value of the converted model: it was merged with others"
+            "its output is not in the converted model: it was merged with other nodes"
         )
 
     def _region(self, place: traversal.Place, output: str) -> MatchingRegion | str:
@@ -186,7 +186,7 @@ class MatchingRegions:
                     return part
             assert isinstance(before, Part) and isinstance(after, Part)
             if len(before.nodes) > _MOST_NODES:
-                return "the part of the model that it was merged with is very large"
+                return "it was merged with too many nodes"
             foreign = after.read - before.read
             if not foreign:
                 return self._matching(place, output, before, after)
@@ -194,9 +194,9 @@ class MatchingRegions:
             latest = self._latest(before.read ^ after.read, place)
             latest = latest or self._latest(before.read | after.read, place)
             if latest is None:
-                return f"it also reads {min(foreign)!r}: it was merged with others"
+                return f"it also reads {min(foreign)!r}: it was merged with other nodes"
             inside.add(latest)
-        return "no values near it are those that the converted model begins with"
+        return "no values shortly before it are in both models"
 
     def _matching(
         self, place: traversal.Place, output: str, before: Part, after: Part

@@ -132,13 +132,13 @@ class Graphs:
                 sparse[name] = producer
             elif producer is not None:
                 if any(a.ref_attr_name for a in producer.attribute):
-                    return "it takes attributes of the function that holds it"
+                    return "it uses attributes of its function"
                 nodes[id(producer)] = producer
                 new = traversal.needs(producer) - seen
                 seen |= new
                 todo.extend(new)
             else:
-                return f"nothing computes {name!r}"
+                return f"no node, input or initializer produces {name!r}"
         ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
         return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
@@ -157,14 +157,14 @@ class Graphs:
         if place not in self._graphs:
             return f"the converted model has no {place}"
         if not self.computes(output, place):
-            return "its output is not a value of the converted model: it was merged with others"
+            return "its output is not in the converted model: it was merged with other nodes"
 
         def stop(name: str, producer: Producer | None) -> bool:
             return name in stops and (name not in known or is_computed(producer))
 
         part = self.part(place, output, stop)
         if isinstance(part, Part) and (other := sorted(part.read - set(stops))):
-            return f"it also reads {other[0]!r}: it was merged with others"
+            return f"it also reads {other[0]!r}: it was merged with other nodes"
         return part
 
 
