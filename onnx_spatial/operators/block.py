@@ -196,7 +196,7 @@ class SpaceToBatch(_Blocks):
         return [*out, *dims[len(out) :]]
 
     @staticmethod
-    def margins(
+    def constraints(
         sizes: Arithmetic,
         dims: Sequence[Size],
         block: Sequence[Size],
@@ -326,7 +326,7 @@ class BatchToSpace(_Blocks):
         return [*out, *dims[len(out) :]]
 
     @staticmethod
-    def margins(
+    def constraints(
         sizes: Arithmetic,
         dims: Sequence[Size],
         block: Sequence[Size],

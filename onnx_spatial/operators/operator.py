@@ -131,5 +131,5 @@ class FixedOperator(Operator):
         """`output_shape` for dims that are computed, in the terms of `sizes`."""
 
     @abstractmethod
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Sizes that are negative where the dims break a rule that only a run can break."""

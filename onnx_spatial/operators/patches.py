@@ -128,6 +128,11 @@ class ExtractPatches(FixedOperator):
         return self.auto_pad != "valid"
 
     @property
+    def signed_pads(self) -> bool:
+        """Whether amounts of `padding` may be negative."""
+        return self.auto_pad == "same_unclamped"
+
+    @property
     def test_draws(self) -> int:
         """As many as the paddings that the remainders of a size give."""
         return 8 if self.auto_pad == "valid" else max(8, min(MOST_SIZES, 4 + max(self.strides)))
@@ -241,7 +246,7 @@ class ExtractPatches(FixedOperator):
         out[self.channel_axis] = sizes.product([*self.kernel, dims[self.channel_axis]])
         return out
 
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """How much smaller images could be; how few windows a SAME image has does not matter."""
         if self.auto_pad != "valid" or self.clamp_negative:
             return []

@@ -139,7 +139,7 @@ class ReorgYolo(FixedOperator):
         s, (batch, channels, *image) = self.stride, dims
         return [batch, sizes.mul(channels, s * s), *(sizes.div(size, s) for size in image)]
 
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Negative where there are too few channels, or the stride does not divide a size."""
         s, (_, channels, *image) = self.stride, dims
         if s == 1:

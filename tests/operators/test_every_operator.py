@@ -75,7 +75,7 @@ class Stranger(FixedOperator):
     def output_dims(self, sizes: object, dims: Sequence[object]) -> list[object]:
         return list(dims)
 
-    def margins(self, sizes: object, dims: Sequence[object]) -> list[object]:
+    def constraints(self, sizes: object, dims: Sequence[object]) -> list[object]:
         return []
 
 
@@ -177,14 +177,14 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
             shape = [
                 max(0, d + rng.choice((-3, -2, -1, 0, 0, 0, 1))) for d in sample.inputs[0].shape
             ]
-            margins = call.margins(Emitter(17), shape, *parameters)
+            constraints = call.constraints(Emitter(17), shape, *parameters)
             try:
                 expected = call.output_shape(shape)
             except OperatorError:
-                assert min(margins) < 0, f"{call.operator} on {shape}"
+                assert min(constraints) < 0, f"{call.operator} on {shape}"
                 continue
             legal_ones += 1
-            assert min(margins, default=0) >= 0, f"{call.operator} on {shape}"
+            assert min(constraints, default=0) >= 0, f"{call.operator} on {shape}"
             assert tuple(call.output_dims(Emitter(17), shape, *parameters)) == expected
     assert legal_ones > 10
 

@@ -158,11 +158,11 @@ class BlockCall:
         """Output shape from computed dims and parameters."""
         return self.kind.output_dims(sizes, dims, *parameters)
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
         """Negative where a block does not divide, or crops exceed a size."""
-        return self.kind.margins(sizes, dims, *parameters)
+        return self.kind.constraints(sizes, dims, *parameters)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
         """The data and the parameters; an attribute takes no input slot."""

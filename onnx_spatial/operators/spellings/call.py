@@ -230,7 +230,7 @@ class Call(Protocol):
     ) -> list[Size]:
         """`output_shape` for dims and `parameters` that are computed, in the terms of `sizes`."""
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
         """Sizes that are negative where a rule is broken that only a run can break."""
@@ -315,11 +315,11 @@ class FixedCall:
         """Output shape from computed dims."""
         return self.operator.output_dims(sizes, dims)
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
         """Negative where a rule is broken."""
-        return self.operator.margins(sizes, dims)
+        return self.operator.constraints(sizes, dims)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
         """The data alone."""
