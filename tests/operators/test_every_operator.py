@@ -133,7 +133,7 @@ def test_it_says_what_the_package_asks(kind):
         operator, rank = call.operator, sample.inputs[0].ndim
         assert all(n >= 1 for n in operator.positions)
         assert call.rank in (None, rank) and 1 <= call.axes <= rank
-        assert call.test_draws >= 1 and call.typical_batch >= 1
+        assert call.number_of_samples >= 1 and call.typical_batch >= 1
         assert call.test_rank() >= call.axes
         assert call.input_names({})[0] in ("x", "data")
         names = call.input_names(sample.attributes)
@@ -160,7 +160,7 @@ def test_legal_sizes_are_drawn(kind):
         facts = dataclasses.replace(facts, inputs=(data, *facts.inputs[1:]))
         drawn = [
             operator_shapes.draw_sample(facts, np.random.default_rng(0), n)
-            for n in range(call.test_draws)
+            for n in range(call.number_of_samples)
         ]
         assert None not in drawn
         assert len({each.shape for each in drawn}) > 1
