@@ -1,4 +1,4 @@
-"""What every operator has to bring; a new one finds here what is missing of it."""
+"""Check what every operator must provide; a test that fails names what a new operator lacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from onnx_spatial.operators.spellings import (
 from onnx_spatial.verification.oracles import Silent, openvino
 from onnx_spatial.verification.sizes import operator_shapes
 
-#: Samples of each operator that are looked at.
+#: Samples of each operator.
 _SAMPLES = 4
 
 everyone = pytest.mark.parametrize("kind", OPERATORS, ids=lambda kind: kind.name)
@@ -54,7 +54,7 @@ def facts_of(sample: Sample) -> NodeFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Stranger(FixedOperator):
-    """Reverses its only axis: an operator that nothing knows."""
+    """Reverse the only axis: an operator that no strategy, rule or oracle accepts."""
 
     name = "Stranger"
     noun = "strange"
@@ -81,7 +81,7 @@ class Stranger(FixedOperator):
 
 @lru_cache
 def samples(kind: type[Operator]) -> list[tuple[Sample, Call]]:
-    """Nodes that ask for an operator and move something, the same ones in every run."""
+    """Return nodes of an operator that move data, the same ones in every run."""
     found = []
     for make in sampling.SPELLINGS.values():
         for number in range(20):
@@ -100,7 +100,7 @@ def test_all_are_listed():
     assert {kind.name for kind in OPERATORS} == python_ops.OP_TYPES
 
 
-def test_an_operator_that_nothing_knows_is_refused_by_everything():
+def test_an_operator_that_no_strategy_accepts_is_refused():
     facts = NodeFacts("Stranger", "", (InputFacts("float32", (4,)),))
     values = [ir.Value(name="x")]
     request = Request.of(FixedCall(Stranger(), "none"), facts, values, frozenset({1}), 17)
@@ -118,7 +118,7 @@ def test_an_operator_that_nothing_knows_is_refused_by_everything():
 
 
 @everyone
-def test_it_is_pure_data(kind):
+def test_it_is_a_frozen_dataclass_with_names(kind):
     assert dataclasses.is_dataclass(kind)
     assert kind.__dataclass_params__.frozen
     assert not inspect.isabstract(kind)
@@ -128,7 +128,7 @@ def test_it_is_pure_data(kind):
 
 
 @everyone
-def test_it_says_what_the_package_asks(kind):
+def test_its_call_implements_the_interface(kind):
     for sample, call in samples(kind):
         operator, rank = call.operator, sample.inputs[0].ndim
         assert all(n >= 1 for n in operator.positions)
@@ -190,7 +190,7 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
 
 
 @everyone
-def test_a_prepared_model_says_it_all(kind):
+def test_its_parameters_survive_a_prepared_model(kind):
     for _, call in samples(kind):
         if issubclass(kind, FixedOperator):
             assert (
