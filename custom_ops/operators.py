@@ -21,12 +21,8 @@ from onnx_spatial.custom_ops.memory import empty
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings.python_ops import (
-    BLOCKS,
-    FIXED,
-    check_batch_entry,
-    from_json,
-)
+from onnx_spatial.operators.spellings.parameters import check_batch_entry
+from onnx_spatial.operators.spellings.python_ops import BLOCKS, FIXED, from_json
 
 logger = logging.getLogger(__name__)
 

@@ -426,7 +426,7 @@ cases(
     {
         "of 10^9, padded to fit": (
             ("1,4,4,1", f"{BILLION},{BILLION}", f"0,{BILLION - 4},0,{BILLION - 4}"),
-            "converted: unverified: .*too large to be compared",
+            "converted: unverified: .*too large for a comparison",
         ),
         "of 10^9, sizes open": (
             ("N,H,W,1", f"{BILLION},{BILLION}", "0,0,0,0"),

@@ -143,13 +143,13 @@ def test_all_refusals_are_told_at_once():
 
 def test_what_cannot_be_proven_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
-    from onnx_spatial.lowering.permutation import single_transpose
+    from onnx_spatial.lowering.permutation import stages
     from onnx_spatial.lowering.permutation.stage_plan import Stage
 
     def wrong(kind, before, after):
         return Stage(kind, before, (after[1], after[0], *after[2:]))
 
-    monkeypatch.setattr(single_transpose, "Stage", wrong)
+    monkeypatch.setattr(stages, "Stage", wrong)
     with pytest.raises(VerificationError) as caught:
         convert(path, tmp_path / "out.onnx", strategy="transpose")
     assert caught.value.exit_code == 1

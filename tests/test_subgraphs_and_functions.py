@@ -447,8 +447,8 @@ def test_an_attribute_that_the_caller_gives():
 
 def test_an_attribute_that_differs_between_calls_is_refused():
     assert refusal(patches_called("[1, 3, 3, 1]")) == (
-        "attribute ksizes is left to the callers of the function that holds the node, "
-        "who do not agree; inline the function first (onnx.inliner.inline_local_functions)"
+        "attribute ksizes has no common value in the calls of the function that holds it; "
+        "inline the function first (onnx.inliner.inline_local_functions)"
     )
 
 
@@ -518,7 +518,9 @@ def test_a_dead_function_that_only_its_callers_could_complete_is_left_alone():
     made = model(function(calls, PATCHES))
     used, dead = plan(made).sites
     assert (used.action, dead.action) == ("lower", "leave")
-    assert dead.reason.startswith("the function is never called, and attribute ksizes is left to")
+    assert dead.reason.startswith(
+        "the function is never called, and attribute ksizes has no common value"
+    )
     converted = convert(made)
     assert converted.functions[0] == made.functions[0]
     a = image(2, 4, 4, 1)

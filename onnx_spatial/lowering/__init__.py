@@ -1,8 +1,7 @@
-"""Operators to standard nodes: one strategy per module, `select.lower` picks.
+"""Lower operators to standard nodes: `select.lower` picks the cheapest strategy.
 
-Every strategy is exact, bit for bit, for every request that it accepts. Each says which
-operators it accepts; no other is offered to it. To add one, write a module with a class like
-`core.strategy.Strategy` and list it in `select.STRATEGIES`.
+Every strategy is exact, bit for bit, for every request that it does not refuse. To add one, write a
+subclass of `core.strategy.Strategy` in a module of its own and list it in `select.STRATEGIES`.
 """
 
 from onnx_spatial.lowering.core.builder import Emitter

@@ -1,10 +1,9 @@
-"""ReorgYolo as one Transpose where the cells divide the channels, else as one Gather of elements.
+"""Lower ReorgYolo to one Transpose where s*s divides the channels, else to one Gather of elements.
 
     Reshape [N, q*H, s, W, s] -> Transpose [N, s, s, q*H, W] -> Reshape [N, C*s*s, H/s, W/s]
     Reshape [N*C*H*W] -> Gather by a sum of one term for each of N, C, H, W -> Reshape
 
-The Gather also serves where the number of channels is known to the run only, or no tensor may have as
-many dims as the Transpose.
+The Gather also serves where the number of channels is unknown, or the Transpose exceeds the rank limit.
 """
 
 from __future__ import annotations
@@ -17,24 +16,16 @@ import onnx_ir as ir
 
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import LARGEST, constant_index
-from onnx_spatial.lowering.core.run_time_checks import nothing
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.run_time_checks import zero_if_legal
+from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.operators import ReorgYolo
 
 
-class Reorg:
+class Reorg(Strategy):
     """One Transpose or one Gather."""
 
     name = "reorg"
     accepts = (ReorgYolo,)
-
-    def absorbs(self, request: Request) -> bool:
-        """Transposes around it are written out."""
-        return False
-
-    def refuse(self, request: Request) -> str | None:
-        """Refuse nothing."""
-        return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
         """Emit the nodes and return the operator's output."""
@@ -43,7 +34,7 @@ class Reorg:
         s, x = op.stride, request.data(emit)
         batch, channels, height, width = x.dims
         moved = _transposed(op, emit, x) or _gathered(op, emit, x)
-        # A run whose sizes the stride does not divide fails in this Reshape.
+        # If the stride does not divide the sizes of a run, this Reshape fails.
         image = [emit.quotient(size, s) for size in (height, width)]
         return emit.reshape(moved, [batch, emit.mul(channels, s * s), *image]).value
 
@@ -66,16 +57,15 @@ def _gathered(op: ReorgYolo, emit: Emitter, x: Tensor) -> Tensor:
     if len(known) == x.rank and math.prod(known) <= LARGEST:
         index, dims = constant_index(emit, op.index(known))
         return emit.gather(flat, index, dims, 0)
-    total: ir.Value | None = None
-    for axis, term in enumerate(_terms(op, emit, x.dims)):
-        column = emit.reshape_to(term, [-1 if a == axis else 1 for a in range(x.rank)])
-        total = column if total is None else emit.op("Add", total, column)
-    assert total is not None
+    total = emit.sum(
+        emit.reshape_to(term, [-1 if a == axis else 1 for a in range(x.rank)])
+        for axis, term in enumerate(_terms(op, emit, x.dims))
+    )
     return emit.gather(flat, emit.tensor(total, x.dims).value, x.dims, 0)
 
 
 def _terms(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> list[ir.Value]:
-    """`ReorgYolo.index` for sizes of which the run knows some."""
+    """Emit `ReorgYolo.index` for sizes that may be unknown."""
     s, (batch, channels, height, width) = op.stride, dims
     images: Size
     if isinstance(channels, int):
@@ -84,8 +74,8 @@ def _terms(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> list[ir.Value]
         images, offset = count, emit.constant(offsets, "offset")
         image = emit.constant(of_offset, "image")
     else:
-        # No quotient of 0 may be divided by: too few channels fail here.
-        checked = emit.add(channels, nothing(emit, [emit.sub(channels, s * s)]))
+        # Too few channels fail here: they would give a divisor of 0.
+        checked = emit.add(channels, zero_if_legal(emit, [emit.sub(channels, s * s)]))
         images = emit.div(checked, s * s)
         place = emit.range(checked)
         offset = emit.op("Div", place, emit.size(images))
@@ -104,5 +94,4 @@ def _terms(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> list[ir.Value]
 
 
 def _remainder(emit: Emitter, dividend: ir.Value, quotient: ir.Value, divisor: Size) -> ir.Value:
-    """The remainder."""
     return emit.op("Sub", dividend, emit.op("Mul", quotient, emit.size(divisor)))

@@ -1,13 +1,12 @@
-"""An operator as one Gather of rows: run the operator on row numbers, then fetch the rows.
+"""Lower operators to one Gather of rows, whose index is the operator's result on row numbers.
 
     Reshape [rows, rest] -> Concat with one row of zeros -> Gather -> Reshape
 
-The index is the operator's own result on an array that holds the number of each row, padded with
--1, which Gather reads as the last row: the zeros. So this works for every element type, padding and
-crops included. A short index is a constant made by the numpy kernel. Of a long one a table for each
-axis is stored, whose sum runtimes compute when they load; where zeros come in an entry is so far
-below zero that the sum is too, and the larger of sum and -1 is the row. With sizes that are known at
-run time only, row numbers are padded and transposed there, on int64.
+The row numbers are padded with -1, which Gather reads as the last row: the zeros. So this works for
+every element type, padding and crops included. A short index is a constant, made by the numpy kernel. A
+long one is stored as a table for each axis, which runtimes add when they load; an entry in the padding
+is so far below zero that the sum is negative too, and Max with -1 gives the row. With unknown sizes, row
+numbers are padded and transposed at run time, on int64.
 """
 
 from __future__ import annotations
@@ -25,38 +24,34 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST
 from onnx_spatial.lowering.core.padding import filled
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import separable_gather
 from onnx_spatial.lowering.permutation import stages
 from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
-from onnx_spatial.lowering.permutation.stage_plan import Stage
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
 from onnx_spatial.operators.shapes import is_countable
 
-#: An index of this many entries (int32: 4 MiB) may be stored as it is where tables do not serve.
+#: Entries of an index that is stored as one constant where tables do not serve (int32: 4 MiB).
 _LARGEST_CONSTANT = 1 << 20
 
-#: GatherND came with this opset, and Gather counts from the end since then.
+#: The opset that brought GatherND, and negative indices of Gather.
 _GATHER_ND = 11
 
 _ZERO_ROW = np.array(-1, np.int64)
+_INT64 = frozenset({int(TensorProto.INT64)})
 
-#: What each axis of the input adds to the number of a row, and the axes of the index that it spans.
+#: For each axis of the input: the axes of the index that it becomes, and its summands of the row.
 Tables = list[tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
-class RowGather:
-    """One Gather; the rows are whatever lies behind the axes that the operator looks at."""
+class RowGather(Strategy):
+    """One Gather; a row holds all axes behind those that the operator changes."""
 
     name = "row-gather"
     accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
-    def absorbs(self, request: Request) -> bool:
-        """Transposes around it are written out."""
-        return False
-
     def refuse(self, request: Request) -> str | None:
-        """The rank must be known, and one type to make the row of zeros of."""
+        """Refuse an unknown rank, several element types, and strings without GatherND."""
         if request.shape is None:
             return "the rank of the input is unknown"
         if len(request.element_types) > 1:
@@ -66,17 +61,17 @@ class RowGather:
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Write it."""
+        """Emit the nodes and return the operator's output."""
         x = request.data(emit)
         lead = _lead(request)
         rest = x.dims[lead:]
         rows = emit.reshape(x, [emit.product(x.dims[:lead]), emit.product(rest)])
-        index, found = self._index(request, emit, x.dims[:lead])
+        index, index_dims = _index(request, emit, x.dims[:lead])
         if request.call.may_pad:
             zero = filled(emit, [1, rows.dims[1]], min(request.element_types, default=1))
             row = emit.tensor(zero, [1, rows.dims[1]], x.itemsize)
             rows = emit.concat([rows, row], 0)
-        count = emit.product(found)
+        count = emit.product(index_dims)
         if TensorProto.STRING in request.element_types:
             # onnxruntime's Gather takes only the first string of each row; GatherND takes all.
             column = emit.reshape(Tensor(index, (count,)), (count, 1)).value
@@ -84,87 +79,80 @@ class RowGather:
             moved = emit.tensor(value, (count, rows.dims[1]), x.itemsize)
         else:
             moved = emit.gather(rows, index, [count], 0)
-        out = list(found)
+        out = list(index_dims)
         if request.call.kind is ExtractPatches and rest:
             out[-1] = emit.product([out[-1], *rest])  # patch position major, channel minor
         else:
             out += rest
         return emit.reshape(moved, out).value
 
-    def _index(
-        self, request: Request, emit: Emitter, lead: tuple[Size, ...]
-    ) -> tuple[ir.Value, tuple[Size, ...]]:
-        """(the row number of each row of the output as a 1-D value, the dims they stand for)"""
-        call = request.call
-        operator = call.operator
-        # Patches lay their positions out on a channel axis.
-        dims = (*lead, 1) if _takes_runs(operator) else lead
-        known = [d for d in dims if isinstance(d, int)]
-        strings = TensorProto.STRING in request.element_types  # GatherND has int64 only
-        if operator is not None and len(known) == len(dims):
-            shape = tuple(d for d in operator.output_shape(known) if isinstance(d, int))
-            size = math.prod(shape)
-            tables = _tables(operator, known) if LONGEST < size <= LARGEST else None
-            if tables is not None and _fits(emit, tables):
-                return _summed(emit, tables, size, wide=strings), shape
-            if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
-                numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
-                # Gather counts from the end since opset 11.
-                zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
-                index = operator(numbers, pad_value=zero_row)
-                index = index.astype(np.int64 if strings else np.int32)
-                return emit.constant(index.reshape(-1), "rows"), shape
-        if request.opset < _GATHER_ND and call.may_pad:
-            raise ConversionError(
-                f"rows of zeros need opset {_GATHER_ND}, where Gather counts from the end"
-            )
-        count = emit.product(dims)
-        rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
-        if isinstance(operator, ExtractPatches):
-            moved = separable_gather.move(operator, emit, rows, frozenset(), _ZERO_ROW)
-        else:
-            moved = _moved(request, emit, rows)
-        return emit.reshape(moved, [emit.product(moved.dims)]).value, moved.dims
+
+def _index(
+    request: Request, emit: Emitter, lead: tuple[Size, ...]
+) -> tuple[ir.Value, tuple[Size, ...]]:
+    """Return the input row of each output row as a 1-D value, and the dims of the output rows."""
+    call = request.call
+    operator = call.operator
+    # Patches put their positions on a channel axis.
+    dims = (*lead, 1) if _takes_runs(operator) else lead
+    known = [d for d in dims if isinstance(d, int)]
+    strings = TensorProto.STRING in request.element_types  # GatherND has int64 only
+    if operator is not None and len(known) == len(dims):
+        shape = tuple(d for d in operator.output_shape(known) if isinstance(d, int))
+        size = math.prod(shape)
+        tables = _tables(operator, known) if LONGEST < size <= LARGEST else None
+        if tables is not None and _fits(emit, tables):
+            return _summed(emit, tables, size, wide=strings), shape
+        if max(size, math.prod(known)) <= _LARGEST_CONSTANT and is_countable(known):
+            numbers = np.arange(math.prod(known), dtype=np.int32).reshape(known)
+            # Gather counts from the end since opset 11.
+            zero_row = -1 if request.opset >= _GATHER_ND else len(numbers.reshape(-1))
+            index = operator(numbers, pad_value=zero_row)
+            index = index.astype(np.int64 if strings else np.int32)
+            return emit.constant(index.reshape(-1), "rows"), shape
+    if request.opset < _GATHER_ND and call.may_pad:
+        raise ConversionError(
+            f"rows of zeros need opset {_GATHER_ND}, where Gather counts from the end"
+        )
+    count = emit.product(dims)
+    rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
+    if isinstance(operator, ExtractPatches):
+        moved = separable_gather.extract(operator, emit, rows, _INT64, _ZERO_ROW)
+    else:
+        moved = _rearranged(request, emit, rows)
+    return emit.reshape(moved, [emit.product(moved.dims)]).value, moved.dims
 
 
-def _moved(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
-    """A block operator on row numbers."""
+def _rearranged(request: Request, emit: Emitter, rows: Tensor) -> Tensor:
+    """Emit a block operator on row numbers."""
     assert request.shape is not None
     plain = replace(
         request,
         inputs=(rows.value, *request.inputs[1:]),
         shape=request.shape[: rows.rank],
-        element_types=frozenset({TensorProto.INT64}),
+        element_types=_INT64,
         before=None,
         after=None,
     )
     r = Rearrangement.of(plain, emit, rows)
-    plan = [] if r.before == r.after else [Stage("transpose", r.before, r.after)]
-    x, done = stages.moved(emit, r, r.padded(emit, _ZERO_ROW), plan)
-    return emit.tensor(r.finished(emit, x, done), r.final(emit))
+    x, cropped = stages.emit_transpose(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
+    return emit.tensor(r.finished(emit, x, cropped), r.final(emit))
 
 
 def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
-    """The index as one table for each axis of the input; None if there is none.
-
-    Args:
-        operator: with known parameters.
-        dims: of the axes that it looks at.
-    """
+    """Return the index as one table for each axis of the input, whose dims are `dims`, or None."""
     if isinstance(operator, ExtractPatches):
         return _tables_of_windows(operator, dims) if operator.layout == "channels_last" else None
     assert isinstance(operator, SpaceToBatch | BatchToSpace)
     blocked = len(operator.block_shape)
     strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    below = -math.prod(dims) - 1
     if isinstance(operator, SpaceToBatch):
         tables: Tables = [((blocked,), np.arange(dims[0]) * strides[0])]
         for axis, (b, (begin, end)) in enumerate(
             zip(operator.block_shape, operator.pads, strict=True), start=1
         ):
             place = np.arange(begin + dims[axis] + end) - begin
-            inside = (place >= 0) & (place < dims[axis])
-            rows = np.where(inside, place * strides[axis], below).reshape(-1, b).T
+            rows = _rows_inside(place, dims, axis).reshape(-1, b).T
             tables.append(((axis - 1, blocked + axis), rows))
         return tables
     images = dims[0] // math.prod(operator.block_shape)
@@ -179,20 +167,23 @@ def _tables(operator: Operator, dims: Sequence[int]) -> Tables | None:
 
 
 def _tables_of_windows(op: ExtractPatches, dims: Sequence[int]) -> Tables:
-    """Axes of the index: batch, windows of each axis, places in the window of each axis."""
+    """Return the tables for an index [batch, windows of each axis, positions of each axis]."""
     spatial = len(op.kernel)
-    strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    below = -math.prod(dims) - 1
-    tables: Tables = [((0,), np.arange(dims[0]) * strides[0])]
+    tables: Tables = [((0,), np.arange(dims[0]) * math.prod(dims[1:]))]
     for number, axis in enumerate(op.spatial_axes):
-        size = dims[axis]
-        begin, _ = op.padding(number, size)
-        starts = np.arange(op.output_size(number, size)) * op.strides[number] - begin
+        begin, _ = op.padding(number, dims[axis])
+        starts = np.arange(op.output_size(number, dims[axis])) * op.strides[number] - begin
         place = starts[:, None] + np.arange(op.kernel[number]) * op.rates[number]
-        inside = (place >= 0) & (place < size)
-        rows = np.where(inside, place * strides[axis], below)
-        tables.append(((axis, axis + spatial), rows))
+        tables.append(((axis, axis + spatial), _rows_inside(place, dims, axis)))
     return tables
+
+
+def _rows_inside(
+    place: npt.NDArray[np.int64], dims: Sequence[int], axis: int
+) -> npt.NDArray[np.int64]:
+    """Return the summands of places along an axis; below all rows for a place in the padding."""
+    inside = (place >= 0) & (place < dims[axis])
+    return np.where(inside, place * math.prod(dims[axis + 1 :]), -math.prod(dims) - 1)
 
 
 def _rank(tables: Tables) -> int:
@@ -200,23 +191,20 @@ def _rank(tables: Tables) -> int:
 
 
 def _fits(emit: Emitter, tables: Tables) -> bool:
-    """Whether the tables may be used: Max knows integers since opset 12."""
+    """Tell whether the tables may be used: Max takes integers since opset 12."""
     return emit.opset >= 12 and _rank(tables) <= (emit.rank_limit or _rank(tables))
 
 
 def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value:
-    """The index, which runtimes compute when they load: nothing in it depends on the data."""
+    """Emit the sum of the tables, which runtimes compute when they load."""
     rank = _rank(tables)
     lowest = sum(int(rows.min(initial=0)) for _, rows in tables)
     dtype = np.int64 if wide or lowest <= -(2**31) else np.int32
-    total: ir.Value | None = None
-    for places, rows in tables:
-        dims = [1] * rank
-        for place, length in zip(places, rows.shape, strict=True):
-            dims[place] = length
-        table = emit.constant(rows.reshape(dims).astype(dtype), "rows")
-        total = table if total is None else emit.op("Add", total, table)
-    assert total is not None
+    others = [[a for a in range(rank) if a not in places] for places, _ in tables]
+    total = emit.sum(
+        emit.constant(np.expand_dims(rows, axes).astype(dtype), "rows")
+        for axes, (_, rows) in zip(others, tables, strict=True)
+    )
     if any(rows.min(initial=0) < 0 for _, rows in tables):
         total = emit.op("Max", total, emit.constant(np.full([1] * rank, -1, dtype), "zero_row"))
     emit.max_rank = max(emit.max_rank, rank)
@@ -224,10 +212,10 @@ def _summed(emit: Emitter, tables: Tables, size: int, *, wide: bool) -> ir.Value
 
 
 def _lead(request: Request) -> int:
-    """Number of leading axes that the operator looks at."""
+    """Return the number of leading axes that the operator changes."""
     return request.call.axes - int(_takes_runs(request.call.operator))
 
 
 def _takes_runs(operator: Operator | None) -> bool:
-    """Whether the operator moves whole runs of channels, its last axis."""
+    """Tell whether the operator moves whole runs of channels, its last axis."""
     return isinstance(operator, ExtractPatches) and operator.layout == "channels_last"

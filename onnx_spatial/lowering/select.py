@@ -1,4 +1,4 @@
-"""Pick the strategy that lowers an operator: the cheapest that refuses neither it nor the limits."""
+"""Pick the cheapest strategy that can lower an operator within the limits."""
 
 from __future__ import annotations
 
@@ -15,24 +15,18 @@ from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches.planes import Planes
 from onnx_spatial.lowering.patches.separable_gather import SeparableGather
 from onnx_spatial.lowering.patches.taps import TapConcat, Taps
-from onnx_spatial.lowering.permutation.gathered_rows import GatheredRows
-from onnx_spatial.lowering.permutation.interleaved import Interleaved
-from onnx_spatial.lowering.permutation.single_transpose import SingleTranspose
+from onnx_spatial.lowering.permutation import strategies as permutation
 from onnx_spatial.lowering.permutation.space_to_depth import Depth
-from onnx_spatial.lowering.permutation.staged_transposes import StagedTransposes
 from onnx_spatial.lowering.reorg import Reorg
 from onnx_spatial.lowering.row_gather import RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
 
-#: Every way that is known. A new one is a module of its own and a line here.
+#: All strategies. A new one is a module of its own and a line here.
 STRATEGIES: tuple[Strategy, ...] = (
     Copy(),
     Empty(),
-    SingleTranspose(),
-    StagedTransposes(),
-    GatheredRows(),
-    Interleaved(),
+    *permutation.STRATEGIES,
     Depth(),
     RowGather(),
     Slices(),
@@ -45,11 +39,11 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
-#: Integers are computed with since opset 7, which is also the oldest that onnxruntime runs.
+#: The oldest opset with integer arithmetic, and the oldest that onnxruntime runs.
 MIN_OPSET = 7
 
 _COMPLEX = frozenset({TensorProto.COMPLEX64, TensorProto.COMPLEX128})
-#: Element types that standard operators have held since opset 9; bfloat16 since 13.
+#: Element types of standard operators since opset 9; bfloat16 since 13.
 _MOVABLE = frozenset(
     {
         TensorProto.FLOAT,
@@ -72,12 +66,12 @@ _MOVABLE = frozenset(
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to lower an operator.
+    """A strategy that can lower an operator.
 
     Attributes:
         strategy: its name.
-        estimated_us: what it should take, in microseconds.
-        measured_us: what it took on this machine; None if that was not measured.
+        estimated_us: estimated time, in microseconds.
+        measured_us: time measured on this machine, in microseconds; None if not measured.
     """
 
     strategy: str
@@ -87,14 +81,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The nodes that stand for one operator, not yet in any graph.
+    """The nodes that replace one operator, not yet in any graph.
 
     Attributes:
         strategy: name of the strategy.
         emitted: the nodes and constants.
-        output: the value that is the operator's output.
-        considered: what there was to choose from, the cheapest estimate first; empty where nothing
-            was compared.
+        output: the operator's output.
+        considered: candidates, the cheapest estimate first; empty if none were compared.
     """
 
     strategy: str
@@ -104,7 +97,7 @@ class Lowered:
 
     @property
     def cost(self) -> float:
-        """Time of one run in microseconds: measured if it was, else estimated."""
+        """Time of one run in microseconds: measured if available, else estimated."""
         for candidate in self.considered:
             if candidate.strategy == self.strategy and candidate.measured_us is not None:
                 return candidate.measured_us
@@ -116,8 +109,8 @@ class Ranking:
     """The strategies for one request.
 
     Attributes:
-        fitting: those that can lower it, the cheapest first.
-        reasons: why the others cannot, by name.
+        fitting: strategies that can lower it, the cheapest first.
+        reasons: why the other strategies cannot, by name.
     """
 
     fitting: tuple[Candidate, ...]
@@ -125,15 +118,15 @@ class Ranking:
 
 
 def lower(request: Request, *, strategy: str | None = None, max_rank: int | None = None) -> Lowered:
-    """Write the operator in standard operators.
+    """Lower an operator to standard operators.
 
     Args:
         request: the operator.
-        strategy: take this one instead of the cheapest.
-        max_rank: no tensor may have more dims than this.
+        strategy: name of the strategy to use instead of the cheapest.
+        max_rank: largest rank of a tensor.
 
     Raises:
-        ConversionError: nothing can; the message says why for each strategy that came near.
+        ConversionError: no strategy can; the message says why.
     """
     ranking = rank(request, max_rank=max_rank, strategy=strategy)
     if ranking.fitting:
@@ -149,25 +142,25 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
 
 
 def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered]:
-    """The operator in every way that is known, the cheapest by estimate first.
+    """Lower an operator by every strategy that can, the cheapest estimate first.
 
     Raises:
-        ConversionError: standard operators cannot hold it at all.
+        ConversionError: standard operators cannot express it at all.
     """
     fitting = rank(request, max_rank=max_rank).fitting
     return [_build(_BY_NAME[candidate.strategy], request, max_rank) for candidate in fitting]
 
 
 def rank(request: Request, *, max_rank: int | None = None, strategy: str | None = None) -> Ranking:
-    """Which strategies can lower an operator, and what each is estimated to take.
+    """Rank the strategies that can lower an operator by estimated time.
 
     Args:
         request: the operator.
-        max_rank: no tensor may have more dims than this.
-        strategy: look at this one only.
+        max_rank: largest rank of a tensor.
+        strategy: name of the only strategy to consider.
 
     Raises:
-        ConversionError: standard operators cannot hold it at all.
+        ConversionError: standard operators cannot express it at all.
     """
     if reason := unsupported(request):
         raise ConversionError(reason)
@@ -184,7 +177,7 @@ def rank(request: Request, *, max_rank: int | None = None, strategy: str | None 
     return _RANKINGS[key]
 
 
-#: A large model asks the same of hundreds of nodes.
+#: Cached: a large model has hundreds of nodes with equal requests.
 _RANKINGS: dict[object, Ranking] = {}
 _MOST_RANKINGS = 4096
 
@@ -222,20 +215,18 @@ def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lower
     if candidate.absorbs(request):
         output = candidate.build(request, emit)
     else:
-        output = _between_transposes(candidate, request, emit)
+        output = _build_between_transposes(candidate, request, emit)
     if emit.slices_by_gather and TensorProto.STRING in request.element_types:
         # onnxruntime's Gather takes only the first string of each row.
-        raise ConversionError(
-            "strings in slices that only the run knows, or with steps, need opset 10"
-        )
+        raise ConversionError("slices of strings with computed bounds or with steps need opset 10")
     if all(node.outputs[0] is not output for node in emit.nodes):
-        # An input or a constant is no node's output; the operator's name needs one.
+        # The output is an input or a constant; it needs a node to have a name of its own.
         output = emit.op("Identity", output)
     emit.prune(output)
     return Lowered(candidate.name, emit, output)
 
 
-def _between_transposes(candidate: Strategy, request: Request, emit: Emitter) -> ir.Value:
+def _build_between_transposes(candidate: Strategy, request: Request, emit: Emitter) -> ir.Value:
     plain = replace(request, after=None)
     if request.before is not None:
         data = request.data(emit).value
@@ -251,10 +242,10 @@ def _between_transposes(candidate: Strategy, request: Request, emit: Emitter) ->
 def lower_preferring(
     request: Request, strategy: str | None, max_rank: int | None = None
 ) -> Lowered:
-    """`lower` with the strategy where it applies, else with the cheapest that does.
+    """Lower with the given strategy if it can, else with the cheapest.
 
     Raises:
-        ConversionError: nothing can.
+        ConversionError: no strategy can.
     """
     try:
         return lower(request, max_rank=max_rank, strategy=strategy)
@@ -265,7 +256,7 @@ def lower_preferring(
 
 
 def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> float:
-    """Estimated time of a Transpose, in microseconds.
+    """Return the estimated time of a Transpose, in microseconds.
 
     Args:
         dims: of its input.
@@ -276,7 +267,7 @@ def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> f
 
 
 def unsupported(request: Request) -> str | None:
-    """What standard operators cannot hold at all, whatever the strategy."""
+    """Return why no standard operators can express a request; None if some can."""
     if request.opset < MIN_OPSET:
         return (
             f"the model's opset is {request.opset}; lowering needs {MIN_OPSET} or newer, and so does "

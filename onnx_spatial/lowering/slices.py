@@ -1,4 +1,4 @@
-"""Strided Slices and Concats: nothing is transposed.
+"""Lower operators to strided Slices and Concats, without a Transpose.
 
     SpaceToBatch    Pad -> one strided Slice for each offset in the block -> Concat along the batch
     BatchToSpace    Split the batch -> Concat and Reshape for each blocked axis -> Slice
@@ -17,30 +17,29 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
-from onnx_spatial.lowering.core.padding import pad
-from onnx_spatial.lowering.core.sampling import sampled
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.sampling import padded
+from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.permutation.factored_axes import Rearrangement
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
-#: Slices that one operator is made of at most.
+#: The most Slices of one operator.
 MAX_SLICES = 256
 
 
-class Slices:
-    """As many Slices (or outputs of a Split) as a block or a window has places."""
+class Slices(Strategy):
+    """One Slice, or output of a Split, for each position in a block or window."""
 
     name = "slices"
     accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
     def absorbs(self, request: Request) -> bool:
-        """Transposes around block operators may fit; around patches they are written out."""
-        return request.call.kind in (SpaceToBatch, BatchToSpace)
+        """Include the Transposes around block operators, where they may fit."""
+        return request.call.kind is not ExtractPatches
 
     def refuse(self, request: Request) -> str | None:
-        """The rank and the block must be known, and the block not too large."""
-        places = _places(request)
+        """Refuse an unknown rank, and a block that is unknown or too large."""
+        places = _positions(request)
         if request.shape is None:
             return "the rank of the input is unknown"
         if places is None:
@@ -50,24 +49,26 @@ class Slices:
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Write it."""
+        """Emit the nodes and return the operator's output."""
         operator = request.call.operator
         if isinstance(operator, ExtractPatches):
             return _patches(operator, request, emit).value
         r = Rearrangement.of(request, emit)
-        return _apart(r, emit) if request.call.kind is SpaceToBatch else _together(r, emit)
+        if request.call.kind is SpaceToBatch:
+            return _space_to_batch(r, emit)
+        return _batch_to_space(r, emit)
 
 
-def _places(request: Request) -> tuple[int, ...] | None:
-    """Of a block or a window along each axis; None if only the run knows."""
+def _positions(request: Request) -> tuple[int, ...] | None:
+    """Return the positions in a block or window along each axis; None if unknown."""
     call = request.call
     if isinstance(call, BlockCall):
         return call.block.values
     return call.operator.positions if call.operator is not None else None
 
 
-def _apart(r: Rearrangement, emit: Emitter) -> ir.Value:
-    """One Slice for each offset."""
+def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
+    """Emit one Slice for each offset."""
     offsets = {axis[1]: number for number, axis in enumerate(r.inputs) if len(axis) == 2}
     if not offsets:
         raise ConversionError("no axis is split")
@@ -85,22 +86,16 @@ def _apart(r: Rearrangement, emit: Emitter) -> ir.Value:
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
         parts.append(_strided(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
     if r.unproven:
-        parts[-1] = _as_large_as(emit, parts[-1], parts[0])
+        # Where a block does not divide, the part of the last offsets is smaller than the first, and this
+        # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
+        last = parts[-1]
+        value = emit.op("Reshape", last.value, emit.shape_of(parts[0].value))
+        parts[-1] = emit.tensor(value, last.dims, last.itemsize)
     return r.finished(emit, emit.concat(parts, target))
 
 
-def _as_large_as(emit: Emitter, last: Tensor, first: Tensor) -> Tensor:
-    """The part of the last offsets, which is smaller than that of the first where no block divides.
-
-    Concat refuses parts of other sizes, but for those without elements: it skips them, and leaves
-    their share of the result as it was in memory.
-    """
-    value = emit.op("Reshape", last.value, emit.shape_of(first.value))
-    return emit.tensor(value, last.dims, last.itemsize)
-
-
-def _together(r: Rearrangement, emit: Emitter) -> ir.Value:
-    """Split, then join the parts along one blocked axis after the other, the last one first."""
+def _batch_to_space(r: Rearrangement, emit: Emitter) -> ir.Value:
+    """Emit a Split, then join the parts along each blocked axis, the last one first."""
     offsets = [axis[1] for axis in r.outputs if len(axis) == 2]
     if not offsets:
         raise ConversionError("no axis is split")
@@ -110,7 +105,8 @@ def _together(r: Rearrangement, emit: Emitter) -> ir.Value:
         raise ConversionError("the axes come in another order")
     order = r.inputs[0][: len(offsets)]
     x = r.padded(emit)
-    parts = _split(emit, x, math.prod(_known(r, f) for f in order))
+    count = math.prod(_known(r, f) for f in order)
+    parts = emit.split(x, 0, count) if count > 1 else [x]
     places = list(itertools.product(*(range(_known(r, f)) for f in order)))
     by_place = dict(zip(places, parts, strict=True))
     tail: Size = 1
@@ -130,7 +126,7 @@ def _together(r: Rearrangement, emit: Emitter) -> ir.Value:
 def _joined(
     emit: Emitter, parts: dict[tuple[int, ...], Tensor], axis: int, dims: Sequence[Size]
 ) -> dict[tuple[int, ...], Tensor]:
-    """Parts that differ in one offset, put together row by row; `dims` are rows and length of one."""
+    """Join the parts that differ in one offset row by row; `dims`: rows of a part and their length."""
     groups: dict[tuple[int, ...], list[Tensor]] = {}
     for place in sorted(parts):
         groups.setdefault((*place[:axis], 0, *place[axis + 1 :]), []).append(parts[place])
@@ -140,10 +136,6 @@ def _joined(
     return joined
 
 
-def _split(emit: Emitter, x: Tensor, parts: int) -> list[Tensor]:
-    return emit.split(x, 0, parts) if parts > 1 else [x]
-
-
 def _known(r: Rearrangement, factor: int) -> int:
     size = r.sizes[factor]
     assert isinstance(size, int)
@@ -151,21 +143,15 @@ def _known(r: Rearrangement, factor: int) -> int:
 
 
 def _patches(op: ExtractPatches, request: Request, emit: Emitter) -> Tensor:
-    x = request.data(emit)
-    axes = sampled(emit, op, x)
-    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
-    for axis, sample in zip(op.spatial_axes, axes, strict=True):
-        around[axis] = (sample.begin, sample.end)
-    signed = op.auto_pad == "same_unclamped"
-    x = pad(emit, x, around, request.element_types, signed=signed)
+    x, counts = padded(emit, op, request.data(emit), request.element_types)
     dims = list(x.dims)
-    for axis, sample in zip(op.spatial_axes, axes, strict=True):
-        dims[axis] = sample.count
+    for axis, count in zip(op.spatial_axes, counts, strict=True):
+        dims[axis] = count
     parts = []
     for place in itertools.product(*map(range, op.kernel)):
         window = {}
         for i, axis in enumerate(op.spatial_axes):
-            window[axis] = (place[i] * op.rates[i], op.strides[i], axes[i].count)
+            window[axis] = (place[i] * op.rates[i], op.strides[i], counts[i])
         parts.append(window_slice(emit, x, window, dims))
     return emit.concat(parts, op.channel_axis)
 
@@ -173,7 +159,7 @@ def _patches(op: ExtractPatches, request: Request, emit: Emitter) -> Tensor:
 def window_slice(
     emit: Emitter, x: Tensor, window: dict[int, tuple[int, int, Size]], dims: Sequence[Size]
 ) -> Tensor:
-    """`x` at (start, step, count) along each axis, without what would change nothing."""
+    """Slice `x` at (start, step, count) along each axis, without bounds that change nothing."""
     axes, starts, ends, steps = [], [], [], []
     for axis, (start, step, count) in window.items():
         size = x.dims[axis]
@@ -182,7 +168,7 @@ def window_slice(
         axes.append(axis)
         starts.append(start)
         steps.append(step)
-        # One step behind the last element, which may lie behind the end: Slice stops there.
+        # One step beyond the last element; Slice clamps an end beyond the axis.
         ends.append(emit.add(emit.mul(count, step), start))
     return emit.slice(x, axes, starts, ends, dims, steps) if axes else x
 

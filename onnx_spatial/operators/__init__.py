@@ -1,8 +1,8 @@
-"""What the operators mean: one frozen dataclass each, with validation, output shape and a numpy kernel.
+"""Define the operators: a frozen dataclass each, with validation, output shape and a numpy kernel.
 
-This package is the single definition of meaning: conversion is proven against it, the reference
-evaluator and the custom operators run it. It knows numpy and nothing of ONNX files. All operators
-are pure data movement: every bit of every element survives, NaN payloads and -0.0 included.
+This package is the single definition of their semantics: conversion is proven against it, the reference
+evaluator and the custom operators run it. It knows numpy and nothing of ONNX files. All operators move
+data only: every bit of every element survives, NaN payloads and -0.0 included.
 """
 
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
@@ -11,7 +11,7 @@ from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
 from onnx_spatial.operators.reorg import ReorgYolo
 from onnx_spatial.operators.shapes import Dim
 
-#: Every operator. A new one is a module of its own and a line here.
+#: All operators. A new one is a module of its own and a line here.
 OPERATORS: tuple[type[Operator], ...] = (
     SpaceToBatch,
     BatchToSpace,

@@ -1,7 +1,7 @@
-"""What every operator brings: its rules, its sizes, its kernel, and how it is tested.
+"""Define the interface of operators: rules, sizes, kernel, and test sizes.
 
-The rest of the package asks an operator instead of looking at its type. A lowering strategy or a fusion
-rule names the operators that it knows; no other is offered to it.
+The rest of the package calls this interface instead of testing for types. A lowering strategy or a
+fusion rule names the operators that it accepts; no other is offered to it.
 """
 
 from __future__ import annotations
@@ -17,59 +17,60 @@ import numpy.typing as npt
 from onnx_spatial.operators.shapes import Dim
 from onnx_spatial.operators.strided_copies import Allocate
 
-#: An integer, or what an `Arithmetic` computes sizes as that only the run knows.
+#: An integer, or the representation of an unknown size in an `Arithmetic`.
 Size = Any
 
-#: Sizes of a batch and of channels in tests, the first ones most often.
+#: Test sizes of a batch and of channels, the first ones most often.
 BATCHES, CHANNELS = (2, 3, 1, 4), (3, 2, 5, 4)
 
-#: How many sizes one axis gets in tests, over as many draws.
+#: The most test sizes of one axis.
 MOST_SIZES = 14
 
-#: Draws of sizes that meet what most operators treat differently.
-USUAL_DRAWS = 3
+#: Shape samples that cover the different cases of most operators.
+USUAL_SAMPLES = 3
 
 
 class Arithmetic(Protocol):
-    """Integer arithmetic on sizes, some of which only the run knows."""
+    """Integer arithmetic on sizes, some of which are unknown until run time."""
 
     def add(self, a: Size, b: Size, /) -> Size:
-        """a + b"""
+        """Return a + b."""
 
     def sub(self, a: Size, b: Size, /) -> Size:
-        """a - b"""
+        """Return a - b."""
 
     def mul(self, a: Size, b: Size, /) -> Size:
-        """a * b"""
+        """Return a * b."""
 
     def div(self, a: Size, b: Size, /) -> Size:
-        """a // b"""
+        """Return a // b."""
 
     def max(self, a: Size, b: Size, /) -> Size:
-        """The larger of the two."""
+        """Return the larger of two sizes."""
 
     def product(self, sizes: Sequence[Size], /) -> Size:
-        """The product of all."""
+        """Return the product of sizes."""
 
 
 @dataclass(frozen=True)
 class Operator(ABC):
-    """A spatial operator with known parameters. Subclasses are frozen dataclasses of them.
+    """A spatial operator with known parameters.
 
-    Their fields are integers, tuples of integers, strings and bools, and `__post_init__` checks them.
+    Subclasses are frozen dataclasses whose fields are integers, tuples of integers, strings and bools;
+    `__post_init__` checks them.
     """
 
-    #: What messages and prepared models call it.
+    #: Its name in messages and prepared models.
     name: ClassVar[str]
-    #: What sort of operator it is, in one word, for messages.
+    #: Its kind in one word, for messages.
     noun: ClassVar[str]
-    #: What `positions` are places in, for messages.
+    #: The noun for what holds the `positions`, for messages.
     positions_of: ClassVar[str]
 
     @property
     @abstractmethod
     def positions(self) -> tuple[int, ...]:
-        """Places inside a block or window along each axis that is split into such."""
+        """Number of positions in a block or window along each axis that has such."""
 
     @property
     @abstractmethod
@@ -78,10 +79,10 @@ class Operator(ABC):
 
     @abstractmethod
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Shape of the output; dims that depend on unknown ones are None.
+        """Return the shape of the output; dims that depend on unknown ones are None.
 
         Raises:
-            OperatorError: what is known of the shape breaks a rule.
+            OperatorError: a known dim breaks a rule.
         """
 
     @abstractmethod
@@ -95,21 +96,21 @@ class Operator(ABC):
 
         Args:
             x: the data.
-            pad_value: what to pad with; the default is the element type's 0, False or "".
-            empty: makes the result.
+            pad_value: value of the padding; the default is the element type's 0, False or "".
+            empty: allocates the result, as `np.empty`.
         """
 
     @abstractmethod
     def typical_sizes(self, axis: int) -> list[int]:
-        """Legal sizes of one axis for tests, the most informative first.
+        """Return legal sizes of one axis for tests, the most informative first.
 
-        Neighbours in the list should differ in what they show, so that swapped axes are noticed.
+        Neighbours in the list should give different numbers of cells, so that swapped axes are detected.
         """
 
 
 @dataclass(frozen=True)
 class FixedOperator(Operator):
-    """An operator all of whose parameters are attributes: nothing but sizes is left to the run."""
+    """An operator all of whose parameters are attributes, so that only sizes may be unknown."""
 
     @property
     @abstractmethod
@@ -122,14 +123,14 @@ class FixedOperator(Operator):
         return False
 
     @property
-    def test_draws(self) -> int:
-        """How many draws of sizes meet all that the operator treats differently."""
-        return USUAL_DRAWS
+    def number_of_samples(self) -> int:
+        """Number of shape samples that cover all different cases of the operator."""
+        return USUAL_SAMPLES
 
     @abstractmethod
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """`output_shape` for dims that are computed, in the terms of `sizes`."""
+        """Compute `output_shape` for dims that may be unknown, with the arithmetic `sizes`."""
 
     @abstractmethod
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """Sizes that are negative where the dims break a rule that only a run can break."""
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Return sizes that are negative where dims break a rule that only a run can check."""

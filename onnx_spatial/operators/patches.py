@@ -1,4 +1,4 @@
-"""ExtractPatches: the sliding windows of an image or volume, laid out along the channel axis.
+"""Define ExtractPatches: move the sliding windows of an image or volume to the channel axis.
 
 Kernel k, stride s and rate r per spatial axis; a window spans eff = (k-1)*r + 1 elements:
 
@@ -9,8 +9,8 @@ Kernel k, stride s and rate r per spatial axis; a window spans eff = (k-1)*r + 1
 
 Output channel = (patch position, row-major) * C + c: patch position major, input channel minor, in
 both layouts (torch.nn.Unfold is the other way round). Elements outside the image are 0.
-`same_unclamped` is what TensorFlow's ExtractVolumePatches does with stride > kernel; its
-ExtractImagePatches clamps. Checked against TensorFlow 2.21 and OpenVINO 2026.4.
+`same_unclamped` is TensorFlow's ExtractVolumePatches with stride > kernel; its ExtractImagePatches
+clamps. Checked against TensorFlow 2.21 and OpenVINO 2026.4.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ class ExtractPatches(FixedOperator):
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """The samples of a window."""
+        """Samples of a window along each axis."""
         return self.kernel
 
     @property
     def is_identity(self) -> bool:
-        """Windows of 1 with stride 1."""
+        """Whether windows and strides are 1."""
         return set(self.kernel) == {1} and set(self.strides) == {1}
 
     @property
@@ -128,14 +128,19 @@ class ExtractPatches(FixedOperator):
         return self.auto_pad != "valid"
 
     @property
-    def test_draws(self) -> int:
-        """As many as the paddings that the remainders of a size give."""
+    def signed_pads(self) -> bool:
+        """Whether amounts of `padding` may be negative."""
+        return self.auto_pad == "same_unclamped"
+
+    @property
+    def number_of_samples(self) -> int:
+        """Number of shape samples: the paddings depend on the remainder of a size by the stride."""
         return 8 if self.auto_pad == "valid" else max(8, min(MOST_SIZES, 4 + max(self.strides)))
 
     def typical_sizes(self, axis: int) -> list[int]:
-        """Sizes on both sides of where another window begins to fit, and the smallest.
+        """Return sizes just below and above those at which another window fits, and the smallest.
 
-        Neighbours in the list give two windows or more, and not as many, so that swapped axes show.
+        Neighbours in the list give different numbers of windows, of two or more.
         """
         if axis not in self.spatial_axes:
             return [*(BATCHES if axis == 0 else CHANNELS)]
@@ -146,16 +151,16 @@ class ExtractPatches(FixedOperator):
         else:
             full = stride * (-(-extent // stride) + 1)
             more = [full + 1, full, full + stride - 1, full + stride + 1, 1, max(1, extent - 1)]
-            # The padding depends on the remainder, and so does who gets the odd element of it.
+            # The padding, and the side of its odd element, depend on the remainder.
             more += [full + r for r in range(2, min(stride - 1, MOST_SIZES))]
         return list(dict.fromkeys(more))
 
     def extent(self, axis: int) -> int:
-        """Elements that one window spans on spatial axis number `axis`: (k-1)*r + 1."""
+        """Return the elements that a window spans on spatial axis number `axis`: (k-1)*r + 1."""
         return (self.kernel[axis] - 1) * self.rates[axis] + 1
 
     def output_size(self, axis: int, size: int) -> int:
-        """Number of windows on spatial axis number `axis` of `size` elements.
+        """Return the number of windows on spatial axis number `axis` of `size` elements.
 
         Raises:
             OperatorError: it would be negative and `clamp_negative` is not set.
@@ -173,7 +178,7 @@ class ExtractPatches(FixedOperator):
         return max(0, count)
 
     def padding(self, axis: int, size: int) -> tuple[int, int]:
-        """(begin, end) zeros around spatial axis number `axis`; negative: sampling starts inside."""
+        """Return the zeros before and behind spatial axis number `axis`; negative ones cut off."""
         if self.auto_pad == "valid":
             return 0, 0
         total = (self.output_size(axis, size) - 1) * self.strides[axis] + self.extent(axis) - size
@@ -185,7 +190,7 @@ class ExtractPatches(FixedOperator):
         return begin, total - begin
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """[N, spatial.., C] -> [N, windows.., prod(kernel)*C]; unknown dims stay unknown.
+        """Return [N, windows.., prod(kernel)*C] for [N, spatial.., C]; unknown dims stay unknown.
 
         Raises:
             OperatorError: the rank does not fit, or a known size gives a negative output size.
@@ -210,14 +215,14 @@ class ExtractPatches(FixedOperator):
         return tuple(out)
 
     def windows(self, sizes: Arithmetic, axis: int, size: Size) -> tuple[Size, Size, Size]:
-        """(`output_size`, begin and end of `padding`) for a size that may be computed."""
+        """Compute `output_size`, and begin and end of `padding`, for a size that may be unknown."""
         if isinstance(size, int):
             # On an axis of no elements there is nothing to cut off.
             return (self.output_size(axis, size), *(self.padding(axis, size) if size else (0, 0)))
         stride, extent = self.strides[axis], self.extent(axis)
         if self.auto_pad == "valid":
             count = sizes.div(sizes.add(size, stride - extent), stride)
-            if extent >= 2 * stride:  # a window beyond the image: no Slice may take -1 for its last
+            if extent >= 2 * stride:  # negative for a window beyond the image
                 count = sizes.max(count, 0)
             return count, 0, 0
         count = sizes.div(sizes.add(size, stride - 1), stride)
@@ -234,23 +239,23 @@ class ExtractPatches(FixedOperator):
         return count, begin, sizes.sub(total, begin)
 
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """`output_shape` for dims that are computed."""
+        """Compute `output_shape` for dims that may be unknown."""
         out = list(dims)
         for number, axis in enumerate(self.spatial_axes):
             out[axis] = self.windows(sizes, number, dims[axis])[0]
         out[self.channel_axis] = sizes.product([*self.kernel, dims[self.channel_axis]])
         return out
 
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """How much smaller images could be; how few windows a SAME image has does not matter."""
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Return how much each image exceeds the smallest legal one; SAME has no smallest one."""
         if self.auto_pad != "valid" or self.clamp_negative:
             return []
-        found = []
+        constraints = []
         for number, axis in enumerate(self.spatial_axes):
             least = self.extent(number) - 2 * self.strides[number] + 1
             if least > 0:
-                found.append(sizes.sub(dims[axis], least))
-        return found
+                constraints.append(sizes.sub(dims[axis], least))
+        return constraints
 
     def __call__(
         self,
@@ -258,13 +263,7 @@ class ExtractPatches(FixedOperator):
         pad_value: object = None,
         empty: Allocate = np.empty,
     ) -> npt.NDArray[np.generic]:
-        """Run on an array of any element type; every element is written once.
-
-        Args:
-            x: [N, spatial.., C] or [N, C, spatial..], as `layout` says.
-            pad_value: what stands outside the image; the default is 0, False or "".
-            empty: makes the result.
-        """
+        """Run on an array [N, spatial.., C] or [N, C, spatial..], see `Operator`."""
         shape = tuple(int(d) for d in self.output_shape(x.shape))  # type: ignore[arg-type]
         windows = [shape[a] for a in self.spatial_axes]
         out = empty(shape, x.dtype)
@@ -280,11 +279,11 @@ class ExtractPatches(FixedOperator):
         return out
 
     def count(self) -> int:
-        """One move for each position inside a window."""
+        """Return the number of moves: one for each position inside a window."""
         return math.prod(self.kernel)
 
     def moves(self, shape: tuple[int, ...]) -> Iterator[Move]:
-        """To [kernel.., output with C channels] from an input of that shape."""
+        """Yield the moves from an input of that shape to [kernel.., output with C channels]."""
         sizes = [shape[a] for a in self.spatial_axes]
         windows = [self.output_size(axis, size) for axis, size in enumerate(sizes)]
         pads = [self.padding(axis, size)[0] for axis, size in enumerate(sizes)]
@@ -301,5 +300,5 @@ class ExtractPatches(FixedOperator):
                 cells.append(slice(first, last))
                 start = max(0, first * s + shift)
                 elements.append(slice(start, start + (last - first) * s, s))
-            around = gaps(first_axis, cells, windows)
-            yield Move(position, (*lead, *cells), (*lead, *elements), around)
+            outside = gaps(first_axis, cells, windows)
+            yield Move(position, (*lead, *cells), (*lead, *elements), outside)

@@ -1,12 +1,12 @@
-"""ReorgYolo: OpenVINO's reorganisation of feature maps, as darknet wrote it.
+"""Define ReorgYolo: OpenVINO's reorganisation of feature maps, from darknet.
 
 For stride s on x[N, C, H, W], C >= s*s, with q = C // (s*s) and y[N, C, H, W] in the order of memory:
 
     y[n, c, h, w] = x at flat index ((n*q + c%q) * H*s + h*s + o//s) * W*s + w*s + o%s,   o = c // q
 
-and y is given out as [N, C*s*s, H/s, W/s]. Where s*s divides C this is space-to-depth of the data taken
-as [N, q, H*s, W*s]; where it does not, the channels that are left over read on in memory, beyond their
-image. Either way it is not space-to-depth of [N, C, H, W]. Checked against OpenVINO 2026.4.
+and the output is y reshaped to [N, C*s*s, H/s, W/s]. If s*s divides C, this is space-to-depth of the
+data reshaped to [N, q, H*s, W*s]; if not, the remaining channels read on in memory, beyond their image.
+Either way it is not space-to-depth of [N, C, H, W]. Checked against OpenVINO 2026.4.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onnx_spatial.operators.strided_copies import Allocate
 
 @dataclass(frozen=True)
 class ReorgYolo(FixedOperator):
-    """Move positions inside cells of s x s elements to the channels, across the rows of memory.
+    """Move the positions inside cells of s x s elements to the channels, in the order of memory.
 
     Attributes:
         stride: s >= 1, which divides height and width.
@@ -50,21 +50,21 @@ class ReorgYolo(FixedOperator):
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """The elements of a cell."""
+        """Elements of a cell along each axis."""
         return (self.stride, self.stride)
 
     @property
     def is_identity(self) -> bool:
-        """Cells of one element."""
+        """Whether cells have one element."""
         return self.stride == 1
 
     @property
-    def test_draws(self) -> int:
-        """Among them channels that the cells divide and such that they do not."""
+    def number_of_samples(self) -> int:
+        """Number of shape samples: s*s divides the channels of some, and not those of others."""
         return 4
 
     def typical_sizes(self, axis: int) -> list[int]:
-        """Channels with and without a remainder; some cells along height and width."""
+        """Return channels with and without a remainder, and sizes of some cells."""
         s = self.stride
         if axis == 0:
             return [*BATCHES]
@@ -73,7 +73,7 @@ class ReorgYolo(FixedOperator):
         return [2 * s, 3 * s, s, 4 * s]
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """[N, C, H, W] -> [N, C*s*s, H/s, W/s]; unknown dims stay unknown.
+        """Return [N, C*s*s, H/s, W/s] for [N, C, H, W]; unknown dims stay unknown.
 
         Raises:
             OperatorError: the rank is not 4, there are too few channels, or s does not divide H or W.
@@ -104,13 +104,7 @@ class ReorgYolo(FixedOperator):
         pad_value: object = None,
         empty: Allocate = np.empty,
     ) -> npt.NDArray[np.generic]:
-        """Run on an array of any element type; every element is written once.
-
-        Args:
-            x: [N, C, H, W].
-            pad_value: accepted so that all operators are called alike; nothing is padded here.
-            empty: makes the result.
-        """
+        """Run on an array [N, C, H, W], see `Operator`; nothing is padded."""
         out = empty(tuple(int(d) for d in self.output_shape(x.shape)), x.dtype)  # type: ignore[arg-type]
         if out.size == 0:
             return out
@@ -126,7 +120,7 @@ class ReorgYolo(FixedOperator):
         return out
 
     def index(self, shape: Sequence[int]) -> list[npt.NDArray[np.int64]]:
-        """What the places along each axis add to the flat index of what y[n, c, h, w] is read from."""
+        """Return the summands, along each axis, of the flat index that y[n, c, h, w] is read from."""
         s, (n, c, h, w) = self.stride, shape
         q = c // (s * s)
         offset, image = np.divmod(np.arange(c), q)
@@ -135,12 +129,12 @@ class ReorgYolo(FixedOperator):
         return [batch, channel, row, np.arange(w) * s]
 
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """`output_shape` for dims that are computed."""
+        """Compute `output_shape` for dims that may be unknown."""
         s, (batch, channels, *image) = self.stride, dims
         return [batch, sizes.mul(channels, s * s), *(sizes.div(size, s) for size in image)]
 
-    def margins(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
-        """Negative where there are too few channels, or the stride does not divide a size."""
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Return sizes that are negative for too few channels, or a size that s does not divide."""
         s, (_, channels, *image) = self.stride, dims
         if s == 1:
             return [sizes.sub(channels, 1)]

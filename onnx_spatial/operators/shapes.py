@@ -1,4 +1,4 @@
-"""Dimensions that may be unknown, and the checks that every operator shares."""
+"""Define dimensions that may be unknown, and the checks that all operators share."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ Dim = int | str | None
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-#: Dims that a message shows; a hostile file may have 100,000 of them.
+#: The most dims in a message; a hostile file may have 100,000 of them.
 _SHOWN = 16
 
 
 def show(shape: Sequence[Dim]) -> str:
-    """Shapes in messages: [2, H, ?, 3]."""
+    """Format a shape for messages: [2, H, ?, 3]."""
     more = f", ... {len(shape)} dims" if len(shape) > _SHOWN else ""
     return "[" + ", ".join("?" if d is None else str(d) for d in shape[:_SHOWN]) + more + "]"
 
 
 def is_countable(shape: Sequence[int]) -> bool:
-    """Whether numpy can make such an array. It multiplies the dims without those that are 0."""
+    """Tell whether numpy can make an array of this shape; it multiplies the dims that are not 0."""
     return math.prod(max(dim, 1) for dim in shape) < 2**58
 
 
 def check_element_count(name: str, shape: Sequence[Dim]) -> None:
-    """Refuse by arithmetic what no runtime could hold, before anything is allocated."""
+    """Refuse a shape that no runtime can hold, before anything is allocated.
+
+    Raises:
+        OperatorError: a dim or the number of elements overflows int64.
+    """
     known = [d for d in shape if isinstance(d, int)]
     if any(d > INT64_MAX for d in known):
         raise OperatorError(f"{name}: a dim of the output {show(shape)} overflows int64")
@@ -40,7 +44,11 @@ def check_element_count(name: str, shape: Sequence[Dim]) -> None:
 
 
 def integers(name: str, values: object) -> tuple[int, ...]:
-    """`values` as Python integers; anything that is not a whole number is refused."""
+    """Return `values` as Python integers.
+
+    Raises:
+        OperatorError: they are no list of integers.
+    """
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)

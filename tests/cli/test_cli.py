@@ -639,8 +639,8 @@ def test_blocks_of_an_unknown_number_are_refused_in_the_same_words_everywhere(
 ):
     model = save(UNCOUNTED)
     reason = (
-        "block_shape is computed at run time and its length is unknown; how many axes are blocked "
-        "has to be known before: declare its shape, with --static NAME=N where the dim has a name"
+        "block_shape is computed at run time and its length is unknown; the number of blocked "
+        "axes must be known: declare its shape, with --static NAME=N where the dim has a name"
     )
     assert run(["inspect", model]) == 3
     assert f"s2b cannot be converted: {reason}" in " ".join(capsys.readouterr().out.split())

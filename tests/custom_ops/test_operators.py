@@ -131,7 +131,7 @@ def test_the_batch_entry_of_openvinos_spelling_is_checked_in_the_run():
     assert running.same_bits(result, definitions.node("SpaceToBatch", good, {}))
     for number, wrong in ((1, [2, 2, 2, 1]), (2, [1, 0, 0, 0]), (3, [2, 0, 0, 0])):
         inputs = [*good[:number], np.array(wrong), *good[number + 1 :]]
-        with pytest.raises(OperatorError, match="the entry of the batch axis is"):
+        with pytest.raises(OperatorError, match="the entry of the batch axis must be"):
             session.run(None, feeds_of(model, inputs))
 
 

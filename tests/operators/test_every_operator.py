@@ -1,4 +1,4 @@
-"""What every operator has to bring; a new one finds here what is missing of it."""
+"""Check what every operator must provide; a test that fails names what a new operator lacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from onnx_spatial.operators.spellings import (
 from onnx_spatial.verification.oracles import Silent, openvino
 from onnx_spatial.verification.sizes import operator_shapes
 
-#: Samples of each operator that are looked at.
+#: Samples of each operator.
 _SAMPLES = 4
 
 everyone = pytest.mark.parametrize("kind", OPERATORS, ids=lambda kind: kind.name)
@@ -54,7 +54,7 @@ def facts_of(sample: Sample) -> NodeFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Stranger(FixedOperator):
-    """Reverses its only axis: an operator that nothing knows."""
+    """Reverse the only axis: an operator that no strategy, rule or oracle accepts."""
 
     name = "Stranger"
     noun = "strange"
@@ -75,13 +75,13 @@ class Stranger(FixedOperator):
     def output_dims(self, sizes: object, dims: Sequence[object]) -> list[object]:
         return list(dims)
 
-    def margins(self, sizes: object, dims: Sequence[object]) -> list[object]:
+    def constraints(self, sizes: object, dims: Sequence[object]) -> list[object]:
         return []
 
 
 @lru_cache
 def samples(kind: type[Operator]) -> list[tuple[Sample, Call]]:
-    """Nodes that ask for an operator and move something, the same ones in every run."""
+    """Return nodes of an operator that move data, the same ones in every run."""
     found = []
     for make in sampling.SPELLINGS.values():
         for number in range(20):
@@ -100,7 +100,7 @@ def test_all_are_listed():
     assert {kind.name for kind in OPERATORS} == python_ops.OP_TYPES
 
 
-def test_an_operator_that_nothing_knows_is_refused_by_everything():
+def test_an_operator_that_no_strategy_accepts_is_refused():
     facts = NodeFacts("Stranger", "", (InputFacts("float32", (4,)),))
     values = [ir.Value(name="x")]
     request = Request.of(FixedCall(Stranger(), "none"), facts, values, frozenset({1}), 17)
@@ -118,7 +118,7 @@ def test_an_operator_that_nothing_knows_is_refused_by_everything():
 
 
 @everyone
-def test_it_is_pure_data(kind):
+def test_it_is_a_frozen_dataclass_with_names(kind):
     assert dataclasses.is_dataclass(kind)
     assert kind.__dataclass_params__.frozen
     assert not inspect.isabstract(kind)
@@ -128,12 +128,12 @@ def test_it_is_pure_data(kind):
 
 
 @everyone
-def test_it_says_what_the_package_asks(kind):
+def test_its_call_implements_the_interface(kind):
     for sample, call in samples(kind):
         operator, rank = call.operator, sample.inputs[0].ndim
         assert all(n >= 1 for n in operator.positions)
         assert call.rank in (None, rank) and 1 <= call.axes <= rank
-        assert call.test_draws >= 1 and call.typical_batch >= 1
+        assert call.number_of_samples >= 1 and call.typical_batch >= 1
         assert call.test_rank() >= call.axes
         assert call.input_names({})[0] in ("x", "data")
         names = call.input_names(sample.attributes)
@@ -160,7 +160,7 @@ def test_legal_sizes_are_drawn(kind):
         facts = dataclasses.replace(facts, inputs=(data, *facts.inputs[1:]))
         drawn = [
             operator_shapes.draw_sample(facts, np.random.default_rng(0), n)
-            for n in range(call.test_draws)
+            for n in range(call.number_of_samples)
         ]
         assert None not in drawn
         assert len({each.shape for each in drawn}) > 1
@@ -177,20 +177,20 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
             shape = [
                 max(0, d + rng.choice((-3, -2, -1, 0, 0, 0, 1))) for d in sample.inputs[0].shape
             ]
-            margins = call.margins(Emitter(17), shape, *parameters)
+            constraints = call.constraints(Emitter(17), shape, *parameters)
             try:
                 expected = call.output_shape(shape)
             except OperatorError:
-                assert min(margins) < 0, f"{call.operator} on {shape}"
+                assert min(constraints) < 0, f"{call.operator} on {shape}"
                 continue
             legal_ones += 1
-            assert min(margins, default=0) >= 0, f"{call.operator} on {shape}"
+            assert min(constraints, default=0) >= 0, f"{call.operator} on {shape}"
             assert tuple(call.output_dims(Emitter(17), shape, *parameters)) == expected
     assert legal_ones > 10
 
 
 @everyone
-def test_a_prepared_model_says_it_all(kind):
+def test_its_parameters_survive_a_prepared_model(kind):
     for _, call in samples(kind):
         if issubclass(kind, FixedOperator):
             assert (

@@ -14,7 +14,7 @@ from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes import edge_shapes as module
 from onnx_spatial.verification.sizes import operator_shapes
-from onnx_spatial.verification.sizes.edge_shapes import corners
+from onnx_spatial.verification.sizes.edge_shapes import edge_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, draw_sample
 
 BEFORE = """
@@ -85,7 +85,7 @@ def test_what_is_known_stays_and_what_is_open_becomes_unusual() -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
     usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    found = list(corners(facts, usual, 17))
+    found = list(edge_samples(facts, usual, 17))
     operator = read(facts).bind([None, *parameters])
     assert all(d.unusual and d.shape[3] == 5 and operator.output_shape(d.shape) for d in found)
     shapes = [d.shape for d in found]
@@ -105,7 +105,7 @@ def test_dims_of_one_name_stay_alike(dims: tuple[str | int, ...]) -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, *map(InputFacts.of, parameters)))
     usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    found = list(corners(facts, usual, 17))
+    found = list(edge_samples(facts, usual, 17))
     assert len(found) > 2
     first = dims.index("S")
     assert all(d.shape[first] == d.shape[dims.index("S", first + 1)] for d in found)
@@ -118,7 +118,7 @@ def test_nothing_is_unusual_where_all_is_known() -> None:
     facts = NodeFacts("SpaceToBatchND", "", (data, InputFacts.of(block), InputFacts.of(zeros)))
     usual = draw_sample(facts, np.random.default_rng(0), 0)
     assert usual is not None
-    assert list(corners(facts, usual, 17)) == []
+    assert list(edge_samples(facts, usual, 17)) == []
 
 
 @pytest.mark.parametrize("opset", [11, 13, 14])
@@ -144,6 +144,6 @@ def test_a_block_of_a_thousand_million_takes_no_search(monkeypatch: pytest.Monke
         return operator_shapes.fits(operator, rank, axes, size)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "fits", fits)
-    found = list(corners(facts, ShapeSample((2, 10**9, 5), {}, 10**10), 17))
+    found = list(edge_samples(facts, ShapeSample((2, 10**9, 5), {}, 10**10), 17))
     assert tried
     assert all(d.shape[1] == 10**9 for d in found)

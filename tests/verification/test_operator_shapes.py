@@ -82,7 +82,7 @@ def test_draws(name: str) -> None:
     facts = NODES[name]
     call = read(facts)
     seen = []
-    for number in range(call.test_draws):
+    for number in range(call.number_of_samples):
         found = draw_sample(facts, np.random.default_rng(number), number)
         assert found is not None
         arrays = [f.value if f is not None else None for f in facts.inputs]
@@ -112,7 +112,10 @@ def test_draws(name: str) -> None:
 
 def test_windows_meet_every_remainder() -> None:
     facts = NODES["windows, padded"]
-    draws = [draw_sample(facts, np.random.default_rng(0), n) for n in range(read(facts).test_draws)]
+    draws = [
+        draw_sample(facts, np.random.default_rng(0), n)
+        for n in range(read(facts).number_of_samples)
+    ]
     for axis in (1, 2):
         assert {d.shape[axis] % 4 for d in draws if d is not None} == {0, 1, 2, 3}
 

@@ -1,1 +1,1 @@
-"""Share what every strategy needs: the Emitter, the cost model, padding, run-time checks."""
+"""Provide the basis of all strategies: the Emitter, the cost model, padding, run-time checks."""

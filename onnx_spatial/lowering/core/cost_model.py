@@ -1,17 +1,17 @@
-"""What the kernels of onnxruntime's CPU provider cost, so that lowerings can be compared unbuilt.
+"""Estimate the time of onnxruntime's CPU kernels, so that lowerings can be compared without a run.
 
-Each kernel falls into a regime by its geometry; in a regime the time is a sum of features, each with
-a price in nanoseconds that `benchmarks/fit_prices.py` measures and fits into `prices.json`, for one
-thread and for two. Features:
+The geometry of a node picks a regime of its kernel; in a regime the time is a sum of features, each
+with a price in nanoseconds that `benchmarks/fit_prices.py` measures and fits into `prices.json`, for
+one thread and for two. Features:
 
     call    one for the node
     part    inputs of a Concat, outputs of a Split
-    loop    repetitions of a kernel that hands each of them to the thread pool on its own
+    loop    repetitions of a kernel, each of which is a task of the thread pool
     run     contiguous pieces that are copied (single elements where nothing longer stays together)
     byte    bytes written
     far     bytes beyond the first MiB: they come from another cache than the core's own
     deep    bytes beyond the first 6 MiB: they come from memory
-    lost    pieces among these: a line of a cache is fetched for each, whether all of it is wanted or not
+    lost    runs among these: a whole line of the cache is fetched for each
     wide, tall, square    elements of a [few, many], [many, few] or [many, many] Transpose
     aliased  those of a [many, many] Transpose whose rows or columns compete for cache lines
 
@@ -32,13 +32,13 @@ from importlib import resources
 _NEAR = 1 << 20
 _SHARED = 6 << 20
 
-#: Sizes that a file claims may be more than a float holds.
+#: Sizes are cut off here: a file may declare more than a float holds.
 MOST = 1 << 200
 
 #: Bytes that onnxruntime moves as single elements.
 _SINGLE = (1, 2, 4, 8)
 
-#: Addresses this far apart compete for the same lines of a first-level cache, which has so many ways.
+#: Addresses this far apart compete for the lines of a first-level cache, and how many lines fit.
 _ALIAS = 4096
 _WAYS = 8
 
@@ -50,12 +50,7 @@ Features = dict[str, float]
 
 @dataclass(frozen=True)
 class Work:
-    """What one node does.
-
-    Attributes:
-        regime: which way through the kernel, a key of `prices.json`.
-        features: how much of what.
-    """
+    """Work of one node: its regime, a key of `prices.json`, and the amount of each feature."""
 
     regime: str
     features: Features
@@ -72,10 +67,10 @@ class Work:
 
 @cache
 def _prices() -> dict[str, list[Features]]:
-    """regime -> prices of its features with one thread, with two."""
+    """Load regime -> prices of its features with one thread, with two."""
     text = resources.files("onnx_spatial.lowering.core").joinpath("prices.json").read_text("utf-8")
-    found: dict[str, list[Features]] = json.loads(text)["prices"]
-    return found
+    prices: dict[str, list[Features]] = json.loads(text)["prices"]
+    return prices
 
 
 def _moved(runs: float, size: float) -> Features:
@@ -91,13 +86,13 @@ def _moved(runs: float, size: float) -> Features:
 
 
 def small() -> Work:
-    """A Reshape, or arithmetic on sizes."""
+    """Return the work of a Reshape, or of arithmetic on sizes."""
     return Work("small", {"call": 1})
 
 
 @lru_cache(maxsize=1 << 14)
 def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Work:
-    """A Transpose. onnxruntime has three ways: a single axis moves, blocks stay whole, or neither.
+    """Return the work of a Transpose: one axis moves, blocks stay whole, or neither.
 
     Args:
         dims: of the input.
@@ -135,21 +130,13 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
 
 
 def elementwise(elements: float, size: float) -> Work:
-    """A Transpose that keeps nothing together: elements and bytes."""
+    """Return the work of a Transpose element by element: elements and bytes."""
     return Work("transpose elements", _moved(elements, size))
 
 
 def merged(dims: Sequence[int], perm: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same movement with as few axes as it can be told with."""
-    kept = [p for p in perm if dims[p] != 1]
-    groups: list[list[int]] = []
-    for axis in kept:
-        previous = groups[-1][-1] if groups else None
-        between = range((previous if previous is not None else axis) + 1, axis)
-        if previous is not None and axis > previous and all(dims[a] == 1 for a in between):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
+    """Return the dims and permutation of the same Transpose with as few axes as possible."""
+    groups = axis_groups(perm, [dim == 1 for dim in dims])
     order = sorted(groups)
     return (
         tuple(math.prod(dims[a] for a in group) for group in order),
@@ -157,17 +144,30 @@ def merged(dims: Sequence[int], perm: Sequence[int]) -> tuple[tuple[int, ...], t
     )
 
 
+def axis_groups(perm: Sequence[int], is_one: Sequence[bool]) -> list[list[int]]:
+    """Group the axes that stay neighbours in a permutation, in its order, without axes of size 1."""
+    groups: list[list[int]] = []
+    for axis in perm:
+        if is_one[axis]:
+            continue
+        if groups and axis > groups[-1][-1] and all(is_one[groups[-1][-1] + 1 : axis]):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
 def gather(rows: float, size: float) -> Work:
-    """A Gather of whole rows: rows and bytes that it writes."""
+    """Return the work of a Gather of whole rows: rows and bytes written."""
     return Work("gather", _moved(rows, size))
 
 
 def take(runs: float, size: float, *, strided: bool, single: bool) -> Work:
-    """A Slice.
+    """Return the work of a Slice.
 
     Args:
         runs: contiguous pieces, or single elements where the step is along the last axis.
-        size: bytes that it writes.
+        size: bytes written.
         strided: whether a step is more than 1.
         single: whether the pieces are single elements.
     """
@@ -175,24 +175,24 @@ def take(runs: float, size: float, *, strided: bool, single: bool) -> Work:
 
 
 def concat(parts: int, runs: float, size: float, *, single: bool) -> Work:
-    """A Concat: its inputs, contiguous pieces (of one element each?), bytes written."""
+    """Return the work of a Concat: inputs, contiguous pieces, bytes; `single`: of one element each."""
     return Work("concat elements" if single else "concat", {**_moved(runs, size), "part": parts})
 
 
 def split(parts: int, runs: float, size: float, *, single: bool) -> Work:
-    """A Split: its outputs, contiguous pieces (of one element each?), bytes written."""
+    """Return the work of a Split: outputs, contiguous pieces, bytes; `single`: of one element each."""
     return Work("split elements" if single else "split", {**_moved(runs, size), "part": parts})
 
 
 def pad(runs: float, size: float) -> Work:
-    """A Pad: contiguous pieces of data, bytes written."""
+    """Return the work of a Pad: contiguous pieces of data, bytes written."""
     return Work("pad", _moved(runs, size))
 
 
 def depth(elements: float, size: float, inner: float, *, to_depth: bool) -> Work:
-    """A SpaceToDepth or DepthToSpace: elements, bytes, length of the innermost axis of the result.
+    """Return the work of a SpaceToDepth or DepthToSpace: elements, bytes, length of the inner loop.
 
-    That is the blocks in a row for SpaceToDepth, the block size for DepthToSpace.
+    The inner loop runs over the blocks in a row for SpaceToDepth, over a block for DepthToSpace.
     """
     features = {**_moved(elements, size), "loop": elements // max(inner, 1)}
     return Work("space to depth" if to_depth else "depth to space", features)

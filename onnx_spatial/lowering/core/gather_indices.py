@@ -1,8 +1,7 @@
-"""Row numbers for a Gather: small constants that add up to the index.
+"""Build the index of a Gather of rows as a sum of one term for each axis of the index.
 
-The number of a row is a sum with one term for each axis of the index. A short index is one constant;
-of a long one the terms are kept, whose sum runtimes compute when they load. Where a term depends on
-sizes that are known at run time only, it is computed there.
+A short index is one constant; a long one is stored as its terms, which runtimes add when they load. A
+term that depends on unknown sizes is computed at run time.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from onnx_spatial.lowering.core.builder import Emitter, Size
 
 Numbers = npt.NDArray[np.int64]
 
-#: Entries of an index that is stored as it is (int32: 32 KiB).
+#: Entries of an index that is stored as one constant (int32: 32 KiB).
 LONGEST = 1 << 13
 
 #: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
@@ -29,12 +28,12 @@ LARGEST = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One axis of an index, known or not: entry i adds steps[i] * stride.
+    """One axis of an index: entry i adds steps[i] * stride to the row number.
 
     Attributes:
-        steps: of the entries; how many there are instead, if these are 0, step, 2 * step, ..
+        steps: one for each entry; or the number of entries, whose steps are 0, step, 2 * step, ..
         stride: rows from one step to the next.
-        step: between entries that are only counted.
+        step: see `steps`.
     """
 
     steps: Numbers | Size
@@ -43,16 +42,16 @@ class Term:
 
     @property
     def count(self) -> Size:
-        """Entries."""
+        """Number of entries."""
         return len(self.steps) if isinstance(self.steps, np.ndarray) else self.steps
 
     @property
     def known(self) -> bool:
-        """Whether all of it is known."""
+        """Whether count and stride are known."""
         return isinstance(self.count, int) and isinstance(self.stride, int)
 
     def offsets(self) -> Numbers:
-        """What each entry adds, if that is known."""
+        """Return the summand of each entry of a known term."""
         assert isinstance(self.stride, int)
         steps = self.steps
         if isinstance(steps, int):
@@ -65,11 +64,11 @@ class Term:
 def constant_index(
     emit: Emitter, axes: Sequence[Numbers], start: int = 0
 ) -> tuple[ir.Value, list[Size]]:
-    """(the flat index, its dims)
+    """Return the flat index and its dims.
 
     Args:
-        emit: where the nodes go.
-        axes: what each entry of each axis adds to the row number, outermost first.
+        emit: collects the nodes.
+        axes: summands of the row number for the entries of each axis, outermost first.
         start: is added to every entry.
     """
     lengths = [len(axis) for axis in axes]
@@ -87,24 +86,21 @@ def constant_index(
 
 
 def index(emit: Emitter, terms: Sequence[Term]) -> tuple[ir.Value, list[Size]]:
-    """(the index, its dims): flat if all terms are known, else with one axis for each term."""
+    """Return the index and its dims: flat if all terms are known, else one axis for each term."""
     if all(term.known for term in terms):
         return constant_index(emit, [term.offsets() for term in terms])
-    total: ir.Value | None = None
-    for place, term in enumerate(terms):
-        column = [1] * len(terms)
-        column[place] = -1
-        if term.known:
-            value = emit.constant(term.offsets().reshape(column), "rows")
-        else:
-            value = _at_run_time(emit, term, column)
-        total = value if total is None else emit.op("Add", total, value)
-    assert total is not None
+    total = emit.sum(
+        _column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
+        for place, term in enumerate(terms)
+    )
     dims = [term.count for term in terms]
     return emit.tensor(total, dims).value, dims
 
 
-def _at_run_time(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
+def _column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
+    """Return the summands of a term in the shape `column`."""
+    if term.known:
+        return emit.constant(term.offsets().reshape(column), "rows")
     if isinstance(term.steps, np.ndarray):
         return emit.op(
             "Mul", emit.constant(term.steps.reshape(column), "steps"), emit.size(term.stride)
@@ -119,17 +115,17 @@ def _at_run_time(emit: Emitter, term: Term, column: list[int]) -> ir.Value:
 
 
 def check_length(count: int) -> None:
-    """Refuse an index that is too long.
+    """Refuse an index of more than LARGEST entries.
 
     Raises:
-        ConversionError: it is.
+        ConversionError: it has more.
     """
     if count > LARGEST:
         raise ConversionError(f"it would take an index of {count} entries")
 
 
 def outer_sum(axes: Iterable[Numbers]) -> Numbers:
-    """Every sum of one entry of each axis, the last axis fastest."""
+    """Return every sum of one entry of each axis, the last axis fastest."""
     total = np.zeros(1, np.int64)
     for axis in axes:
         total = np.add.outer(total, axis).reshape(-1)

@@ -1,9 +1,9 @@
-"""Zero padding for every element type: Pad where it has a kernel, else Concat with zeros.
+"""Pad every element type: by Pad where it has a kernel, else by Concat with zeros.
 
 onnxruntime's Pad runs for f32 f64 i8 u8 i32 u32 i64 u64 and, from opset 13, bool; before opset 11 for
 f32 and f64 only, by amounts that are attributes. It takes f16 through a Cast, which turns signalling
-NaNs into quiet ones, and has nothing for bf16, i16, u16 and strings. For those, and for amounts that
-only the run knows before opset 11, each padded axis is one Concat with blocks of zeros.
+NaNs into quiet ones, and has nothing for bf16, i16, u16 and strings. For those, and for computed amounts
+before opset 11, each padded axis is one Concat with blocks of zeros.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ _LARGEST_CONSTANT = 1 << 14
 Pads = Sequence[tuple[Size, Size]]
 
 
+def is_zero(pair: tuple[Size, Size]) -> bool:
+    """Tell whether the amounts at both ends of an axis are known to be 0."""
+    return same(pair[0], 0) and same(pair[1], 0)
+
+
 def has_pad_kernel(element_types: frozenset[int], opset: int) -> bool:
-    """Whether one Pad is exact for all of `element_types` (none known: taken to be so)."""
+    """Tell whether one Pad is exact for all of `element_types`; true if none is known."""
     types = _PAD_TYPES | {TensorProto.BOOL} if opset >= 13 else _PAD_TYPES
     if opset < _PAD_INPUTS:
         types = _OLD_PAD_TYPES
@@ -68,8 +73,8 @@ def pad(
     """Pad each axis of `x` by (begin, end).
 
     Args:
-        emit: where the nodes go.
-        x: what to pad.
+        emit: collects the nodes.
+        x: the data.
         pads: one pair per axis.
         element_types: ONNX element types that `x` may have.
         pad_value: scalar to pad with; only for types that have a Pad kernel in newer opsets.
@@ -79,9 +84,7 @@ def pad(
         ConversionError: `x` may have several types (or any, before opset 11) of which one has no
             Pad kernel.
     """
-    padded = [
-        axis for axis, (begin, end) in enumerate(pads) if not (same(begin, 0) and same(end, 0))
-    ]
+    padded = [axis for axis, pair in enumerate(pads) if not is_zero(pair)]
     if not padded:
         return x
     dims = [emit.add(emit.add(d, begin), end) for d, (begin, end) in zip(x.dims, pads, strict=True)]
@@ -107,14 +110,14 @@ def pad(
         )
     if not element_types:
         raise ConversionError(
-            f"zeros of an unknown element type, as many as only the run knows, need opset {_PAD_INPUTS}"
+            f"a computed amount of zeros of an unknown element type needs opset {_PAD_INPUTS}"
         )
     (element_type,) = element_types
     if signed:
         x, pads = _crop(emit, x, pads)
     for axis in padded:
         begin, end = (
-            [] if same(amount, 0) else [_beside(emit, x, axis, amount, element_type, pad_value)]
+            [] if same(amount, 0) else [_block(emit, x, axis, amount, element_type, pad_value)]
             for amount in pads[axis]
         )
         joined = (*x.dims[:axis], dims[axis], *x.dims[axis + 1 :])
@@ -122,7 +125,7 @@ def pad(
     return x
 
 
-def _beside(
+def _block(
     emit: Emitter,
     x: Tensor,
     axis: int,
@@ -130,15 +133,15 @@ def _beside(
     element_type: int,
     value: npt.NDArray[np.generic] | None,
 ) -> Tensor:
-    """Zeros, or another value, to be put beside `x` along `axis`."""
+    """Return zeros, or another value, to join to `x` along `axis`."""
     dims = [*x.dims[:axis], amount, *x.dims[axis + 1 :]]
     return emit.tensor(filled(emit, dims, element_type, value), dims, x.itemsize)
 
 
 def _crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
-    """Cut off what negative amounts ask for; the amounts that are left are not negative."""
-    cut = [[emit.max(emit.sub(0, amount), 0) for amount in pair] for pair in pads]
-    axes = [axis for axis, pair in enumerate(cut) if not (same(pair[0], 0) and same(pair[1], 0))]
+    """Crop `x` by the negative amounts; return it with the other amounts."""
+    cut = [(emit.max(emit.sub(0, begin), 0), emit.max(emit.sub(0, end), 0)) for begin, end in pads]
+    axes = [axis for axis, pair in enumerate(cut) if not is_zero(pair)]
     left = [(emit.max(begin, 0), emit.max(end, 0)) for begin, end in pads]
     if not axes:
         return x, left
@@ -157,7 +160,7 @@ def filled(
     element_type: int,
     value: npt.NDArray[np.generic] | None = None,
 ) -> ir.Value:
-    """A tensor of zeros, or of another value, of any shape, empty ones included."""
+    """Return a tensor of zeros, or of another value, of any shape, empty ones included."""
     dtype = numpy_dtype(element_type)
     known = [d for d in dims if isinstance(d, int)]
     small = math.prod(known) <= _LARGEST_CONSTANT and is_countable(known)
@@ -188,7 +191,7 @@ def _many(
 
 
 def numpy_dtype(element_type: int) -> np.dtype[np.generic] | None:
-    """ONNX element type -> numpy dtype; None for strings."""
+    """Return the numpy dtype of an ONNX element type; None for strings."""
     if element_type == TensorProto.STRING:
         return None
     return ir.DataType(element_type).numpy()

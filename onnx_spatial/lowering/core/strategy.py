@@ -1,10 +1,11 @@
-"""What a strategy is asked for, and what it answers."""
+"""Define the request for the lowering of one operator, and the interface of strategies."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,23 +23,21 @@ class Request:
     """One operator to lower.
 
     Attributes:
-        call: the operator, its parameters known or to be read at run time.
+        call: the operator, its parameters known or inputs of the node.
         inputs: the node's inputs; the first is the data.
-        shape: the data's shape as far as it is known; None if not even the rank is.
+        shape: the data's shape, None for each unknown dim; None if the rank is unknown.
         element_types: ONNX element types that the data may have; empty if unknown.
         parameter_types: ONNX element type of each input, None if unknown.
         opset: version of the default domain.
-        before: permutation of a Transpose that the data went through to become the operator's;
-            `inputs[0]` is what went into it, `shape` what came out.
-        after: permutation of a Transpose that the operator's output goes through; what is asked for
-            is what comes out of it.
-        parameter_shapes: declared of each input, None where it is not known in full.
-        proven: inputs of which it is known that they break no rule, whatever they hold.
+        before: permutation of a Transpose in front of the operator that is lowered with it:
+            `inputs[0]` is its input, `shape` the shape of its output. None if there is none.
+        after: permutation of a Transpose behind the operator that is lowered with it.
+        parameter_shapes: declared shape of each input, None unless it is fully known.
+        proven: inputs whose values are known to break no rule.
         ranked: whether the data is known to have as many dims as `shape`.
-        checked: whether the run has to find every rule broken that is left to it, also where what
-            comes out would hold no elements.
-        near: whether a Transpose that stays stands in front, and whether one stands behind, maybe
-            beyond a Reshape: onnxruntime's optimizer may merge one of ours with it.
+        checked: whether a run that breaks a rule must fail even if its output is empty.
+        near: whether another Transpose stands in front, and one behind, with at most a Reshape in
+            between: onnxruntime's optimizer may merge a Transpose of the lowering with it.
     """
 
     call: Call
@@ -64,7 +63,7 @@ class Request:
         element_types: frozenset[int],
         opset: int,
     ) -> Request:
-        """The request of a node, from all that is known of it."""
+        """Return the request of a node."""
         data = facts.inputs[0]
         shape = data.shape if data is not None else None
         ranked = data is not None and shape is not None and data.ranked
@@ -79,7 +78,7 @@ class Request:
         )
 
     def apart(self) -> Request:
-        """The same on inputs of its own, in no graph: what is written for it touches no model."""
+        """Return the request with new inputs that are in no graph, so that lowering it changes none."""
         inputs = [
             None if value is None else ir.Value(name=f"input_{index}")
             for index, value in enumerate(self.inputs)
@@ -92,16 +91,16 @@ class Request:
         return max(map(_itemsize, self.element_types), default=4)
 
     def data(self, emit: Emitter) -> Tensor:
-        """The data of the operator; unknown dims are read from its run-time shape. The rank is known."""
+        """Return the operator's data, whose rank is known; unknown dims are read at run time."""
         x = self.operand(emit)
         if self.before is None:
             return x
         back = [self.before.index(axis) for axis in range(x.rank)]
-        given = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
-        return emit.transpose(given, self.before)
+        source = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
+        return emit.transpose(source, self.before)
 
     def operand(self, emit: Emitter) -> Tensor:
-        """The input with the dims of the operator's data, in the order of the operator's axes."""
+        """Return `inputs[0]`, in front of `before`, with dims in the order of the operator's axes."""
         value = self.inputs[0]
         assert value is not None and self.shape is not None
         if not self.ranked:
@@ -117,9 +116,9 @@ class Request:
         return emit.tensor(value, dims, self.itemsize)
 
     def of_its_rank(self, emit: Emitter) -> ir.Value:
-        """The input where the run finds that it has as many dims as the spelling wants.
+        """Return the input behind a check of its rank at run time.
 
-        A dim of 1 too many would go through every Reshape.
+        A superfluous dim of 1 would pass every Reshape.
         """
         value = self.inputs[0]
         assert value is not None and self.shape is not None
@@ -129,21 +128,21 @@ class Request:
         return emit.op("Reshape", value, shape, **extra)
 
     def typical(self, axis: int) -> int:
-        """What an unknown dim of the operator's data may be, in estimates."""
+        """Return an estimate of an unknown dim of the operator's data."""
         return TYPICAL_DIM if axis else self.call.typical_batch
 
     def parameters(self, emit: Emitter) -> list[list[Size]]:
-        """The parameters of `Call.parameters` as sizes, read at run time where they are not known."""
+        """Return the entries of each of `Call.parameters`, read at run time where they are unknown."""
         return [self.sizes(emit, p.vector, p.least, p.typical) for p in self.call.parameters]
 
     def sizes(self, emit: Emitter, vector: Vector, least: int, guess: int = 1) -> list[Size]:
-        """A parameter of the operator, one size per entry; a run in which one is too small fails.
+        """Return the entries of a parameter as sizes; a run in which one is too small fails.
 
         Args:
-            emit: where the nodes go.
+            emit: collects the nodes.
             vector: the parameter.
-            least: what an entry may be at least; that of the batch, where there is one, exactly.
-            guess: stands for an entry in estimates.
+            least: smallest legal entry; an entry for the batch must equal it.
+            guess: an entry in estimates.
         """
         if vector.values is not None:
             return list(vector.values)
@@ -153,7 +152,7 @@ class Request:
         value = self._flat(emit, vector, least)
         count = vector.step * vector.rows
         if vector.input not in self.proven:
-            # Where an entry breaks the rule, its index is none, which Gather refuses.
+            # An entry that breaks the rule gets an index out of range, which Gather refuses.
             broken = self._broken(emit, vector, value, least)
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
             value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
@@ -162,7 +161,7 @@ class Request:
         return [emit.guessed(element, guess) for element in emit.elements(value, places)]
 
     def _flat(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
-        """All entries of the input that a parameter is read from, row by row."""
+        """Return the input that holds a parameter as 1-D int64 value, row by row."""
         assert vector.input is not None
         value = self.inputs[vector.input]
         assert value is not None
@@ -173,7 +172,7 @@ class Request:
             value = emit.op("Reshape", value, emit.ints([count], "flat"))
         if self.parameter_types[vector.input] != TensorProto.INT64:
             value = emit.op("Cast", value, to=int(TensorProto.INT64))
-        if declared is None:  # another row tells its rank, a Reshape how many rows it has
+        if declared is None:  # Concat with a row checks the rank, Reshape the number of rows
             row = np.full((1, columns) if columns > 1 else 1, least, np.int64)
             value = emit.op("Concat", value, emit.constant(row, "row"), axis=0)
             value = emit.op("Reshape", value, emit.ints([count + columns], "flat"))
@@ -182,10 +181,10 @@ class Request:
         return value
 
     def _broken(self, emit: Emitter, vector: Vector, value: ir.Value, least: int) -> ir.Value:
-        """Which entries break a rule."""
+        """Return for each entry whether it breaks the rule."""
         if not (vector.start and vector.step == 1):
             return emit.less(value, emit.ints([least], "least"))
-        # One entry is that of the batch: all are to be this near to something.
+        # The entry of the batch must be exact: |value - middle| <= radius, with radius 0 for it.
         radius = _MOST // 2
         middles = [least, *[least + radius] * vector.length]
         radii = [0, *[radius] * vector.length]
@@ -193,7 +192,7 @@ class Request:
         return emit.less(emit.ints(radii, "radius"), distance)
 
 
-#: No size is larger than that.
+#: The largest size of a dim.
 _MOST = 1 << 62
 
 #: Bytes that stand for a string, a pointer and a short text.
@@ -206,52 +205,43 @@ def _itemsize(element_type: int) -> int:
 
 
 def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
-    """A shape of which every dim is known."""
+    """Return a shape all of whose dims are known, else None."""
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
     return tuple(dim for dim in shape if isinstance(dim, int))
 
 
 def _element_type(dtype: str | None) -> int | None:
-    """numpy name -> ONNX element type."""
+    """Return the ONNX element type of a numpy name."""
     if dtype is None:
         return None
     return next((t for t in TensorProto.DataType.values() if t and dtype_name(t) == dtype), None)
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of a SpaceToBatch or BatchToSpace as sizes, M of each."""
+class Strategy(ABC):
+    """One way to lower operators.
 
-    block: Sequence[Size]
-    begins: Sequence[Size]
-    ends: Sequence[Size]
-
-    @classmethod
-    def of(cls, request: Request, emit: Emitter) -> Parameters:
-        """Read from the request, at run time where they are not known."""
-        return cls(*request.parameters(emit))
-
-
-class Strategy(Protocol):
-    """One way to write an operator in standard operators.
-
-    A strategy is one module of this package: a class with these members, listed in `select`.
-    It must be exact, bit for bit, for every request that it does not refuse.
+    It must be exact, bit for bit, for every request that it does not refuse. `select.STRATEGIES` lists
+    all strategies.
     """
 
-    #: What `inspect` shows and `convert(strategy=...)` forces.
+    #: Shown by `inspect`, forced by `convert(strategy=...)`.
     name: str
 
-    @property
-    def accepts(self) -> tuple[type[Operator], ...]:
-        """The operators that it knows; no other is offered to it."""
+    #: Operators that it can lower; no other is offered to it.
+    accepts: tuple[type[Operator], ...]
 
     def absorbs(self, request: Request) -> bool:
-        """Whether `build` sees to `Request.before` and `after`; if not, they are written out."""
+        """Tell whether `build` includes the Transposes `Request.before` and `after`.
+
+        If not, they become nodes of their own.
+        """
+        return False
 
     def refuse(self, request: Request) -> str | None:
-        """Why not; None if `build` can do it."""
+        """Return why `build` cannot lower the request; None if it can."""
+        return None
 
+    @abstractmethod
     def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Write the nodes; the result is the operator's output."""
+        """Emit the nodes and return the operator's output."""

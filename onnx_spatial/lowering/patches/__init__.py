@@ -1,1 +1,1 @@
-"""Lower overlapping patches: by taps, by planes, by one Gather for each axis."""
+"""Lower overlapping patches: by taps, by planes, or by one Gather for each axis."""

@@ -1,12 +1,12 @@
-"""Overlapping patches plane by plane: the taps along the last axis as dense Slices, then whole rows.
+"""Lower overlapping patches plane by plane: dense Slices along the last axis, then whole rows.
 
     [N, C, H, W] -> kw Slices [N*C*H, ow] -> Concat [kw*N*C*H, ow] -> one Gather of rows
     channels first   rows in the order N, kh, kw, C, oh
     channels last    rows in the order kh, kw, C, N, oh; then [kh*kw*C, N*oh*ow] -> T[1,0]
 
-With a stride s the last axis is split into its s phases first: then the taps are dense as well. (By
-Split: onnxruntime's optimizer would push a Transpose through the Slices.) Channels-last data is
-brought into planes first: it is small beside the output.
+With a stride s the last axis is split into its s phases first, so that the taps are dense. (By Split:
+onnxruntime's optimizer would push a Transpose through the Slices.) Channels-last data is transposed to
+planes first: it is small compared to the output.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
-from onnx import TensorProto
 
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.builder import Emitter, Tensor
 from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.padding import pad
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.lowering.patches.windows import Windows
 from onnx_spatial.lowering.permutation.stage_plan import MAX_PARTS
@@ -28,24 +27,22 @@ from onnx_spatial.lowering.slices import window_slice
 from onnx_spatial.operators import ExtractPatches
 
 
-class Planes:
+class Planes(Strategy):
     """Dense Slices along the last axis and a Gather of rows along the others."""
 
     name = "planes"
     accepts = (ExtractPatches,)
 
     def absorbs(self, request: Request) -> bool:
-        """Transposes around it decide the layouts."""
+        """Include Transposes if the output behind them has one of the layouts."""
         return windows.layout_behind(request) is not None
 
     def refuse(self, request: Request) -> str | None:
-        """No strings: onnxruntime's Gather takes one string of each row."""
-        if TensorProto.STRING in request.element_types:
-            return "onnxruntime's Gather is wrong for strings"
-        return windows.refusal(request)
+        """Refuse large windows and strings."""
+        return windows.refusal(request, gathers=True)
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Write it."""
+        """Emit the nodes and return the operator's output."""
         op = windows.patches(request)
         w = Windows.of(request, emit, channels_last=False)
         taps = _taps(op, request, emit, w)
@@ -60,7 +57,7 @@ class Planes:
 
 
 def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Tensor:
-    """[places in the window along the last axis * rows, windows along the last axis]"""
+    """Return [positions in the window along the last axis * rows, windows along the last axis]."""
     kernel, stride, rate = op.kernel[-1], op.strides[-1], op.rates[-1]
     size, count = w.size(len(op.kernel) - 1), w.counts[-1]
     rows = emit.product(w.x.dims[:-1])
@@ -94,17 +91,9 @@ def _taps(op: ExtractPatches, request: Request, emit: Emitter, w: Windows) -> Te
 def _rows(
     op: ExtractPatches, emit: Emitter, w: Windows, taps: Tensor, *, channels_last: bool
 ) -> Tensor:
-    """The rows of the taps in the order of the output, those of one plane behind each other."""
+    """Return the rows of the taps in the order of the output."""
     batch, channels = w.x.dims[0], w.channels
-    spatial = len(op.kernel)
-    stride: Size = 1  # rows of `taps` from one entry of an axis to the next, innermost first
-    inside: list[Term] = []
-    outside: list[Term] = []
-    for number in reversed(range(spatial - 1)):
-        places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
-        inside.insert(0, Term(places, stride))
-        outside.insert(0, Term(w.counts[number], stride, op.strides[number]))
-        stride = emit.mul(stride, w.size(number))
+    outside, inside, stride = w.row_terms(emit, op, 1)
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
     image = Term(batch, stride)
@@ -120,7 +109,7 @@ def _rows(
 
 
 def _in_order(order: Sequence[Term]) -> bool:
-    """Whether that takes the rows one after the other as they are."""
+    """Tell whether the index is 0, 1, 2, ..., which changes nothing."""
     stride = 1
     for term in reversed(order):
         count = term.count

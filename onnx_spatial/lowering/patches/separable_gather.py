@@ -1,4 +1,4 @@
-"""ExtractPatches one spatial axis at a time: a Gather with a [windows, kernel] index for each.
+"""Lower ExtractPatches one spatial axis at a time: a Gather with a [windows, kernel] index for each.
 
     Pad -> Gather(axis 1) -> Gather(axis 3) -> Transpose -> Reshape
     [N,H,W,C] -> [N,o1,k1,W,C] -> [N,o1,k1,o2,k2,C] -> [N,o1,o2,k1,k2,C] -> [N,o1,o2,k1*k2*C]
@@ -15,9 +15,8 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor, same
-from onnx_spatial.lowering.core.padding import pad
-from onnx_spatial.lowering.core.sampling import sampled
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.sampling import padded
+from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import windows
 from onnx_spatial.operators import ExtractPatches
 
@@ -25,48 +24,36 @@ from onnx_spatial.operators import ExtractPatches
 _LARGEST_INDEX = 2**20
 
 
-class SeparableGather:
+class SeparableGather(Strategy):
     """One Gather per spatial axis."""
 
     name = "separable-gather"
     accepts = (ExtractPatches,)
 
-    def absorbs(self, request: Request) -> bool:
-        """Transposes around it are written out."""
-        return False
-
     def refuse(self, request: Request) -> str | None:
-        """No strings: onnxruntime's Gather takes one string of each slice."""
+        """Refuse strings: onnxruntime's Gather takes one string of each slice."""
         if TensorProto.STRING in request.element_types:
             return "onnxruntime's Gather is wrong for strings"
         return None
 
     def build(self, request: Request, emit: Emitter) -> ir.Value:
-        """Write it."""
+        """Emit the nodes and return the operator's output."""
         op, x = windows.patches(request), request.data(emit)
-        return move(op, emit, x, request.element_types).value
+        return extract(op, emit, x, request.element_types).value
 
 
-def move(
+def extract(
     op: ExtractPatches,
     emit: Emitter,
     x: Tensor,
     element_types: frozenset[int],
-    index_pad: npt.NDArray[np.generic] | None = None,
+    pad_value: npt.NDArray[np.generic] | None = None,
 ) -> Tensor:
-    """Run the operator on `x`. With `index_pad`, x holds int64 row numbers padded with that value."""
-    types = element_types if index_pad is None else frozenset({TensorProto.INT64})
-    axes = sampled(emit, op, x)
-    around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
-    for axis, sample in zip(op.spatial_axes, axes, strict=True):
-        around[axis] = (sample.begin, sample.end)
-    channels = x.dims[op.channel_axis]
-    batch = x.dims[0]
-    signed = op.auto_pad == "same_unclamped"
-    x = pad(emit, x, around, types, index_pad, signed)
-    for number in reversed(range(len(axes))):
-        x = _windows(emit, op, x, number, axes[number].count)
-    counts = [sample.count for sample in axes]
+    """Emit the operator on `x`, padded with `pad_value` or zeros."""
+    batch, channels = x.dims[0], x.dims[op.channel_axis]
+    x, counts = padded(emit, op, x, element_types, pad_value)
+    for number in reversed(range(len(counts))):
+        x = _windows(emit, op, x, number, counts[number])
     outside, inside, axis = [], [], op.spatial_axes.start
     for kernel in op.kernel:
         outside.append(axis)
@@ -86,14 +73,13 @@ def move(
 
 
 def _windows(emit: Emitter, op: ExtractPatches, x: Tensor, number: int, count: Size) -> Tensor:
-    """Spatial axis number `number` becomes [windows, kernel]; just [windows] for a kernel of 1."""
+    """Replace spatial axis number `number` by [windows, kernel], or [windows] for a kernel of 1."""
     axis = op.spatial_axes[number]
     kernel, stride, rate = op.kernel[number], op.strides[number], op.rates[number]
     if kernel == 1:
         if stride == 1:
             return x
-        # Nothing lies behind the last window: the axis has (count - 1) * stride + 1 elements or
-        # fewer than stride more.
+        # The axis ends with the last window, or fewer than `stride` elements behind it.
         dims = (*x.dims[:axis], count, *x.dims[axis + 1 :])
         return emit.slice(x, [axis], [0], [INT64_MAX], dims, [stride])
     if kernel > _LARGEST_INDEX:

@@ -1,27 +1,31 @@
-"""What the strategies for overlapping patches share: the data padded, and its windows."""
+"""Pad the data of overlapping patches, and describe its windows; shared by several strategies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
-from onnx_spatial.lowering.core.padding import pad
-from onnx_spatial.lowering.core.sampling import sampled
-from onnx_spatial.lowering.core.strategy import Request
-from onnx_spatial.operators import ExtractPatches
+import numpy as np
+from onnx import TensorProto
 
-#: A window that is taken apart has this many places along one axis at most.
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
+from onnx_spatial.lowering.core.gather_indices import Term
+from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.lowering.core.sampling import windows_and_pads
+from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.operators import ExtractPatches, Layout
+
+#: The most positions in a window along one axis that strategies emit Slices for.
 MAX_TAPS = 64
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The data of a patch operator with its zeros around it.
+    """The padded data of a patch operator.
 
     Attributes:
         x: [N, spatial.., C] or [N, C, spatial..], padded.
         counts: windows along each spatial axis.
-        channels_last: which of the two.
+        channels_last: which of the two layouts.
     """
 
     x: Tensor
@@ -30,61 +34,80 @@ class Windows:
 
     @classmethod
     def of(cls, request: Request, emit: Emitter, *, channels_last: bool) -> Windows:
-        """Pad the data and bring it into this layout, the cheaper way round."""
+        """Pad the data and transpose it to the layout."""
         op = patches(request)
         x = request.operand(emit)
-        axes = sampled(emit, op, x)
-        around: list[tuple[Size, Size]] = [(0, 0)] * x.rank
-        for axis, sample in zip(op.spatial_axes, axes, strict=True):
-            around[axis] = (sample.begin, sample.end)
+        counts, pads = windows_and_pads(emit, op, x)
         # axis of the value for each axis of the operator, and back
         perm = list(request.before or range(x.rank))
-        given = [perm.index(axis) for axis in range(x.rank)]
-        x = emit.tensor(x.value, [x.dims[axis] for axis in given], x.itemsize)
-        x = pad(
-            emit,
-            x,
-            [around[axis] for axis in given],
-            request.element_types,
-            signed=op.auto_pad == "same_unclamped",
-        )
-        wanted = [0, *op.spatial_axes, op.channel_axis]
-        if not channels_last:
-            wanted = [0, op.channel_axis, *op.spatial_axes]
-        x = emit.permute(x, [perm[axis] for axis in wanted])
-        return cls(x, tuple(axis.count for axis in axes), channels_last)
+        back = [perm.index(axis) for axis in range(x.rank)]
+        x = emit.tensor(x.value, [x.dims[axis] for axis in back], x.itemsize)
+        pads = [pads[axis] for axis in back]
+        x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
+        axes = _axes(op, "channels_last" if channels_last else "channels_first")
+        x = emit.permute(x, [perm[axis] for axis in axes])
+        return cls(x, tuple(counts), channels_last)
 
     def size(self, number: int) -> Size:
-        """Of spatial axis number `number`."""
+        """Return the size of spatial axis number `number`."""
         return self.x.dims[number + (1 if self.channels_last else 2)]
 
     @property
     def channels(self) -> Size:
-        """C"""
+        """Number of channels."""
         return self.x.dims[-1 if self.channels_last else 1]
+
+    def row_terms(
+        self, emit: Emitter, op: ExtractPatches, stride: Size
+    ) -> tuple[list[Term], list[Term], Size]:
+        """Describe the rows of all spatial axes but the last.
+
+        Args:
+            emit: collects the nodes.
+            op: the operator.
+            stride: rows from one entry of the innermost of these axes to the next.
+
+        Returns:
+            A term for the windows along each axis, one for the positions in the window along each, and
+            the number of rows of one channel.
+        """
+        outside: list[Term] = []
+        inside: list[Term] = []
+        for number in reversed(range(len(op.kernel) - 1)):
+            places = np.arange(op.kernel[number], dtype=np.int64) * op.rates[number]
+            outside.insert(0, Term(self.counts[number], stride, op.strides[number]))
+            inside.insert(0, Term(places, stride))
+            stride = emit.mul(stride, self.size(number))
+        return outside, inside, stride
 
 
 def patches(request: Request) -> ExtractPatches:
-    """The operator of a request that asks for patches."""
+    """Return the operator of a request for patches."""
     operator = request.call.operator
     assert isinstance(operator, ExtractPatches)
     return operator
 
 
-def refusal(request: Request) -> str | None:
-    """Why patches cannot be told by their windows; None if they can."""
+def refusal(request: Request, *, gathers: bool) -> str | None:
+    """Return why patches cannot be lowered by `Windows` (and a Gather); None if they can."""
+    if gathers and TensorProto.STRING in request.element_types:
+        return "onnxruntime's Gather is wrong for strings"  # it takes one string of each row
     if max(patches(request).kernel) > MAX_TAPS:
         return f"the window has more than {MAX_TAPS} places along one axis"
     return None
 
 
-def layout_behind(request: Request) -> str | None:
-    """Layout of what the Transpose behind the operator gives, None if it is neither."""
+def layout_behind(request: Request) -> Layout | None:
+    """Return the layout of the output behind `Request.after`, None if it is neither."""
     op = patches(request)
     if request.after is None:
         return op.layout
-    last = [0, *op.spatial_axes, op.channel_axis]
-    first = [0, op.channel_axis, *op.spatial_axes]
-    if list(request.after) == last:
-        return "channels_last"
-    return "channels_first" if list(request.after) == first else None
+    layouts: tuple[Layout, ...] = ("channels_last", "channels_first")
+    return next((layout for layout in layouts if list(request.after) == _axes(op, layout)), None)
+
+
+def _axes(op: ExtractPatches, layout: Layout) -> list[int]:
+    """Return the operator's axes in the order of a layout."""
+    if layout == "channels_last":
+        return [0, *op.spatial_axes, op.channel_axis]
+    return [0, op.channel_axis, *op.spatial_axes]

@@ -1,1 +1,1 @@
-"""Lower operators that permute the factors of their axes: Transposes, Gathers, Splits, SpaceToDepth."""
+"""Lower operators that permute the factors of their axes."""

@@ -1,4 +1,4 @@
-"""Factor a slow permutation into stages that each keep long runs together: the cheapest sequence.
+"""Find the cheapest stages of a slow permutation, each of which keeps long runs together.
 
 A Transpose that moves more than one axis walks element by element unless the last axis stays. Two or
 three cheap steps are often many times faster. A step is one of
@@ -8,8 +8,8 @@ three cheap steps are often many times faster. A step is one of
     interleave    [b, X, S] -> [X, b, S] as a Concat of b parts along the middle
     deinterleave  [X, b, S] -> [b, X, S] as a Split into b parts
 
-The search tries every single step, every swap of two neighbouring groups of factors before and after
-one, and both; prices come from `cost_model`.
+The search tries every single step, and every swap of two neighbouring groups of factors before it,
+behind it, and both; prices come from `cost_model`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from onnx_spatial.lowering.core import cost_model
 Order = tuple[int, ...]
 Kind = Literal["transpose", "gather", "interleave", "deinterleave"]
 
-#: Parts that a Split or a Concat is made of at most.
+#: The most parts of a Split or Concat.
 MAX_PARTS = 16
 
 #: Permutations of more factors than this (five blocked axes) are not searched for three stages.
 _MOST_FACTORS = 9
 
-#: Of three stages the first and the last are among so many of the cheapest swaps.
+#: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
 _MOST_SWAPS = 16
 
 #: Nanoseconds for each entry of an index that is computed at run time.
@@ -41,7 +41,7 @@ _INDEX_ENTRY = 6
 
 @dataclass(frozen=True)
 class Stage:
-    """One step: the factors from one order to another."""
+    """One step from an order of factors to another."""
 
     kind: Kind
     before: Order
@@ -49,22 +49,22 @@ class Stage:
 
     @property
     def kept(self) -> tuple[int, int]:
-        """How many factors stay in front, how many at the end."""
+        """Number of factors that stay in front, and at the end."""
         return _kept(self.before, self.after)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What to find the stages of.
+    """A permutation to find stages for.
 
     Attributes:
-        sizes: of the factors, guessed where they are not known.
+        sizes: of the factors, estimated where they are unknown.
         before, after: orders of the factors.
         itemsize: bytes of an element.
-        unknown: factors whose size is only guessed; if there are any, indices are no constants.
-        kinds: what may be used.
+        unknown: factors of unknown size; if there are any, indices are computed at run time.
+        kinds: kinds that may be used.
         needed: kinds of which one must be used.
-        rank_limit: most axes of a tensor.
+        rank_limit: largest rank of a tensor.
     """
 
     sizes: tuple[int, ...]
@@ -79,12 +79,12 @@ class Problem:
 
 @lru_cache(maxsize=4096)
 def stages(problem: Problem) -> tuple[Stage, ...] | None:
-    """The cheapest stages; None if there are none of the kinds asked for."""
+    """Return the cheapest stages; None if there are none of the given kinds."""
     return _Search(problem).best()
 
 
 def swaps(order: Order) -> Iterator[Order]:
-    """Every order in which two neighbouring groups of factors have changed places."""
+    """Yield every order with two neighbouring groups of factors swapped."""
     n = len(order)
     for i in range(n - 1):
         for j in range(i + 1, n):
@@ -98,7 +98,7 @@ class _Search:
         self.total = min(cost_model.MOST, math.prod(max(1, s) for s in problem.sizes))
         self.small = cost_model.small().nanoseconds
         self.cost = math.inf
-        self.found: tuple[Stage, ...] | None = None
+        self.plan: tuple[Stage, ...] | None = None
 
     def best(self) -> tuple[Stage, ...] | None:
         before, after = self.p.before, self.p.after
@@ -106,7 +106,7 @@ class _Search:
             return None if self.p.needed else ()
         self._try(0.0, (), before, after, ())
         if len(before) > _MOST_FACTORS:
-            return self.found
+            return self.plan
         firsts = self._cheapest((before, order) for order in swaps(before))
         lasts = self._cheapest((order, after) for order in swaps(after))
         for cost, stage in firsts:
@@ -119,15 +119,15 @@ class _Search:
                     break
                 if first.after != last.before:
                     self._try(first_cost + last_cost, (first,), first.after, last.before, (last,))
-        return self.found
+        return self.plan
 
     def _cheapest(self, changes: Iterable[tuple[Order, Order]]) -> list[tuple[float, Stage]]:
-        """The changes that can be made, the cheapest first."""
-        found = [s for change in changes if (s := self._swap(*change)) is not None]
-        return sorted(found, key=lambda pair: pair[0])
+        """Return the possible changes with their costs, the cheapest first."""
+        swaps = [s for change in changes if (s := self._swap(*change)) is not None]
+        return sorted(swaps, key=lambda pair: pair[0])
 
     def _swap(self, before: Order, after: Order) -> tuple[float, Stage] | None:
-        """The cheapest way but a Gather to change two groups."""
+        """Return the cheapest step without Gather that swaps two groups."""
         options = [*self._transpose(before, after), *self._joined(before, after)]
         return min(options, key=lambda pair: pair[0], default=None)
 
@@ -139,7 +139,7 @@ class _Search:
         after: Order,
         tail: tuple[Stage, ...],
     ) -> None:
-        """Join what is there by one stage in between."""
+        """Complete a plan of this cost by one stage between `before` and `after`, or none."""
         if cost >= self.cost:
             return
         if before == after:
@@ -160,7 +160,7 @@ class _Search:
             return
         if self.p.needed and not any(stage.kind in self.p.needed for stage in plan):
             return
-        self.cost, self.found = cost, plan
+        self.cost, self.plan = cost, plan
 
     def _size(self, factors: Order) -> int:
         return min(cost_model.MOST, math.prod(self.p.sizes[f] for f in factors))
@@ -188,7 +188,7 @@ class _Search:
         yield cost, Stage("gather", before, after)
 
     def _joined(self, before: Order, after: Order) -> Iterator[tuple[float, Stage]]:
-        """As a Split and a Concat, if one group has few entries."""
+        """Yield a Split and a Concat, if one group has few entries."""
         front, back = _kept(before, after)
         middle = before[front : len(before) - back]
         first = after[front]
@@ -218,19 +218,19 @@ class _Search:
                 yield cost, Stage(kind, before, after)
 
     def _fused(self, stage: Stage, follower: Stage) -> float:
-        """What is saved where a Gather fetches the parts that are interleaved then."""
+        """Return the time saved if a Gather fetches the parts of an interleave behind it."""
         if stage.kind != "gather" or self.p.unknown or not fusable(follower):
             return 0.0
-        parts = self._size(follower.before[: _moved_back(follower)])
+        parts = self._size(follower.before[: follower.before.index(follower.after[0])])
         split = cost_model.split(parts, parts, self.total * self.p.itemsize, single=False)
         gathers = (parts - 1) * cost_model.gather(0, 0).nanoseconds
         return split.nanoseconds - gathers
 
 
 def merged(first: Stage, second: Stage) -> bool:
-    """Whether onnxruntime's optimizer makes one Transpose of two, slow as it may be.
+    """Tell whether onnxruntime's optimizer merges two Transposes, which may be slower.
 
-    It does so where the Reshape between them only splits axes: then it comes first as well.
+    It does if the Reshape between them only splits axes, and so could come first.
     """
     if (first.kind, second.kind) != ("transpose", "transpose"):
         return False
@@ -242,25 +242,20 @@ def merged(first: Stage, second: Stage) -> bool:
 
 
 def groups(before: Order, after: Order) -> list[Order]:
-    """Factors that stay neighbours, in the order that comes out."""
+    """Group the factors that are neighbours in both orders, in the order `after`."""
     follower = dict(pairwise(before))
-    found: list[Order] = []
+    grouped: list[Order] = []
     for factor in after:
-        if found and follower.get(found[-1][-1]) == factor:
-            found[-1] = (*found[-1], factor)
+        if grouped and follower.get(grouped[-1][-1]) == factor:
+            grouped[-1] = (*grouped[-1], factor)
         else:
-            found.append((factor,))
-    return found
+            grouped.append((factor,))
+    return grouped
 
 
 def fusable(stage: Stage) -> bool:
-    """Whether the parts of an interleave lie one behind the other, so that a Gather can fetch each."""
+    """Tell whether a Gather can fetch each part of an interleave: the parts are contiguous."""
     return stage.kind == "interleave" and stage.kept[0] == 0
-
-
-def _moved_back(stage: Stage) -> int:
-    """How many leading factors an interleave moves back."""
-    return stage.before.index(stage.after[0])
 
 
 def _kept(before: Order, after: Order) -> tuple[int, int]:

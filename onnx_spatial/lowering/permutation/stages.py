@@ -1,13 +1,9 @@
-"""Write a rearrangement as the stages that `stage_plan` finds.
-
-Strategies that differ only in the kinds of stages that they use share this.
-"""
+"""Find the cheapest stages of a rearrangement with `stage_plan`, and emit them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -22,53 +18,39 @@ from onnx_spatial.lowering.core.gather_indices import (
     constant_index,
     outer_sum,
 )
-from onnx_spatial.lowering.core.strategy import Request
+from onnx_spatial.lowering.core.padding import is_zero
 from onnx_spatial.lowering.permutation import stage_plan
 from onnx_spatial.lowering.permutation.factored_axes import Order, Rearrangement, stop
 from onnx_spatial.lowering.permutation.stage_plan import Kind, Problem, Stage
 
 _ANY_RANK = 64
 
-#: Factors that are one axis of an index, in order, with what is cut off its begin and end.
+#: Factors of each axis of an index, in order, with the crops of the axis.
 Cuts = dict[Order, tuple[Size, Size]]
 
 
-def lowered(
-    request: Request, emit: Emitter, kinds: Iterable[Kind], needed: Iterable[Kind] = ()
-) -> ir.Value:
-    """Write a request with stages of these kinds.
-
-    Args:
-        request: the operator.
-        emit: where the nodes go.
-        kinds: what may be used.
-        needed: kinds of which one must be used.
-
-    Raises:
-        ConversionError: there are no such stages.
-    """
-    r = Rearrangement.of(request, emit)
-    plan = plan_of(r, emit, frozenset(kinds), frozenset(needed))
-    if plan is None:
-        raise ConversionError("no sequence of such steps is needed or fits")
-    x, done = moved(emit, r, r.padded(emit), plan)
-    return r.finished(emit, x, done)
-
-
-def plan_of(
+def cheapest(
     r: Rearrangement, emit: Emitter, kinds: frozenset[Kind], needed: frozenset[Kind]
 ) -> tuple[Stage, ...] | None:
-    """The stages in terms of the factors themselves."""
+    """Return the cheapest stages, in terms of the factors; None if there are none of these kinds.
+
+    Args:
+        r: the rearrangement.
+        emit: knows estimates of its sizes.
+        kinds: kinds that may be used.
+        needed: kinds of which one must be used.
+    """
     if TensorProto.STRING in r.element_types:  # onnxruntime's Gather is wrong for strings
         if needed == {"gather"}:
             return None
         kinds -= {"gather"}
-    bundles = _bundles(r)
+    # Factors that are neighbours before and after count as one.
+    bundles = stage_plan.groups(r.after, r.before)
     number = {bundle: i for i, bundle in enumerate(bundles)}
     by_first = {bundle[0]: bundle for bundle in bundles}
     after = tuple(number[by_first[f]] for f in r.after if f in by_first)
     sizes = tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
-    found = stage_plan.stages(
+    plan = stage_plan.stages(
         Problem(
             sizes,
             tuple(range(len(bundles))),
@@ -84,67 +66,56 @@ def plan_of(
             emit.rank_limit or _ANY_RANK,
         )
     )
-    if found is None:
+    if plan is None:
         return None
 
-    def spelled(order: Order) -> Order:
+    def factors(order: Order) -> Order:
         return tuple(factor for i in order for factor in bundles[i])
 
-    return tuple(Stage(s.kind, spelled(s.before), spelled(s.after)) for s in found)
-
-
-def _bundles(r: Rearrangement) -> list[Order]:
-    """Factors that are neighbours before and after, without those of size 1."""
-    follower = dict(pairwise(r.after))
-    bundles: list[Order] = []
-    for factor in r.before:
-        if bundles and follower.get(bundles[-1][-1]) == factor:
-            bundles[-1] = (*bundles[-1], factor)
-        else:
-            bundles.append((factor,))
-    return bundles
+    return tuple(Stage(s.kind, factors(s.before), factors(s.after)) for s in plan)
 
 
 class _Moving:
-    """A tensor on its way: which factors lie behind each other, and how large they are."""
+    """A tensor between two stages, with the sizes of its factors."""
 
     def __init__(self, emit: Emitter, r: Rearrangement, x: Tensor) -> None:
         self.emit = emit
         self.r = r
         self.x = x
-        #: Factors that became one axis when it was cropped, with its size.
-        self.glued: dict[Order, Size] = {}
-        self.done: set[int] = set()
+        #: Factors that became one cropped axis, with its size.
+        self.joined: dict[Order, Size] = {}
+        #: Axes of the output that are cropped already.
+        self.cropped: set[int] = set()
         self.proven = not r.unproven
 
     def size(self, factors: Sequence[int]) -> Size:
-        """Of factors that lie behind each other."""
-        sizes = [self.r.sizes[f] for f in factors if not self._is_glued(f)]
-        glued = [size for group, size in self.glued.items() if group[0] in factors]
-        return self.emit.product([*sizes, *glued])
+        """Return the size of neighbouring factors together."""
+        sizes = [self.r.sizes[f] for f in factors if not self._is_joined(f)]
+        joined = [size for group, size in self.joined.items() if group[0] in factors]
+        return self.emit.product([*sizes, *joined])
 
-    def _is_glued(self, factor: int) -> bool:
-        return any(factor in group for group in self.glued)
+    def _is_joined(self, factor: int) -> bool:
+        return any(factor in group for group in self.joined)
 
     def transpose(self, stage: Stage) -> None:
-        """One Transpose of the fewest axes."""
+        """Emit one Transpose of the fewest axes."""
         groups = stage_plan.groups(stage.before, stage.after)
         inner = sorted(groups, key=lambda group: stage.before.index(group[0]))
         x = self.emit.reshape(self.x, [self.size(group) for group in inner])
         self.x = self.emit.transpose(x, [inner.index(group) for group in groups])
 
     def gather(self, stage: Stage, rest: Sequence[Stage]) -> None:
-        """One Gather of rows along the middle."""
+        """Emit one Gather of rows along the middle."""
         front, back = stage.kept
         x, axis = self._as_rows(stage, front, back)
         moving = stage.after[front : len(stage.after) - back]
         crops = self._crops(moving, rest)
         index, dims = self._index(stage, moving, crops)
-        self._glue(crops)
+        self._join_cropped(crops)
         self.x = self.emit.gather(x, index, dims, axis)
 
     def gather_and_interleave(self, stage: Stage, follower: Stage, rest: Sequence[Stage]) -> None:
-        """One Gather for each part, and a Concat that interleaves them."""
+        """Emit one Gather for each part, and a Concat that interleaves them."""
         front, back = stage.kept
         assert front == 0
         count = follower.before.index(follower.after[0])
@@ -155,7 +126,7 @@ class _Moving:
         parts = self.size(part_factors)
         assert isinstance(parts, int)
         numbers = [self._part(stage, part_factors, others, crops, i) for i in range(parts)]
-        self._glue(crops)
+        self._join_cropped(crops)
         inner = follower.kept[1]
         tail = self.size(follower.after[len(follower.after) - inner :]) if inner else 1
         length = self.size(follower.before[count : len(follower.before) - inner])
@@ -166,63 +137,62 @@ class _Moving:
         self.x = self.emit.concat(each, 1)
 
     def join(self, stage: Stage) -> None:
-        """Split into parts and put them together along another axis."""
+        """Emit a Split into parts and a Concat of them along another axis."""
         front, back = stage.kept
         count = len(stage.before) - back
         middle = stage.before[front:count]
         cut = middle.index(stage.after[front])
         left, right = middle[:cut], middle[cut:]
         lead, tail = self.size(stage.before[:front]), self.size(stage.before[count:])
-        few, many = (left, right) if stage.kind == "interleave" else (right, left)
+        interleaves = stage.kind == "interleave"
+        few, many = (left, right) if interleaves else (right, left)
         parts, length = self.size(few), self.size(many)
-        if not isinstance(parts, int):  # a Gather has cropped them by what only the run knows
+        if not isinstance(parts, int):  # a Gather has cropped them by computed amounts
             raise ConversionError("the parts to interleave are not known before the run")
         emit = self.emit
         rows = emit.product([lead, length])
-        if stage.kind == "interleave":
+        if interleaves:
             x = emit.reshape(self.x, [lead, emit.product([parts, length, tail])])
-            split = emit.split(x, 1, parts)
-            self.x = emit.concat([emit.reshape(part, [rows, tail]) for part in split], 1)
         else:
             x = emit.reshape(self.x, [rows, emit.product([parts, tail])])
-            split = emit.split(x, 1, parts)
-            flat = [lead, emit.product([length, tail])]
-            self.x = emit.concat([emit.reshape(part, flat) for part in split], 1)
+        split = emit.split(x, 1, parts)
+        flat = [rows, tail] if interleaves else [lead, emit.product([length, tail])]
+        self.x = emit.concat([emit.reshape(part, flat) for part in split], 1)
 
     def _as_rows(self, stage: Stage, front: int, back: int) -> tuple[Tensor, int]:
-        """(the tensor as [lead,] rows, row; axis of the rows)"""
+        """Return the tensor as [lead,] rows, row; and the axis of the rows."""
         n = len(stage.before)
         row = self.size(stage.before[n - back :])
         rows = self.size(stage.before[front : n - back])
         dims = [rows, row] if front == 0 else [self.size(stage.before[:front]), rows, row]
-        # A Gather would leave out what blocks that do not divide leave over.
-        rows_of = self.emit.reshape(self.x, dims, exact=not self.proven)
+        # A Gather would ignore the remainder of a size that a block does not divide.
+        x = self.emit.reshape(self.x, dims, exact=not self.proven)
         self.proven = True
-        return rows_of, len(dims) - 2
+        return x, len(dims) - 2
 
     def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:
-        """Axes of the output that can be cropped in the index, with their factors."""
-        found = {}
+        """Return the axes of the output that the index can crop, with their factors."""
+        crops = {}
         for axis, factors in enumerate(self.r.outputs):
             group = tuple(f for f in factors if not same(self.r.sizes[f], 1))
-            if not self.r.cropped(axis) or axis in self.done or not group:
+            if not self.r.cropped(axis) or axis in self.cropped or not group:
                 continue
             later = [order for stage in rest for order in (stage.before, stage.after)]
-            if all(_together(group, order) for order in (moving, *later)):
-                found[axis] = group
-        return found
+            if all(_are_neighbours(group, order) for order in (moving, *later)):
+                crops[axis] = group
+        return crops
 
-    def _glue(self, crops: dict[int, Order]) -> None:
+    def _join_cropped(self, crops: dict[int, Order]) -> None:
         for axis, group in crops.items():
             begin, end = self.r.crops[axis]
             whole = self.r.merged(self.emit, axis)
-            self.glued[group] = self.emit.sub(self.emit.sub(whole, begin), end)
-            self.done.add(axis)
+            self.joined[group] = self.emit.sub(self.emit.sub(whole, begin), end)
+            self.cropped.add(axis)
 
     def _index(
         self, stage: Stage, moving: Order, crops: dict[int, Order]
     ) -> tuple[ir.Value, list[Size]]:
-        """(row numbers, their dims)"""
+        """Return the row numbers and their dims."""
         front, back = stage.kept
         source = stage.before[front : len(stage.before) - back]
         cuts = self._cuts(moving, crops)
@@ -235,7 +205,7 @@ class _Moving:
     def _part(
         self, stage: Stage, few: Order, others: Order, crops: dict[int, Order], number: int
     ) -> tuple[ir.Value, list[Size]]:
-        """The same for one entry of the leading factors."""
+        """Return the row numbers, and their dims, for one entry of the leading factors."""
         back = stage.kept[1]
         source = stage.before[: len(stage.before) - back]
         axes = self._axes(source, self._cuts((*few, *others), crops))
@@ -246,7 +216,7 @@ class _Moving:
         return constant_index(self.emit, axes[len(few) :], start)
 
     def _cuts(self, moving: Order, crops: dict[int, Order]) -> Cuts:
-        """The factors that are one axis of the index each, in order, with what is cut off."""
+        """Return the factors of each axis of the index, in order, with its crops."""
         cropped = {group[0]: (axis, group) for axis, group in crops.items()}
         cuts: Cuts = {}
         rest = list(moving)
@@ -257,12 +227,12 @@ class _Moving:
         return cuts
 
     def _axes(self, source: Order, cuts: Cuts) -> list[Numbers] | None:
-        """What each axis of the index adds to the row number; None if that is not known."""
+        """Return the summands of the row number for each axis of the index; None if unknown."""
         strides: dict[int, int] = {}
         stride = 1
         for factor in reversed(source):
             size = self.r.sizes[factor]
-            if self._is_glued(factor) or not isinstance(size, int):
+            if self._is_joined(factor) or not isinstance(size, int):
                 return None
             strides[factor] = stride
             stride *= size
@@ -285,7 +255,7 @@ class _Moving:
     def _at_run_time(
         self, source: Order, moving: Order, cuts: Cuts, lengths: Sequence[Size]
     ) -> ir.Value:
-        """Number the rows, and move the numbers."""
+        """Emit nodes that number the rows and permute the numbers."""
         emit = self.emit
         count = self.size(source)
         numbers = emit.tensor(emit.range(count), [count])
@@ -294,7 +264,7 @@ class _Moving:
         numbers = emit.reshape(numbers, [self.size(group) for group in inner])
         numbers = emit.transpose(numbers, [inner.index(group) for group in runs])
         numbers = emit.reshape(numbers, [self.size(group) for group in cuts])
-        axes = [i for i, pair in enumerate(cuts.values()) if _padded(pair)]
+        axes = [i for i, pair in enumerate(cuts.values()) if not is_zero(pair)]
         if not axes:
             return numbers.value
         begins, ends = zip(*(list(cuts.values())[i] for i in axes), strict=True)
@@ -302,10 +272,18 @@ class _Moving:
         return emit.slice(numbers, axes, begins, stops, lengths).value
 
 
-def moved(
+def emit_transpose(
+    emit: Emitter, r: Rearrangement, x: Tensor, before: Order, after: Order
+) -> tuple[Tensor, set[int]]:
+    """Emit a Transpose from one order of factors to another, none if they are equal."""
+    plan = [] if before == after else [Stage("transpose", before, after)]
+    return emit_stages(emit, r, x, plan)
+
+
+def emit_stages(
     emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]
 ) -> tuple[Tensor, set[int]]:
-    """(the tensor after all stages, axes of the output that are cropped by then)"""
+    """Emit the stages; return the tensor, and the axes of the output that are cropped already."""
     _count_risks(emit, r, x, plan)
     moving = _Moving(emit, r, x)
     rest = list(plan)
@@ -320,34 +298,28 @@ def moved(
             moving.gather(stage, rest)
         else:
             moving.join(stage)
-    return moving.x, moving.done
+    return moving.x, moving.cropped
 
 
 def _count_risks(emit: Emitter, r: Rearrangement, x: Tensor, plan: Sequence[Stage]) -> None:
-    """Where a Transpose outside meets one of ours, onnxruntime makes one of them that is mostly slow.
+    """Price the Transpose that onnxruntime makes of one of the plan and a neighbour in the model.
 
-    It looks through a Reshape of known sizes between them if that only splits axes.
+    It merges them, mostly to a slow one, also beyond a Reshape of known sizes that only splits axes.
     """
     if not plan or not all(isinstance(size, int) and size for size in r.sizes):
         return
     size = emit.elements_in(x.dims)
-    merged = cost_model.elementwise(size, size * x.itemsize)
+    merged_work = cost_model.elementwise(size, size * x.itemsize)
     first, last = plan[0], plan[-1]
     before = [set(axis) for axis in r.inputs]
     split = all(_inside(group, before) for group in stage_plan.groups(first.after, first.before))
-    meets = first.kind == "transpose" and split and not any(map(_padded, r.pads))
-    if r.near[0] and meets:
-        emit.risk(merged)
+    if r.near[0] and first.kind == "transpose" and split and all(map(is_zero, r.pads)):
+        emit.risk(merged_work)
     behind = [set(group) for group in stage_plan.groups(last.before, last.after)]
     axes = (tuple(f for f in axis if f in last.after) for axis in r.outputs)
     split = all(_inside(axis, behind) for axis in axes)
-    meets = last.kind == "transpose" and split and not any(map(_padded, r.crops))
-    if r.near[1] and meets:
-        emit.risk(merged)
-
-
-def _padded(pair: tuple[Size, Size]) -> bool:
-    return not (same(pair[0], 0) and same(pair[1], 0))
+    if r.near[1] and last.kind == "transpose" and split and all(map(is_zero, r.crops)):
+        emit.risk(merged_work)
 
 
 def _inside(factors: Order, groups: Iterable[set[int]]) -> bool:
@@ -360,8 +332,7 @@ def _fuses(r: Rearrangement, stage: Stage, follower: Stage) -> bool:
     return known and crops and stage.kept[0] == 0 and stage_plan.fusable(follower)
 
 
-def _together(group: Order, order: Order) -> bool:
-    """Whether the factors lie behind each other in this order."""
+def _are_neighbours(group: Order, order: Order) -> bool:
     if group[0] not in order:
         return False
     at = order.index(group[0])

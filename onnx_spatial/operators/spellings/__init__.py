@@ -1,8 +1,8 @@
-"""How files spell the operators: one module per origin and the registry that picks the spelling.
+"""Read the operators from nodes in all spellings: one module per origin, and a registry.
 
-`recognise` says whether a node is one of ours by name; `read` turns it into a `Call` or raises an
-`OperatorError` with the rule that it breaks. A new spelling is one function in the module of its
-origin and one line in `_reader`.
+`recognise` tells by its name whether a node is one of the operators; `read` turns it into a `Call`, or
+raises an `OperatorError` with the rule that it breaks. A new spelling is one function in the module of
+its origin and one line in `_reader`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ OP_TYPES = frozenset(
         "ReorgYolo",
     }
 )
-#: What tf2onnx renames nodes to whose block_shape is not constant; only with three inputs.
+#: Names that tf2onnx gives to nodes whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
 
 #: Operators all of whose parameters are attributes in every spelling.
 _DATA_ONLY = frozenset({"ExtractImagePatches", "ExtractVolumePatches", "ReorgYolo"})
 
-#: Domains in which converters and exporters are known to leave these operators.
+#: Domains in which converters and exporters put these operators.
 DOMAINS = frozenset(
     {
         "",
@@ -65,7 +65,7 @@ _EXCLUSIVE = (
 
 
 def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
-    """Whether a node bears the name of one of the operators, whatever its domain."""
+    """Tell whether a node has the name of one of the operators, in any domain."""
     if domain == python_ops.DOMAIN:
         return op_type in python_ops.OP_TYPES
     if op_type in OP_TYPES:
@@ -74,7 +74,7 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
 
 
 def read(node: NodeFacts) -> Call:
-    """The operator that a recognised node asks for, checked against what is known of its input.
+    """Return the call of a recognised node, checked against the known facts about its inputs.
 
     Raises:
         OperatorError: the node breaks a rule of its spelling or of the operator.
@@ -112,7 +112,7 @@ def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
 
 
 def _check_unambiguous(node: NodeFacts) -> None:
-    """Refuse what says two things at once: nobody can know which of them is meant."""
+    """Refuse a node that mixes two spellings, or has too many inputs for its spelling."""
     attributes = node.attributes.keys()
     for this, others in _EXCLUSIVE:
         if this in attributes and (both := sorted(others & attributes)):

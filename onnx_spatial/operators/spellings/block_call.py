@@ -1,4 +1,4 @@
-"""A node that asks for SpaceToBatch or BatchToSpace, whose parameters may be inputs."""
+"""Describe a SpaceToBatch or BatchToSpace node, whose parameters may be inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import Arithmetic, BatchToSpace, Dim, SpaceToBatch
-from onnx_spatial.operators.operator import USUAL_DRAWS, Size
+from onnx_spatial.operators.operator import USUAL_SAMPLES, Size
 from onnx_spatial.operators.spellings.call import (
     TYPICAL_BATCH,
     InputFacts,
@@ -23,31 +23,37 @@ from onnx_spatial.operators.spellings.call import (
 
 Array = npt.NDArray[np.generic]
 
-#: Entries of a block shape; more dims than any tensor that a runtime or numpy holds.
+#: The most entries of a block shape; no runtime, nor numpy, has tensors of so many dims.
 MAX_BLOCKED = 1000
 
-#: What a block that is computed at run time is taken to be in estimates.
+#: The operators by name, and the name of their table of amounts.
+BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
+    "SpaceToBatch": (SpaceToBatch, "paddings"),
+    "BatchToSpace": (BatchToSpace, "crops"),
+}
+
+#: An unknown block in estimates.
 TYPICAL_BLOCK = 2
 
-#: Draws for a node some of whose parameters come at run time.
-_PARAMETER_DRAWS = 9
+#: Shape samples for a node with unknown parameters.
+_PARAMETER_SAMPLES = 9
 
-#: Blocks that come at run time, after some usual draws: of even axes and of odd ones.
+#: Unknown blocks of even axes and of odd ones, for the samples after the usual ones.
 _BLOCKS = ((1, 1), (4, 1), (2, 2), (3, 4), (5, 2))
 
-#: Pads and crops that come at run time are up to so many blocks, by the number of the draw.
+#: The most blocks in unknown pads and crops, for the samples in turn.
 _BLOCKS_OF_PADDING = (1, 1, 0, 3)
 
 
 @dataclass(frozen=True)
 class BlockCall:
-    """A node that asks for SpaceToBatch or BatchToSpace.
+    """The operator of a SpaceToBatch or BatchToSpace node.
 
     Attributes:
         kind: the operator.
         block, begins, ends: M entries each; begins and ends are the pads or the crops.
-        rank: the input's rank where the spelling fixes it, else None.
-        dialect: which spelling it was.
+        rank: the input's rank if the spelling fixes it, else None.
+        dialect: name of the spelling.
     """
 
     kind: type[SpaceToBatch] | type[BatchToSpace]
@@ -68,7 +74,7 @@ class BlockCall:
 
     @cached_property
     def operator(self) -> SpaceToBatch | BatchToSpace | None:
-        """The operator, if nothing of it is left to the run."""
+        """The operator if all parameters are known, else None."""
         if any(v.values is None for v in (self.block, self.begins, self.ends)):
             return None
         return self.bind(())
@@ -84,7 +90,7 @@ class BlockCall:
 
     @property
     def axes(self) -> int:
-        """The batch and the blocked ones."""
+        """Number of the batch axis and the blocked axes."""
         return self.blocked + 1
 
     @property
@@ -95,7 +101,7 @@ class BlockCall:
 
     @property
     def typical_batch(self) -> int:
-        """As many as the blocks want of BatchToSpace."""
+        """A legal size for an unknown batch in estimates."""
         if self.kind is SpaceToBatch:
             return TYPICAL_BATCH
         return TYPICAL_BATCH * math.prod(self.block.values or (TYPICAL_BLOCK,) * self.blocked)
@@ -106,19 +112,19 @@ class BlockCall:
         return (self.kind, self.blocked)
 
     @property
-    def test_draws(self) -> int:
-        """More where parameters come at run time."""
-        return USUAL_DRAWS if self.operator is not None else _PARAMETER_DRAWS
+    def number_of_samples(self) -> int:
+        """Number of shape samples that cover all different cases."""
+        return USUAL_SAMPLES if self.operator is not None else _PARAMETER_SAMPLES
 
     def check(self) -> None:
-        """Check the parameters that are known.
+        """Check the known parameters.
 
         Raises:
             OperatorError: one breaks a rule.
         """
         if self.operator is not None:
             return
-        if self.blocked > MAX_BLOCKED:  # declared of a parameter that is computed at run time
+        if self.blocked > MAX_BLOCKED:  # the declared length of a computed parameter
             raise OperatorError(
                 f"block_shape has {self.blocked} entries; no tensor has so many dims"
             )
@@ -127,12 +133,12 @@ class BlockCall:
         self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
 
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
-        """The operator of one run, its parameters read from the node's inputs."""
+        """Return the operator of one run, its parameters read from the node's inputs."""
         pairs = tuple(zip(self.begins.read(inputs), self.ends.read(inputs), strict=True))
         return self.kind(self.block.read(inputs), pairs)
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Output shape from what is known; dims that depend on run-time values are None."""
+        """Return the output's shape; dims that depend on run-time values are None."""
         if self.operator is not None:
             return self.operator.output_shape(shape)
         if len(shape) <= self.blocked:
@@ -155,17 +161,17 @@ class BlockCall:
     def output_dims(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Output shape from computed dims and parameters."""
+        """Compute `output_shape` for dims and parameters that may be unknown."""
         return self.kind.output_dims(sizes, dims, *parameters)
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Negative where a block does not divide, or crops exceed a size."""
-        return self.kind.margins(sizes, dims, *parameters)
+        """Return sizes that are negative where a block does not divide, or crops exceed a size."""
+        return self.kind.constraints(sizes, dims, *parameters)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
-        """The data and the parameters; an attribute takes no input slot."""
+        """Return the names of the data and the parameters that are no attributes."""
         crops = self.kind is BatchToSpace
         if self.dialect == "openvino":
             amounts = "crops" if crops else "pads"
@@ -175,7 +181,7 @@ class BlockCall:
         return ["x", *(name for name in names if name not in attributes)]
 
     def with_reference(self, name: str, index: int) -> BlockCall:
-        """The call with what attribute `name` holds read from input number `index`."""
+        """Return the call with attribute `name` replaced by input number `index`."""
         count = self.blocked
         if name in ("paddings", "crops"):
             begins, ends = Vector(count, None, index, 0, 2), Vector(count, None, index, 1, 2)
@@ -189,13 +195,13 @@ class BlockCall:
         return replace(self, ends=vector)
 
     def test_rank(self, number: int = 0) -> int:
-        """One, two or no axes behind the blocked ones where the spelling leaves that open."""
+        """Return the rank of shape sample `number`: with one, two or no axes behind the blocked ones."""
         return self.rank or self.blocked + 1 + (number + 1) % 3
 
-    def draw(
+    def sample_parameters(
         self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
     ) -> tuple[SpaceToBatch | BatchToSpace, dict[int, Array]] | None:
-        """Draw blocks that divide what is known, and pads or crops; None if nothing fits."""
+        """Draw blocks that divide the known sizes, and pads or crops; None if none fit."""
         block, begins, ends = [], [], []
         for axis in range(self.blocked):
             size = dims[axis + 1]
@@ -212,8 +218,8 @@ class BlockCall:
                 b = _divisor(padded, rng, number, axis)
             pair = _pads if self.kind is SpaceToBatch else _crops
             most = b * _BLOCKS_OF_PADDING[number % len(_BLOCKS_OF_PADDING)]
-            if b == 1 and number < USUAL_DRAWS:
-                most = 0  # most likely the channels, and what reads them counts on their number
+            if b == 1 and number < USUAL_SAMPLES:
+                most = 0  # most likely the channels, whose number later nodes depend on
             low, high = pair(size if isinstance(size, int) else None, b, low, high, most, rng)
             block.append(b)
             begins.append(low)
@@ -230,9 +236,9 @@ class BlockCall:
 
 
 def _divisor(size: Dim, rng: np.random.Generator, number: int, axis: int) -> int:
-    """A block size that a known size does not exclude."""
+    """Draw a block that divides a size if it is known."""
     if not isinstance(size, int) or size == 0:
-        if number < USUAL_DRAWS:
+        if number < USUAL_SAMPLES:
             return int(rng.integers(2, 4))
         return _BLOCKS[number % len(_BLOCKS)][axis % 2]
     return int(rng.choice([d for d in range(1, min(size, 8) + 1) if size % d == 0]))
@@ -276,7 +282,7 @@ def _fill(
     values: Sequence[int],
     neutral: int,
 ) -> None:
-    """Write the entries of one vector into the input that it is read from at run time."""
+    """Set the entries of an unknown vector in the value of its input."""
     index = vector.input
     if vector.values is not None or index is None:
         return

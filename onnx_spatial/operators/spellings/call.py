@@ -1,8 +1,8 @@
-"""What a dialect sees of a node, and what it answers.
+"""Define the input and the result of reading a spelling: `NodeFacts` and `Call`.
 
-A dialect never touches a graph: it reads a `NodeFacts` (whatever is known of the node before it
-runs, or everything when it runs) and answers with a `Call`: the operator that the node asks for,
-with each parameter either known or said where in the node's inputs it is found at run time.
+A spelling never touches a graph. It reads a `NodeFacts`, the facts known before a run or all facts in a
+run, and returns a `Call`: the operator of the node, each parameter either known or the location in the
+node's inputs where it is read at run time.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import Arithmetic, Dim, FixedOperator, Operator
 from onnx_spatial.operators.operator import Size
 
-#: What an unknown number of images is taken to be in estimates. Two: an axis that turns out to be 1 is
-#: one all the same for onnxruntime's kernels.
+#: An unknown number of images in estimates. Not 1: onnxruntime's kernels skip axes of 1.
 TYPICAL_BATCH = 2
 
 
 @dataclass(frozen=True)
 class InputFacts:
-    """What is known of one input.
+    """Known facts about one input; None for an unknown one.
 
     Attributes:
         dtype: element type (numpy name, "string").
-        shape: as far as it is known.
-        value: if it is known.
-        ranked: whether it has the rank of `shape` in every run; if not, it has to have it only for
-            the sake of what reads the output, and a run in which it has another has to fail.
+        shape: its shape, None for an unknown dim.
+        value: its value.
+        ranked: whether it has the rank of `shape` in every run; if not, the rank follows from the nodes
+            that read the output, and a run with another rank must fail.
     """
 
     dtype: str | None = None
@@ -43,7 +42,7 @@ class InputFacts:
 
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> InputFacts:
-        """Everything is known of an array."""
+        """Return the facts about an array."""
         dtype = "string" if array.dtype.kind in "OUST" else array.dtype.name
         return cls(dtype, tuple(array.shape), array)
 
@@ -53,7 +52,7 @@ _SHORT.maxstring, _SHORT.maxlist, _SHORT.maxlong = 60, 8, 60
 
 
 class Conflict:
-    """The value of an attribute that differs between the calls of the function it stands in."""
+    """An attribute whose value differs between the calls of the function that holds the node."""
 
 
 AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | Conflict | object
@@ -61,7 +60,7 @@ AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | Confl
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """A node as far as it is known. A missing optional input is None."""
+    """Known facts about a node. A missing optional input is None."""
 
     op_type: str
     domain: str = ""
@@ -69,24 +68,24 @@ class NodeFacts:
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 
     def integer(self, name: str) -> int:
-        """A required INT attribute."""
+        """Return a required INT attribute."""
         value = self._attribute(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise OperatorError(f"attribute {name} must be an integer, not {_kind(value)}")
         return value
 
     def integers(self, name: str, *lengths: int) -> tuple[int, ...]:
-        """A required INTS attribute, of one of `lengths` if any is given."""
+        """Return a required INTS attribute, of one of `lengths` if any is given."""
         value = self._attribute(name)
         if not isinstance(value, tuple) or not all(isinstance(v, int) for v in value):
             raise OperatorError(f"attribute {name} must be a list of integers, not {_kind(value)}")
         if lengths and len(value) not in lengths:
-            wanted = " or ".join(map(str, lengths))
-            raise OperatorError(f"attribute {name} must have {wanted} entries, not {len(value)}")
+            allowed = " or ".join(map(str, lengths))
+            raise OperatorError(f"attribute {name} must have {allowed} entries, not {len(value)}")
         return value
 
     def string(self, name: str) -> str:
-        """A required STRING attribute."""
+        """Return a required STRING attribute."""
         value = self._attribute(name)
         if not isinstance(value, str):
             raise OperatorError(f"attribute {name} must be a string, not {_kind(value)}")
@@ -98,14 +97,14 @@ class NodeFacts:
         value = self.attributes[name]
         if isinstance(value, Conflict):
             raise OperatorError(
-                f"attribute {name} is left to the callers of the function that holds the node, "
-                "who do not agree; inline the function first (onnx.inliner.inline_local_functions)"
+                f"attribute {name} has no common value in the calls of the function that holds it; "
+                "inline the function first (onnx.inliner.inline_local_functions)"
             )
         return value
 
 
 def quoted(value: object) -> str:
-    """A value in messages, shortened if it is long."""
+    """Format a value for messages, shortened if it is long."""
     return _SHORT.repr(value)
 
 
@@ -119,9 +118,9 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True)
 class Vector:
-    """`length` integers of an operator: known, or read from an input at run time.
+    """`length` integers of an operator: known values, or elements of an input.
 
-    At run time they are elements start, start + step, ... of input number `input`, flattened.
+    Unknown ones are elements start, start + step, ... of input number `input`, flattened.
     """
 
     length: int
@@ -132,11 +131,11 @@ class Vector:
 
     @property
     def rows(self) -> int:
-        """Rows of the input, of `step` elements each: those of the entries, and what is in front."""
+        """Rows of the input, of `step` elements each, from its beginning to the last entry."""
         return self.start // self.step + self.length
 
     def read(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> tuple[int, ...]:
-        """The values, taken from the inputs of a run if they are not known before."""
+        """Return the values, taken from the inputs of a run if they are unknown."""
         if self.values is not None:
             return self.values
         assert self.input is not None
@@ -148,12 +147,12 @@ class Vector:
 
 @dataclass(frozen=True)
 class Parameter:
-    """Integers of an operator that may be left to the run.
+    """Integers of an operator that may be unknown until run time.
 
     Attributes:
-        vector: where they are.
-        least: what each of them may be at least.
-        typical: what an unknown one is taken to be in estimates.
+        vector: the integers.
+        least: smallest legal value.
+        typical: value of an unknown one in estimates.
     """
 
     vector: Vector
@@ -162,10 +161,10 @@ class Parameter:
 
 
 class Call(Protocol):
-    """What a node asks for, whichever the operator.
+    """The operator of a node, with parameters that may be unknown until run time.
 
-    `FixedCall` serves every operator whose parameters are all attributes; one whose parameters may be
-    inputs needs a class of its own, as `BlockCall`.
+    `FixedCall` serves all operators whose parameters are attributes; others need a class of their own,
+    as `BlockCall`.
     """
 
     @property
@@ -174,23 +173,23 @@ class Call(Protocol):
 
     @property
     def dialect(self) -> str:
-        """Which spelling it was."""
+        """Name of the spelling."""
 
     @property
     def rank(self) -> int | None:
-        """The input's rank where the spelling or the operator fixes it."""
+        """The input's rank if the spelling or the operator fixes it."""
 
     @property
     def operator(self) -> Operator | None:
-        """The operator, if nothing of it is left to the run."""
+        """The operator if all parameters are known, else None."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that may be left to the run."""
+        """The parameters that may be unknown until run time."""
 
     @property
     def axes(self) -> int:
-        """Number of leading axes that the operator looks at."""
+        """Number of leading axes that the operator treats specially."""
 
     @property
     def may_pad(self) -> bool:
@@ -198,62 +197,65 @@ class Call(Protocol):
 
     @property
     def typical_batch(self) -> int:
-        """What an unknown batch is taken to be in estimates; it breaks no rule."""
+        """A legal size for an unknown batch in estimates."""
 
     @property
     def family(self) -> tuple[object, ...]:
-        """Calls that one function could serve have the same."""
+        """Key that is equal for calls that one function could serve."""
 
     @property
     def referable(self) -> frozenset[str]:
         """Attributes that a function may read by reference, see `with_reference`."""
 
     @property
-    def test_draws(self) -> int:
-        """How many draws meet all sizes and parameters that the operator treats differently."""
+    def number_of_samples(self) -> int:
+        """Number of shape samples that cover all different cases of sizes and parameters."""
 
     def check(self) -> None:
-        """Check what holds whatever the run-time parameters turn out to be.
+        """Check the rules that do not depend on run-time parameters.
 
         Raises:
             OperatorError: a rule is broken.
         """
 
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> Operator:
-        """The operator of one run, its parameters read from the node's inputs."""
+        """Return the operator of one run, its parameters read from the node's inputs."""
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Output shape from what is known; dims that depend on run-time values are None."""
+        """Return the output's shape; dims that depend on run-time values are None."""
 
     def output_dims(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """`output_shape` for dims and `parameters` that are computed, in the terms of `sizes`."""
+        """Compute `output_shape` for dims and parameters that may be unknown, with `sizes`."""
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Sizes that are negative where a rule is broken that only a run can break."""
+        """Return sizes that are negative where a rule is broken that only a run can check."""
 
     def input_names(self, attributes: Container[str]) -> list[str]:
-        """What the inputs of the node are called, in the words of its spelling."""
+        """Return the names of the node's inputs in its spelling."""
 
     def with_reference(self, name: str, index: int) -> Call:
-        """The call with what attribute `name` holds read from input number `index`."""
+        """Return the call with attribute `name` replaced by input number `index`."""
 
     def test_rank(self, number: int = 0) -> int:
-        """A rank for draw `number` where nothing says which."""
+        """Return a rank for shape sample `number` where none is known."""
 
-    def draw(
+    def sample_parameters(
         self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
     ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]] | None:
-        """Draw legal values for what is left to the run: the operator, and inputs by their number.
+        """Draw legal values of the unknown parameters.
 
         Args:
             dims: of the data.
-            facts: of the node.
-            rng: to draw with.
-            number: draws with another number differ.
+            facts: about the node.
+            rng: random generator.
+            number: of the sample; samples with other numbers differ.
+
+        Returns:
+            The operator, and the values of inputs by their numbers; None if no values fit.
         """
 
 
@@ -275,17 +277,17 @@ class FixedCall:
 
     @property
     def rank(self) -> int:
-        """The input's rank, which the operator fixes."""
+        """Rank of the input."""
         return self.operator.rank
 
     @property
     def axes(self) -> int:
-        """All of them."""
+        """Number of all axes."""
         return self.operator.rank
 
     @property
     def may_pad(self) -> bool:
-        """What the operator says."""
+        """Whether the output may hold elements that are not in the input."""
         return self.operator.may_pad
 
     @property
@@ -294,35 +296,35 @@ class FixedCall:
         return (self.operator,)
 
     @property
-    def test_draws(self) -> int:
-        """What the operator says."""
-        return self.operator.test_draws
+    def number_of_samples(self) -> int:
+        """Number of shape samples that cover all different cases."""
+        return self.operator.number_of_samples
 
     def check(self) -> None:
-        """Nothing: the operator has checked itself."""
+        """Check nothing: the operator has checked itself."""
 
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> FixedOperator:
-        """The operator of one run."""
+        """Return the operator."""
         return self.operator
 
     def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Output shape from what is known."""
+        """Return the output's shape."""
         return self.operator.output_shape(shape)
 
     def output_dims(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Output shape from computed dims."""
+        """Compute `output_shape` for dims that may be unknown."""
         return self.operator.output_dims(sizes, dims)
 
-    def margins(
+    def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Negative where a rule is broken."""
-        return self.operator.margins(sizes, dims)
+        """Return sizes that are negative where a rule is broken."""
+        return self.operator.constraints(sizes, dims)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
-        """The data alone."""
+        """Return the name of the data."""
         return ["data" if self.dialect == "openvino" else "x"]
 
     def with_reference(self, name: str, index: int) -> FixedCall:
@@ -330,11 +332,11 @@ class FixedCall:
         raise ValueError(f"{self.operator.name} reads no attribute by reference")
 
     def test_rank(self, number: int = 0) -> int:
-        """The operator's."""
+        """Return the operator's rank."""
         return self.operator.rank
 
-    def draw(
+    def sample_parameters(
         self, dims: Sequence[Dim], facts: NodeFacts, rng: np.random.Generator, number: int
     ) -> tuple[Operator, dict[int, npt.NDArray[np.generic]]]:
-        """The operator; nothing is left to draw."""
+        """Return the operator; it has no unknown parameters."""
         return self.operator, {}

@@ -1,31 +1,27 @@
-"""OpenVINO's spellings.
+"""Read OpenVINO's spellings.
 
     SpaceToBatch-2  data, block_shape[R], pads_begin[R], pads_end[R]     R = rank of data
     BatchToSpace-2  data, block_shape[R], crops_begin[R], crops_end[R]
     ExtractImagePatches-3  data[N,C,H,W]  sizes strides rates auto_pad
-    ReorgYolo-1  data[N,C,H,W]  stride, an integer or a list of which the first one counts
+    ReorgYolo-1  data[N,C,H,W]  stride, an integer or a list whose first entry counts
 
-Entry 0 of the first two stands for the batch and must be 1, 0, 0: the runtimes return garbage for
-anything else. The printed permutation of BatchToSpace-2 is off by one; the operators here are what it
-computes.
+Entry 0 of the first two is that of the batch and must be 1, 0, 0: for anything else the runtimes return
+garbage. The specification's permutation of BatchToSpace-2 is off by one; here it is as computed.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators import (
     AutoPad,
-    BatchToSpace,
     ExtractPatches,
     ReorgYolo,
     SpaceToBatch,
 )
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings.block_call import BlockCall
-from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector
-from onnx_spatial.operators.spellings.parameters import ANY_INTEGER, vector
+from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
+from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts
+from onnx_spatial.operators.spellings.parameters import ANY_INTEGER, vector, without_batch
 
 _AUTO_PAD: dict[str, AutoPad] = {
     "valid": "valid",
@@ -35,10 +31,8 @@ _AUTO_PAD: dict[str, AutoPad] = {
 
 
 def block(node: NodeFacts) -> BlockCall:
-    """SpaceToBatch / BatchToSpace with one entry per dim, the batch included."""
-    kind: type[SpaceToBatch] | type[BatchToSpace] = (
-        SpaceToBatch if node.op_type.startswith("SpaceToBatch") else BatchToSpace
-    )
+    """Read SpaceToBatch / BatchToSpace with one entry per dim, the batch included."""
+    kind, _ = BLOCKS[node.op_type]
     amounts = "pads" if kind is SpaceToBatch else "crops"
     data = node.inputs[0] if node.inputs else None
     shape = data.shape if data is not None else None
@@ -51,9 +45,9 @@ def block(node: NodeFacts) -> BlockCall:
         elif fact is None and name in node.attributes:
             known_lengths.append(len(node.integers(name)))
     length = known_lengths[0] if known_lengths else None
-    found = [vector(node, name, i, ANY_INTEGER, length) for i, name in enumerate(names, start=1)]
-    rank = found[0].length
-    for name, entries in zip(names, found, strict=True):
+    vectors = [vector(node, name, i, ANY_INTEGER, length) for i, name in enumerate(names, start=1)]
+    rank = vectors[0].length
+    for name, entries in zip(names, vectors, strict=True):
         if entries.length != rank:
             raise OperatorError(f"{name} has {entries.length} entries, block_shape has {rank}")
     if shape is not None and len(shape) != rank:
@@ -62,29 +56,20 @@ def block(node: NodeFacts) -> BlockCall:
         )
     if rank < 2:
         raise OperatorError(f"data must have rank 2 or more, not {rank}")
+    for name, entries, least in zip(names, vectors, (1, 0, 0), strict=True):
+        for axis, value in enumerate(entries.values or ()):
+            if value < least and axis:
+                rule = "be at least 1" if least else "not be negative"
+                raise OperatorError(f"{name}[{axis}] is {value}; it must {rule}")
     block_shape, begins, ends = (
-        _without_batch(name, entries, neutral)
-        for name, entries, neutral in zip(names, found, (1, 0, 0), strict=True)
+        without_batch(name, entries, neutral)
+        for name, entries, neutral in zip(names, vectors, (1, 0, 0), strict=True)
     )
     return BlockCall(kind, block_shape, begins, ends, "openvino", rank=rank)
 
 
-def _without_batch(name: str, entries: Vector, neutral: int) -> Vector:
-    if entries.values is None:
-        return replace(entries, length=entries.length - 1, start=1)
-    if entries.values[0] != neutral:
-        raise OperatorError(
-            f"{name}[0] is {entries.values[0]}; the entry of the batch axis must be {neutral}"
-        )
-    for axis, value in enumerate(entries.values):
-        if value < neutral:
-            rule = "be at least 1" if neutral else "not be negative"
-            raise OperatorError(f"{name}[{axis}] is {value}; it must {rule}")
-    return Vector(entries.length - 1, entries.values[1:])
-
-
 def patches(node: NodeFacts) -> FixedCall:
-    """ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
+    """Read ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
     kernel, strides, rates = (_positive(node, name) for name in ("sizes", "strides", "rates"))
     auto_pad = node.string("auto_pad").lower()
     if auto_pad not in _AUTO_PAD:
@@ -98,7 +83,7 @@ def patches(node: NodeFacts) -> FixedCall:
 
 
 def reorg(node: NodeFacts) -> FixedCall:
-    """ReorgYolo; of a list of strides OpenVINO reads the first."""
+    """Read ReorgYolo; of a list of strides OpenVINO uses the first."""
     strides = node.attributes.get("stride")
     if not isinstance(strides, tuple):
         stride = node.integer("stride")

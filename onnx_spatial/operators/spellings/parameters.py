@@ -1,6 +1,8 @@
-"""Integer parameters of a node: from an input or, where an exporter put them there, an attribute."""
+"""Read integer parameters of a node from an input or an attribute."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,10 +17,10 @@ ANY_INTEGER = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "
 def vector(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int | None = None
 ) -> Vector:
-    """The 1-D parameter `name`: input number `index`, or an INTS attribute of that name.
+    """Read the 1-D parameter `name` from input number `index`, or an INTS attribute of that name.
 
     Raises:
-        OperatorError: it is missing, of another type or rank, or its length is nowhere to be seen.
+        OperatorError: it is missing, has another type or rank, or its length is unknown.
     """
     values, known = _values(node, name, index, types)
     if values is not None:
@@ -30,8 +32,8 @@ def vector(
     size = known[0] if known is not None and isinstance(known[0], int) else length
     if size is None:
         raise OperatorError(
-            f"{name} is computed at run time and its length is unknown; how many axes are blocked has "
-            "to be known before: declare its shape, with --static NAME=N where the dim has a name"
+            f"{name} is computed at run time and its length is unknown; the number of blocked "
+            "axes must be known: declare its shape, with --static NAME=N where the dim has a name"
         )
     return Vector(size, None, index)
 
@@ -39,7 +41,7 @@ def vector(
 def pairs(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int
 ) -> tuple[Vector, Vector]:
-    """The [length, 2] parameter `name` as its two columns, from an input or a flat attribute."""
+    """Read the [length, 2] parameter `name` as two columns, from an input or a flat attribute."""
     values, known = _values(node, name, index, types, columns=2)
     shape = values.shape if values is not None else known
     if shape is not None and not _fits(shape, (length, 2)):
@@ -51,23 +53,48 @@ def pairs(
 
 
 def length_of_pairs(node: NodeFacts, index: int) -> int | None:
-    """M as the shape [M, 2] of input number `index` tells it, if it does."""
+    """Return M if input number `index` has the known shape [M, 2], else None."""
     fact = node.inputs[index] if index < len(node.inputs) else None
     if fact is None or fact.shape is None or len(fact.shape) != 2:
         return None
     return fact.shape[0] if isinstance(fact.shape[0], int) else None
 
 
-def _fits(shape: tuple[Dim, ...], wanted: tuple[int, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        not isinstance(d, int) or d == w for d, w in zip(shape, wanted, strict=True)
+def without_batch(name: str, entries: Vector, neutral: int) -> Vector:
+    """Return a parameter with one entry for each axis without that of the batch.
+
+    Raises:
+        OperatorError: the entry of the batch is not `neutral`.
+    """
+    if not entries.length:
+        raise OperatorError(f"{name} is empty; its first entry is that of the batch axis")
+    if entries.values is None:
+        start = entries.start + entries.step
+        return replace(entries, length=entries.length - 1, start=start)
+    check_batch_entry(name, entries.values[0], neutral)
+    return Vector(entries.length - 1, entries.values[1:])
+
+
+def check_batch_entry(name: str, value: int, neutral: int) -> None:
+    """Refuse to block, pad or crop the batch axis.
+
+    Raises:
+        OperatorError: the entry is not `neutral`.
+    """
+    if value != neutral:
+        raise OperatorError(f"{name}[0] is {value}; the entry of the batch axis must be {neutral}")
+
+
+def _fits(shape: tuple[Dim, ...], expected: tuple[int, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        not isinstance(d, int) or d == e for d, e in zip(shape, expected, strict=True)
     )
 
 
 def _values(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], columns: int = 0
 ) -> tuple[np.ndarray | None, tuple[Dim, ...] | None]:
-    """(value if it is known before the run, else None; shape as far as it is known)."""
+    """Return the value if it is known, and the shape if it is known."""
     fact = node.inputs[index] if index < len(node.inputs) else None
     if fact is None:
         if name not in node.attributes:

@@ -1,39 +1,52 @@
-"""Our own spelling: the nodes that `onnx_spatial.custom_ops` writes and its Python operators run.
+"""Read the spelling of `onnx_spatial.custom_ops`, the nodes that its Python operators run.
 
     SpaceToBatch    x, block_shape[M], paddings[M,2]     both int64
     BatchToSpace    x, block_shape[M], crops[M,2]        both int64
     any other       x                                    parameters: a JSON object, see `as_json`
 
-all in the domain `onnx_spatial.ops`, each with an attribute `site` that says in words where the
-node comes from. With `batch_entry` = 1 the tables hold R entries instead of M: the batch axis too,
-whose entry must be 1, 0, 0.
+all in the domain `onnx_spatial.ops`, each with an attribute `site` that describes the original node.
+With `batch_entry` = 1 the tables have an entry for the batch axis in front, which must be 1, 0, 0.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import OPERATORS, BatchToSpace, FixedOperator, SpaceToBatch
-from onnx_spatial.operators.spellings.block_call import BlockCall
-from onnx_spatial.operators.spellings.call import Call, FixedCall, NodeFacts, Vector
-from onnx_spatial.operators.spellings.parameters import length_of_pairs, pairs, vector
+from onnx_spatial.operators import OPERATORS, FixedOperator
+from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
+from onnx_spatial.operators.spellings.call import Call, FixedCall, NodeFacts
+from onnx_spatial.operators.spellings.parameters import (
+    length_of_pairs,
+    pairs,
+    vector,
+    without_batch,
+)
+
+__all__ = [
+    "BATCH_ENTRY",
+    "BLOCKS",
+    "DOMAIN",
+    "FIXED",
+    "OP_TYPES",
+    "PARAMETERS",
+    "SITE",
+    "VERSION",
+    "as_json",
+    "from_json",
+    "read",
+]
 
 DOMAIN = "onnx_spatial.ops"
 VERSION = 1
 
-#: Operator and the name of its table of amounts.
-BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
-    "SpaceToBatch": (SpaceToBatch, "paddings"),
-    "BatchToSpace": (BatchToSpace, "crops"),
-}
 #: Operators all of whose parameters are in the attribute PARAMETERS.
 FIXED = {kind.name: kind for kind in OPERATORS if issubclass(kind, FixedOperator)}
 OP_TYPES = frozenset({*FIXED, *BLOCKS})
 
-#: Attributes, each of which every node has (FIXED have no BATCH_ENTRY, the others no PARAMETERS).
+#: Attributes of all nodes; FIXED have no BATCH_ENTRY, the others no PARAMETERS.
 SITE = "site"
 BATCH_ENTRY = "batch_entry"
 PARAMETERS = "parameters"
@@ -42,7 +55,7 @@ _INT64 = ("int64",)
 
 
 def read(node: NodeFacts) -> Call:
-    """The operator that a node of our domain asks for.
+    """Read a node of the domain.
 
     Raises:
         OperatorError: the node breaks a rule.
@@ -57,42 +70,22 @@ def read(node: NodeFacts) -> Call:
     rank = None
     if node.attributes.get(BATCH_ENTRY, 0):
         rank = block.length
-        block = _without_batch("block_shape", block, 1)
-        begins = _without_batch(table, begins, 0)
-        ends = _without_batch(table, ends, 0)
+        block = without_batch("block_shape", block, 1)
+        begins = without_batch(table, begins, 0)
+        ends = without_batch(table, ends, 0)
     return BlockCall(kind, block, begins, ends, "prepared", rank=rank)
 
 
-def _without_batch(name: str, entries: Vector, neutral: int) -> Vector:
-    if not entries.length:
-        raise OperatorError(f"{name} is empty; with batch_entry it begins with the batch axis")
-    if entries.values is None:
-        start = entries.start + entries.step
-        return replace(entries, length=entries.length - 1, start=start)
-    check_batch_entry(name, entries.values[0], neutral)
-    return Vector(entries.length - 1, entries.values[1:])
-
-
-def check_batch_entry(name: str, value: int, neutral: int) -> None:
-    """Refuse to block, pad or crop the batch axis.
-
-    Raises:
-        OperatorError: the entry is not neutral.
-    """
-    if value != neutral:
-        raise OperatorError(f"{name}: the entry of the batch axis is {value}; it must be {neutral}")
-
-
 def as_json(operator: FixedOperator) -> str:
-    """The attribute `parameters`: the operator's fields by name."""
+    """Return the attribute `parameters`: the operator's fields as a JSON object."""
     return json.dumps(asdict(operator), separators=(",", ":"))
 
 
 def from_json(name: str, text: str) -> FixedOperator:
-    """The operator of that name, one of `FIXED`, that `as_json` wrote.
+    """Return the operator of that name, one of `FIXED`, from the text of `as_json`.
 
     Raises:
-        OperatorError: the text is something else.
+        OperatorError: the text does not describe its parameters.
     """
     try:
         fields = json.loads(text)

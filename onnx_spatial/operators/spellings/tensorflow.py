@@ -1,11 +1,11 @@
-"""TensorFlow's spellings, as tf2onnx, tflite2onnx and their users' exports write them.
+"""Read TensorFlow's spellings, as tf2onnx, tflite2onnx and their users write them.
 
 SpaceToBatch    x[N,H,W,C], paddings[2,2]        block_size          = ND with [b, b]
 BatchToSpace    x[N,H,W,C], crops[2,2]           block_size
 SpaceToBatchND  x, block_shape[M], paddings[M,2]
 BatchToSpaceND  x, block_shape[M], crops[M,2]
-SpaceToDepth / DepthToSpace with three inputs in the default domain: what tf2onnx leaves of
-    SpaceToBatchND / BatchToSpaceND when block_shape is not constant
+SpaceToDepth / DepthToSpace with three inputs in the default domain: tf2onnx's names for
+    SpaceToBatchND / BatchToSpaceND whose block_shape is not constant
 ExtractImagePatches   x[N,H,W,C]    ksizes strides rates padding
 ExtractVolumePatches  x[N,D,H,W,C]  ksizes strides padding
 """
@@ -13,8 +13,8 @@ ExtractVolumePatches  x[N,D,H,W,C]  ksizes strides padding
 from __future__ import annotations
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.operators import AutoPad, BatchToSpace, ExtractPatches, SpaceToBatch
-from onnx_spatial.operators.spellings.block_call import BlockCall
+from onnx_spatial.operators import AutoPad, ExtractPatches
+from onnx_spatial.operators.spellings.block_call import BLOCKS, BlockCall
 from onnx_spatial.operators.spellings.call import FixedCall, NodeFacts, Vector, quoted
 from onnx_spatial.operators.spellings.parameters import (
     TF_TYPES,
@@ -23,16 +23,12 @@ from onnx_spatial.operators.spellings.parameters import (
     vector,
 )
 
-_KINDS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
-    "SpaceToBatch": (SpaceToBatch, "paddings"),
-    "BatchToSpace": (BatchToSpace, "crops"),
-}
 _LEFTOVERS = {"SpaceToDepth": "SpaceToBatch", "DepthToSpace": "BatchToSpace"}
 
 
 def block_4d(node: NodeFacts) -> BlockCall:
-    """SpaceToBatch / BatchToSpace with `block_size` and one table of paddings or crops."""
-    kind, table = _KINDS[node.op_type]
+    """Read SpaceToBatch / BatchToSpace with `block_size` and a table of paddings or crops."""
+    kind, table = BLOCKS[node.op_type]
     block_size = node.integer("block_size")
     if block_size < 2:
         raise OperatorError(f"{node.op_type}: block_size is {block_size}; it must be at least 2")
@@ -41,9 +37,9 @@ def block_4d(node: NodeFacts) -> BlockCall:
 
 
 def block_nd(node: NodeFacts) -> BlockCall:
-    """SpaceToBatchND / BatchToSpaceND: block_shape and a table, as inputs or attributes."""
+    """Read SpaceToBatchND / BatchToSpaceND: block_shape and a table, as inputs or attributes."""
     leftover = _LEFTOVERS.get(node.op_type)
-    kind, table = _KINDS[leftover or node.op_type.removesuffix("ND")]
+    kind, table = BLOCKS[leftover or node.op_type.removesuffix("ND")]
     # An attribute takes no input slot: with block_shape an attribute the table is input 1.
     at = 1 if "block_shape" in node.attributes else 2
     block = vector(node, "block_shape", 3 if at == 1 else 1, TF_TYPES, length_of_pairs(node, at))
@@ -53,7 +49,7 @@ def block_nd(node: NodeFacts) -> BlockCall:
 
 
 def patches(node: NodeFacts) -> FixedCall:
-    """ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
+    """Read ExtractImagePatches and ExtractVolumePatches with `ksizes`, channels last."""
     volume = node.op_type == "ExtractVolumePatches"
     rank = 5 if volume else 4
     kernel = _spatial(node, "ksizes", rank)

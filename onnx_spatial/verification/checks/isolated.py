@@ -25,7 +25,7 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.runtime.sessions import BothLevels
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
-from onnx_spatial.verification.sizes.edge_shapes import corners
+from onnx_spatial.verification.sizes.edge_shapes import edge_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part
@@ -162,14 +162,14 @@ def _head_samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[S
     facts, call = chain.head.facts, chain.head.call
     assert call is not None
     first = None
-    for number in range(call.test_draws):
+    for number in range(call.number_of_samples):
         sample = operator_shapes.draw_sample(facts, rng, number)
         if sample is None:
             break
         first = first or sample
         yield sample
     if first is not None:
-        yield from corners(facts, first, chain.head.opset or 0)
+        yield from edge_samples(facts, first, chain.head.opset or 0)
 
 
 def _inputs(chain: TransposeChain, sample: ShapeSample) -> list[Array | None]:

@@ -1,10 +1,10 @@
-"""Other runtimes that know the spatial operators, as references for the numpy kernels themselves.
+"""Compare the numpy kernels with other runtimes that have the operators.
 
-Verification compares a converted model with the numpy kernels. That these are right is what TensorFlow's
-and OpenVINO's own kernels say, where they are installed and known to be right:
+Verification compares a converted model with the numpy kernels. The kernels of TensorFlow and OpenVINO
+are references for these, where they are installed and known to be right:
 
     data of a site -> numpy kernel -> y
-                   -> oracle       -> y'     the same bits, or the site has failed
+                   -> oracle       -> y'     other bits than y fail the site
 """
 
 from onnx_spatial.verification.oracles.check import Oracle, check, check_installed, get

@@ -24,13 +24,13 @@ from onnx_spatial.verification.sizes import operator_shapes
 
 Oracle = Callable[[Operator, Array], Array]
 
-#: Sizes at which a site is compared, and elements that its data may have there.
-_MOST_DRAWS = 4
+#: Samples at which a site is compared, and the most elements of its data.
+_SAMPLES = 4
 _MOST_ELEMENTS = 2**21
 
 
 def check_installed(names: Iterable[str]) -> None:
-    """Refuse names of oracles that cannot be had; none is loaded.
+    """Refuse names of oracles that do not exist or are not installed, without loading them.
 
     Raises:
         UsageError: there is no such oracle, or it is not installed.
@@ -46,7 +46,7 @@ def check_installed(names: Iterable[str]) -> None:
 
 
 def get(names: Iterable[str]) -> dict[str, Oracle]:
-    """The oracles of those names.
+    """Load the oracles of these names.
 
     Raises:
         UsageError: there is no such oracle, or it is not installed.
@@ -57,35 +57,34 @@ def get(names: Iterable[str]) -> dict[str, Oracle]:
 
 
 def check(site: OperatorCheck, oracles: dict[str, Oracle], seed: int) -> None:
-    """Compare the kernel of a site with each oracle; what is found is among its checks."""
+    """Compare the kernel of a site with each oracle, and record the results in its checks."""
     if site.info.call is None:
         return
     for name, oracle in oracles.items():
-        told = False
-        silent = None
+        compared = False
+        skipped = None
         for arrays, operator in _data(site.info, seed):
             x = arrays[0]
             assert x is not None
             expected = run_facts(site.info.facts, arrays)
             try:
-                given: Array | str = oracle(operator, x)
+                result: Array | str = oracle(operator, x)
             except Silent as reason:
-                silent = silent or _skipped(name, x, expected, str(reason))
+                skipped = skipped or _skipped(name, x, expected, str(reason))
                 continue
-            except Exception as error:  # whatever the runtime has for what it refuses
-                given = f"it does not run: {str(error).splitlines()[0] if str(error) else error!r}"
-            told = True
-            compared = (
-                bitwise("isolated", False, x, given, expected)
-                if not isinstance(given, str)
-                else bitwise("isolated", False, x, expected, given)
-            )
+            except Exception as error:  # each runtime has exceptions of its own
+                result = f"it does not run: {str(error).splitlines()[0] if str(error) else error!r}"
+            compared = True
+            if isinstance(result, str):
+                outcome = bitwise("isolated", False, x, expected, result)
+            else:
+                outcome = bitwise("isolated", False, x, result, expected)
             inputs = {
                 n: a for n, a in zip(site.info.node.input, arrays, strict=False) if a is not None
             }
-            site.record(replace(compared, how=name), inputs, site.output)  # type: ignore[arg-type]
-        if not told and silent is not None:
-            site.result.checks.append(silent)
+            site.record(replace(outcome, how=name), inputs, site.output)  # type: ignore[arg-type]
+        if not compared and skipped is not None:
+            site.result.checks.append(skipped)
 
 
 def _skipped(name: str, x: Array, expected: Array, reason: str) -> Check:
@@ -94,24 +93,24 @@ def _skipped(name: str, x: Array, expected: Array, reason: str) -> Check:
 
 
 def _data(info: OperatorInfo, seed: int) -> Iterator[tuple[list[Array | None], Operator]]:
-    """Inputs of a node at legal sizes, of every type that it may see, and what it does with them."""
+    """Yield inputs of a node at legal sizes, of all its element types, with the operator of the run."""
     call = info.call
     assert call is not None
     rng = np.random.default_rng([seed, info.index])
     types = sorted(info.element_types) or [onnx.TensorProto.FLOAT]
-    draws = (operator_shapes.draw_sample(info.facts, rng, n) for n in range(_MOST_DRAWS))
-    for draw in draws:
-        if draw is None or not is_countable(draw.shape) or draw.elements > _MOST_ELEMENTS:
+    samples = (operator_shapes.draw_sample(info.facts, rng, n) for n in range(_SAMPLES))
+    for sample in samples:
+        if sample is None or not is_countable(sample.shape) or sample.elements > _MOST_ELEMENTS:
             continue
-        if len(draw.shape) > MAX_RANK // 2:
+        if len(sample.shape) > MAX_RANK // 2:
             continue
         for element_type in types:
             arrays = [f.value if f is not None else None for f in info.facts.inputs]
-            for index, value in draw.parameters.items():
+            for index, value in sample.parameters.items():
                 arrays[index] = value
             if element_type != onnx.TensorProto.STRING and dtype_of(element_type).kind == "c":
                 continue
-            arrays[0] = patterns(element_type, draw.shape, rng)
+            arrays[0] = patterns(element_type, sample.shape, rng)
             try:
                 yield arrays, call.bind(arrays)
             except OperatorError:

@@ -1,8 +1,8 @@
-"""OpenVINO's CPU plugin.
+"""Run operators with OpenVINO's CPU plugin, except where it is known to be wrong.
 
-Silent where it is known to be wrong: SpaceToBatch of rank 4 and 5 reads a neighbour instead of 0 where a
-block exceeds D + pads_begin; sizes of zero that are padded up hold anything; 64-bit integers go
-through 32 bits and doubles through floats; so does ReorgYolo of int32.
+Its SpaceToBatch of rank 4 and 5 reads a neighbour instead of 0 where a block exceeds D + pads_begin;
+padded sizes of zero are uninitialised; 64-bit integers are computed with 32 bits, doubles and the int32
+of ReorgYolo as floats.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from onnx_spatial.operators import (
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.oracles.silent import Silent
 
-#: What it moves without looking at it.
+#: Element types that it moves without a conversion.
 TYPES = ("float32", "float16", "int8", "uint8", "int32")
-
-_PADDING = {"valid": "valid", "same_upper": "same_upper", "same_lower": "same_lower"}
 
 
 def run(operator: Operator, x: Array) -> Array:
-    """What OpenVINO gives for an operator.
+    """Run an operator with OpenVINO.
 
     Raises:
-        Silent: it has no kernel for it, or is known to be wrong here.
+        Silent: OpenVINO has no kernel for it, or is known to be wrong.
     """
     if x.dtype.name not in TYPES:
         raise Silent(f"OpenVINO computes {x.dtype.name} in another type")
@@ -52,7 +50,7 @@ def run(operator: Operator, x: Array) -> Array:
 def _blocks(operator: SpaceToBatch | BatchToSpace, x: Array) -> Array:
     from openvino import opset13
 
-    pairs = operator.pads if isinstance(operator, SpaceToBatch) else operator.crops
+    pairs = operator.amounts
     if x.ndim < 2:
         raise Silent("OpenVINO requires rank 2 or more")
     rest = [0] * (x.ndim - 1 - len(pairs))
@@ -71,14 +69,14 @@ def _patches(operator: ExtractPatches, x: Array) -> Array:
 
     if len(operator.kernel) != 2:
         raise Silent("OpenVINO extracts patches of images only")
-    if operator.auto_pad not in _PADDING:
+    if operator.signed_pads:
         raise Silent("OpenVINO pads SAME differently")
     last = operator.layout == "channels_last"
     data = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if last else x
-    given = (list(operator.kernel), list(operator.strides), list(operator.rates))
-    padding = _PADDING[operator.auto_pad]
-    found = _run(lambda p: opset13.extract_image_patches(p, *given, padding), data)
-    return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if last else found
+    windows = (list(operator.kernel), list(operator.strides), list(operator.rates))
+    padding = operator.auto_pad
+    y = _run(lambda p: opset13.extract_image_patches(p, *windows, padding), data)
+    return np.ascontiguousarray(np.moveaxis(y, 1, -1)) if last else y
 
 
 def _reorg(operator: ReorgYolo, x: Array) -> Array:

@@ -1,10 +1,10 @@
-"""What an oracle raises where it cannot tell."""
+"""Name the oracles, and define the exception for inputs that an oracle cannot judge."""
 
 from __future__ import annotations
 
-#: Oracles that there are, and the packages that hold them.
+#: The oracles, and the packages that hold them.
 NAMES = {"tensorflow": "tensorflow-cpu", "openvino": "openvino"}
 
 
 class Silent(Exception):
-    """An oracle lacks the operator for this type or rank, or is known to be wrong here."""
+    """An oracle lacks a kernel for this type or rank, or is known to be wrong."""

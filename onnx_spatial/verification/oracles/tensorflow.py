@@ -1,4 +1,4 @@
-"""TensorFlow's eager kernels on the CPU."""
+"""Run operators with TensorFlow's eager kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from onnx_spatial.verification.oracles.silent import Silent
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-#: Words of the errors that speak of what TensorFlow cannot do, not of what the operator forbids.
+#: Words in errors about limits of TensorFlow, not about illegal inputs.
 _LIMITS = ("non-zero", "must be positive", "blocked dims", "supported")
 
 
 def run(operator: Operator, x: Array) -> Array:
-    """What TensorFlow gives for an operator.
+    """Run an operator with TensorFlow.
 
     Raises:
-        Silent: it has no kernel for it.
+        Silent: TensorFlow has no kernel for it.
     """
     import tensorflow as tf
 
@@ -43,30 +43,23 @@ def run(operator: Operator, x: Array) -> Array:
 
 
 def _call(tf: Any, operator: Operator, x: Array) -> Any:
-    raw = tf.raw_ops
-    if isinstance(operator, SpaceToBatch):
-        block, pairs = _table(operator.block_shape, operator.pads)
-        data = tf.constant(x)
-        if _is_square(x, block):  # the 4-D operator is another kernel
-            return raw.SpaceToBatch(input=data, paddings=pairs, block_size=int(block[0]))
-        return raw.SpaceToBatchND(input=data, block_shape=block, paddings=pairs)
-    if isinstance(operator, BatchToSpace):
-        block, pairs = _table(operator.block_shape, operator.crops)
-        data = tf.constant(x)
-        if _is_square(x, block):
-            return raw.BatchToSpace(input=data, crops=pairs, block_size=int(block[0]))
-        return raw.BatchToSpaceND(input=data, block_shape=block, crops=pairs)
+    if isinstance(operator, SpaceToBatch | BatchToSpace):
+        return _blocks(tf, operator, x)
     if isinstance(operator, ExtractPatches):
         return _patches(tf, operator, x)
     raise Silent(f"TensorFlow has no {operator.name}")
 
 
-def _table(block: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> tuple[Array, Array]:
-    return np.array(block, np.int64), np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def _is_square(x: Array, block: Array) -> bool:
-    return x.ndim == 4 and len(block) == 2 and block[0] == block[1] and int(block[0]) >= 2
+def _blocks(tf: Any, operator: SpaceToBatch | BatchToSpace, x: Array) -> Any:
+    name = operator.name
+    amounts = "paddings" if isinstance(operator, SpaceToBatch) else "crops"
+    table = {amounts: np.array(operator.amounts, np.int64).reshape(-1, 2)}
+    block = operator.block_shape
+    # The 4-D operator is another kernel than the ND one.
+    if x.ndim == 4 and len(block) == 2 and block[0] == block[1] >= 2:
+        return getattr(tf.raw_ops, name)(input=tf.constant(x), block_size=block[0], **table)
+    shape = np.array(block, np.int64)
+    return getattr(tf.raw_ops, f"{name}ND")(input=tf.constant(x), block_shape=shape, **table)
 
 
 def _patches(tf: Any, operator: ExtractPatches, x: Array) -> Any:

@@ -1,4 +1,4 @@
-"""Run a spatial node on arrays by the one definition of what it means, `onnx_spatial.operators`."""
+"""Run a spatial node on arrays with the numpy kernels of `onnx_spatial.operators`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.verification.arrays import Array
 
-#: Outputs above this are not made: a block of 10^9 must not take the machine down.
+#: The largest output that is computed: a block of 10^9 must not exhaust the memory.
 MAX_BYTES = 1 << 30
 
-#: Strings are objects, of which onnxruntime and Python have one each: 300 bytes and a microsecond.
+#: The most strings of an output: each takes 300 bytes and a microsecond in onnxruntime and Python.
 MAX_STRINGS = 1 << 20
 
-#: Samples of a window, or offsets in a block; each is one step of the kernel.
+#: The most positions in a window or block; each is one step of the kernel.
 MAX_POSITIONS = 1 << 16
 
-#: Dims of a numpy array; 64 since numpy 2.
+#: Largest rank of a numpy array; 64 since numpy 2.
 MAX_RANK = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 
 
 def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
-    """The output of a spatial node; a missing optional input is None.
+    """Compute the output of a spatial node; a missing optional input is None.
 
     Raises:
         OperatorError: the node breaks a rule on this data.
@@ -38,7 +38,7 @@ def run_node(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> Array:
 
 
 def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
-    """The output of a node whose attributes are those of `facts`.
+    """Compute the output of a node with the attributes of `facts`.
 
     Raises:
         OperatorError: the node breaks a rule on this data.
@@ -52,11 +52,13 @@ def run_facts(facts: NodeFacts, arrays: Sequence[Array | None]) -> Array:
     operator, x = call.bind(arrays), arrays[0]
     positions = operator.positions
     if x.ndim + len(positions) > MAX_RANK:
-        raise OperatorError(f"numpy cannot rearrange {x.ndim} dims, {len(positions)} of them split")
+        raise OperatorError(
+            f"numpy cannot rearrange {x.ndim} dims, {len(positions)} of them split; it has {MAX_RANK}"
+        )
     shape = operator.output_shape(x.shape)
     elements = math.prod(d for d in shape if isinstance(d, int))
     if elements * x.dtype.itemsize > MAX_BYTES or (x.dtype.kind == "O" and elements > MAX_STRINGS):
-        raise OperatorError(f"its output {show(shape)} is too large to be compared")
+        raise OperatorError(f"its output {show(shape)} is too large for a comparison")
     if math.prod(positions) > MAX_POSITIONS:
         raise OperatorError(
             f"{operator.positions_of} of {show(positions)} are too large to be compared"

@@ -23,23 +23,23 @@ from onnx_spatial.verification.arrays import Array, constant_value
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
 
-#: Usual sizes of nets, odd and even ones in turn.
+#: Usual image sizes, odd and even ones in turn.
 _SPATIAL = (33, 40, 17, 24, 65, 48, 35, 32, 113, 64, 49, 16, 129, 96, 225, 128, 299, 224, 257, 256)
 #: The same for inputs with three or more unknown dims beside the batch.
 _VOLUME = (9, 12, 7, 8, 5, 16, 11, 6, 17, 24, 3, 4, 33, 32)
 _BATCH = (2, 3, 1, 4, 6, 8)
-#: Every size below is tried in the end.
+#: All sizes below this are candidates.
 _ALL_BELOW = 130
 _MODEL_INTEGERS = 64
-#: Factors between the input and the smaller sizes that a net may require inside.
+#: Factors between the input and smaller tensors whose sizes a net may fix.
 _STRIDES = (1, 2, 4, 8, 16, 32)
-#: Draws of other parameters for a site that refuses its data.
+#: Samples of other parameters for a site that refuses its data.
 _REDRAWN = 6
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """An operator, and the symbolic dims of its data that it restricts."""
+    """An operator, and the dims of its data, some of them symbolic."""
 
     operator: Operator
     dims: tuple[Dim, ...]
@@ -74,27 +74,27 @@ class Candidates:
         self._integers = _integers_in(model)
 
     def groups(self) -> list[list[str]]:
-        """Groups of symbols that most likely share a size: those of one axis of all inputs."""
-        found: dict[tuple[int, int], list[str]] = {}
+        """Group the symbols that most likely share a size: those of one axis of all inputs."""
+        groups: dict[tuple[int, int], list[str]] = {}
         seen: set[str] = set()
-        for wanted in self._inputs.values():
-            for axis, dim in enumerate(wanted.dims or ()):
-                if isinstance(dim, str) and dim not in seen and wanted.default is None:
+        for graph_input in self._inputs.values():
+            dims = graph_input.dims or ()
+            for axis, dim in enumerate(dims):
+                if isinstance(dim, str) and dim not in seen and graph_input.default is None:
                     seen.add(dim)
-                    rank = len(wanted.dims or ())
-                    key = (0, 0) if axis == 0 and rank > 1 else (rank, axis)
-                    found.setdefault(key, []).append(dim)
-        return list(found.values())
+                    key = (0, 0) if axis == 0 and len(dims) > 1 else (len(dims), axis)
+                    groups.setdefault(key, []).append(dim)
+        return list(groups.values())
 
     def is_batch(self, symbols: Sequence[str]) -> bool:
-        """Whether the symbols are the first dim of inputs with more than one."""
+        """Tell whether one of the symbols is the first of several dims of an input."""
         return any(
             i.dims is not None and len(i.dims) > 1 and i.dims[0] in symbols
             for i in self._inputs.values()
         )
 
     def sizes(self, symbols: Sequence[str]) -> list[int]:
-        """Sizes for symbols that share one, the likely ones first, without those that a site forbids."""
+        """Return sizes that all sites allow for symbols that share one, the likely ones first."""
         spatial = _VOLUME if self._unknown_beside_batch(symbols) > 2 else _SPATIAL
         demanded = [
             size
@@ -109,12 +109,12 @@ class Candidates:
         return [s for s in every if s > 0 and self.allows(symbols, s)]
 
     def _unknown_beside_batch(self, symbols: Sequence[str]) -> int:
-        """Number of open dims beside the batch, of the input that has the fewest."""
+        """Return the number of unknown dims beside the batch, of the input with the fewest."""
         holding = (i.dims or () for i in self._inputs.values() if set(symbols) & {*(i.dims or ())})
         return min((sum(isinstance(d, str) for d in dims[1:]) for dims in holding), default=0)
 
     def allows(self, symbols: Sequence[str], size: int) -> bool:
-        """Whether no site forbids a size, as far as is known without a run."""
+        """Tell whether no site is known to forbid a size."""
         return all(
             operator_shapes.fits(d.operator, len(d.dims), axes, size)
             for d in self._demands
@@ -122,25 +122,24 @@ class Candidates:
         )
 
     def dims(self) -> Mapping[str, tuple[Dim, ...]]:
-        """Known dims of the values of the main graph, in the symbols of the inputs."""
+        """Return the inferred dims of the main graph's values, in the symbols of the inputs."""
         named = named_dims(self._model, list(self._inputs.values()))
         graph = analysis.inferred(named, self._all).graph
         types = {v.name: v.type for v in (*graph.value_info, *graph.input, *graph.output)}
-        found = {name: shape_inference.dims(known) for name, known in types.items()}
-        return {name: dims for name, dims in found.items() if dims is not None}
+        every = {name: shape_inference.dims(known) for name, known in types.items()}
+        return {name: dims for name, dims in every.items() if dims is not None}
 
     def bounds(self) -> list[int]:
-        """Sizes that may leave something where the model crops by its constants."""
-        found = {v * times + more for v in self._integers for times in (1, 2) for more in (0, 1)}
-        return sorted(found)
+        """Return sizes that may leave elements where the model crops by its constants."""
+        return sorted({v * n + more for v in self._integers for n in (1, 2) for more in (0, 1)})
 
     def hinted(self, message: str) -> list[int]:
-        """Numbers in an error message, which often names the required size, and their multiples."""
+        """Return numbers in an error message, which often names the required size, and multiples."""
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         return list(dict.fromkeys(n * s for s in _STRIDES for n in numbers if n > 1))
 
     def pairs(self, message: str) -> Iterator[tuple[int, int]]:
-        """Pairs of sizes whose product, after some stride, occurs in an error message or the model."""
+        """Yield pairs of sizes whose product, after a stride, is in an error message or the model."""
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
         channels = [1, *(v for v in self._integers if v <= 64)]
         areas = [v // c for v in (*numbers, *self._integers) for c in channels if v % c == 0]
@@ -160,7 +159,7 @@ class Candidates:
 
         Args:
             fixed: sizes that must not change.
-            number: of the draw; draws of other numbers differ.
+            number: of the sample; samples with other numbers differ.
             rng: random generator.
             override: whether parameters that have a default get another value.
         """
@@ -169,14 +168,14 @@ class Candidates:
             if not self._fed_parameters(info):
                 continue
             facts = self._facts(info, sizes, values, override)
-            draw = operator_shapes.draw_sample(facts, rng, number)
-            if draw is None:
+            sample = operator_shapes.draw_sample(facts, rng, number)
+            if sample is None:
                 continue
-            for index, value in draw.parameters.items():
+            for index, value in sample.parameters.items():
                 name = info.node.input[index]
                 if name in self._inputs:
                     values[name] = value
-            for dim, size in zip(self._dims(info) or (), draw.shape, strict=False):
+            for dim, size in zip(self._dims(info) or (), sample.shape, strict=False):
                 if isinstance(dim, str):
                     sizes.setdefault(dim, size)
         return sizes, values
@@ -184,7 +183,7 @@ class Candidates:
     def redrawn(
         self, site: int, shape: Sequence[int], values: Mapping[str, Array], seed: int
     ) -> Iterator[dict[str, Array]]:
-        """Draw other parameters for a site that refused its data; yield them with those of all sites.
+        """Yield the parameters of all sites, with others for a site that refused its data.
 
         Args:
             site: position of its node.
@@ -199,15 +198,14 @@ class Candidates:
             data = replace(facts.inputs[0] or InputFacts(), shape=tuple(shape))
             facts = replace(facts, inputs=(data, *facts.inputs[1:]))
             for number in range(_REDRAWN if own else 0):
-                draw = operator_shapes.draw_sample(
-                    facts, np.random.default_rng([seed, number]), number
-                )
-                if draw is not None:
-                    drawn = {info.node.input[i]: v for i, v in draw.parameters.items()}
+                rng = np.random.default_rng([seed, number])
+                sample = operator_shapes.draw_sample(facts, rng, number)
+                if sample is not None:
+                    drawn = {info.node.input[i]: v for i, v in sample.parameters.items()}
                     yield {**values, **{n: v for n, v in drawn.items() if n in own}}
 
     def parameter_names(self) -> set[str]:
-        """Inputs of the model that are parameters of sites."""
+        """Return the inputs of the model that are parameters of sites."""
         return {name for f in self._infos for name in self._fed_parameters(f)}
 
     def _fed_parameters(self, info: OperatorInfo) -> list[str]:
@@ -253,7 +251,7 @@ class Candidates:
 
 
 def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
-    """The rank of an input that a site reads, if its spelling or its number of blocked axes fixes it."""
+    """Return the rank of an input that a site reads, if that fixes it."""
     for info in infos:
         if info.place == traversal.Place() and info.call and info.node.input[0] == name:
             return info.call.test_rank()
@@ -261,19 +259,17 @@ def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
 
 
 def _integers_in(model: onnx.ModelProto) -> list[int]:
-    """Dims of the weights and integers in small constants: likely values of a forced size."""
-    found: dict[int, None] = {}
+    """Return dims of weights and integers in small constants: likely values of a fixed size."""
+    integers: dict[int, None] = {}
     for _, graph in traversal.graphs(model):
         if isinstance(graph, onnx.GraphProto):
             for tensor in graph.initializer:
-                found.update(dict.fromkeys(tensor.dims))
-                found.update(dict.fromkeys(_values(tensor)))
+                integers.update(dict.fromkeys((*tensor.dims, *_values(tensor))))
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute:
                 attribute = node.attribute[0]
-                found.update(dict.fromkeys(_values(attribute.t)))
-                found.update(dict.fromkeys(attribute.ints))
-    return sorted(v for v in found if 1 < v <= SMALL**2)[:_MODEL_INTEGERS]
+                integers.update(dict.fromkeys((*_values(attribute.t), *attribute.ints)))
+    return sorted(v for v in integers if 1 < v <= SMALL**2)[:_MODEL_INTEGERS]
 
 
 def _values(tensor: onnx.TensorProto) -> list[int]:

@@ -1,13 +1,13 @@
-"""Make shapes of one operator node that a lowering may treat differently from usual ones.
+"""Sample edge shapes of one operator node, which a lowering may treat differently from usual ones.
 
     usual      2 x 6 x 8 x 3       some images, cells and channels, no two axes alike
-    least      1 x 2 x 2 x 1       a Squeeze takes away too much, a batch of one has no order
-    alike      2 x 4 x 4 x 3       a permutation found by comparing sizes
-    long       1 x 65538 x 2 x 1   a Slice that ends at 1000, sizes that went through 16 bits
-    no images  0 x 2 x 2 x 1       sizes that are divided by each other; from opset 14 on, before
-                                   which a Reshape cannot say all that it takes
+    least      1 x 2 x 2 x 1       detects a Squeeze of too many axes, a batch in a wrong order
+    alike      2 x 4 x 4 x 3       detects a permutation found by comparing sizes
+    long       1 x 65538 x 2 x 1   detects a Slice that ends at 1000, sizes in 16 bits
+    no images  0 x 2 x 2 x 1       detects a division of sizes; from opset 14 on, because Reshape
+                                   needs allowzero
 
-Dims that are known stay as they are.
+Known dims stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onnx_spatial.operators import Operator
 from onnx_spatial.operators.spellings import NodeFacts, read
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, fits
 
-#: A long axis: more than 16 bits count, and more than a float16 holds.
+#: Size of a long axis: it exceeds 16 bits, and a float16.
 LONG = 2**16 + 1
 #: Elements of the input and of the output with a long axis, at most.
 MOST_ELEMENTS = 2**18
@@ -31,8 +31,8 @@ _ALLOWZERO = 14
 _WIDTH = 256
 
 
-def corners(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
-    """Samples with the parameters of a usual one and other sizes; one with a long axis is `large`."""
+def edge_samples(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
+    """Yield samples with the parameters of a usual one and other sizes; a long axis makes it `large`."""
     known = [fact.value if fact is not None else None for fact in facts.inputs]
     arrays = [usual.parameters.get(i, value) for i, value in enumerate(known)]
     operator = read(facts).bind(arrays)
@@ -40,7 +40,7 @@ def corners(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeS
     least = list(usual.shape)
     for axes in groups:
         stop = min(usual.shape[axes[0]], _WIDTH) + 1
-        _set(least, axes, _first(operator, len(least), axes, 1, stop))
+        least = _with(least, axes, _first(operator, len(least), axes, 1, stop))
     try:
         elements = _elements(operator, least)
     except OperatorError:  # each axis is legal by itself, and not all of them together
@@ -57,42 +57,35 @@ def corners(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeS
         start = min(LONG, int(least[axes[0]] * room ** (1 / len(axes))))
         size = _first(operator, len(least), axes, start, start + _WIDTH)
         if start > usual.shape[axes[0]]:
-            for draw in _legal(usual, operator, _with(least, axes, size)):
-                yield replace(draw, large=True)
+            for sample in _legal(usual, operator, _with(least, axes, size)):
+                yield replace(sample, large=True)
     if groups and groups[0] == [0] and opset >= _ALLOWZERO:
         yield from _legal(usual, operator, _with(least, [0], 0))
 
 
 def _groups(facts: NodeFacts, rank: int) -> list[list[int]]:
-    """Axes whose size is open, together where they share it."""
+    """Group the axes of unknown size by their shared name."""
     data = facts.inputs[0]
     dims = data.shape if data is not None and data.shape is not None else (None,) * rank
-    found: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for axis, dim in enumerate(dims):
         if not isinstance(dim, int):
-            found.setdefault(axis if dim is None else dim, []).append(axis)
-    return list(found.values())
+            groups.setdefault(axis if dim is None else dim, []).append(axis)
+    return list(groups.values())
 
 
 def _first(operator: Operator, rank: int, axes: Sequence[int], start: int, stop: int) -> int | None:
-    """The first size from `start` on that is legal for some axes together."""
+    """Return the first size from `start` on that is legal for some axes together."""
     return next((s for s in range(start, stop) if fits(operator, rank, axes, s)), None)
 
 
 def _with(shape: Sequence[int], axes: Sequence[int], size: int | None) -> list[int]:
-    changed = list(shape)
-    _set(changed, axes, size)
-    return changed
-
-
-def _set(shape: list[int], axes: Sequence[int], size: int | None) -> None:
-    if size is not None:
-        for axis in axes:
-            shape[axis] = size
+    """Return a shape with another size of some axes; None changes nothing."""
+    return [size if axis in axes and size is not None else d for axis, d in enumerate(shape)]
 
 
 def _elements(operator: Operator, shape: Sequence[int]) -> int:
-    """Number of elements of the input or the output, whatever is more.
+    """Return the number of elements of the input or the output, the larger one.
 
     Raises:
         OperatorError: the shape is not legal.
@@ -102,7 +95,7 @@ def _elements(operator: Operator, shape: Sequence[int]) -> int:
 
 
 def _legal(usual: ShapeSample, operator: Operator, shape: Sequence[int]) -> Iterator[ShapeSample]:
-    """The sample of a shape, if that is legal and not the usual one."""
+    """Yield the sample of a shape if it is legal and not the usual one."""
     try:
         elements = _elements(operator, shape)
     except OperatorError:

@@ -1,0 +1,136 @@
+"""Collect the nodes and constants of one operator's lowering, and estimate their time.
+
+The same node or constant twice is one. Each node is priced as it is added (`cost_model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.cost_model import Work
+
+#: Types of node attributes.
+Attribute = int | str | Sequence[int] | ir.Attr
+
+INT64_MAX = 2**63 - 1
+
+
+class NodeList:
+    """Nodes and constants of one operator's lowering.
+
+    Attributes:
+        opset: version of the default domain in force.
+        nodes: in execution order.
+        constants: values of constants, in order of first use, with a hint for their names.
+    """
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[ir.Node] = []
+        self.constants: list[tuple[ir.Value, str]] = []
+        self._constant_of: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._outputs_of: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
+        self._work_of: dict[ir.Node, Work] = {}
+        self._folded: set[ir.Value] = set()
+        self._risks: list[Work] = []
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        work: Work | None = None,
+        **attributes: Attribute,
+    ) -> ir.Value:
+        """Add a node of the default domain with one output and return that.
+
+        Args:
+            op_type: its type.
+            inputs: its inputs, None for one that is left out.
+            work: its work; None for arithmetic on sizes.
+            attributes: its attributes.
+        """
+        return self.add_node(op_type, inputs, 1, work, attributes)[0]
+
+    def add_node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: int,
+        work: Work | None,
+        attributes: Mapping[str, Attribute],
+    ) -> tuple[ir.Value, ...]:
+        """Add a node with this number of outputs and return them; an equal node is reused."""
+        described = ((name, _hashable(value)) for name, value in attributes.items())
+        key = (op_type, outputs, *map(id, inputs), *described)
+        if key not in self._outputs_of:
+            node = ir.node(op_type, inputs, attributes, num_outputs=outputs)
+            self.nodes.append(node)
+            self._work_of[node] = work or cost_model.small()
+            if all(v is None or v.const_value is not None or v in self._folded for v in inputs):
+                self._folded.update(node.outputs)  # runtimes compute it once, when they load
+            self._outputs_of[key] = tuple(node.outputs)
+        return self._outputs_of[key]
+
+    @property
+    def cost(self) -> float:
+        """Estimated time of one run, in microseconds."""
+        run = (node for node in self.nodes if node.outputs[0] not in self._folded)
+        works = [*(self._work_of[node] for node in run), *self._risks]
+        return sum(work.nanoseconds for work in works) / 1000
+
+    def risk(self, work: Work) -> None:
+        """Count work that the runtime's optimizer will probably add."""
+        self._risks.append(work)
+
+    def constant(self, array: npt.NDArray[np.generic], hint: str) -> ir.Value:
+        """Return a constant tensor; equal ones are shared."""
+        strings = array.dtype.kind == "O"
+        data = repr(array.tolist()).encode() if strings else array.tobytes()
+        key = (array.dtype.name, array.shape, data)
+        if key not in self._constant_of:
+            if strings:
+                texts = [str(text).encode() for text in array.reshape(-1).tolist()]
+                tensor: ir.TensorProtocol = ir.StringTensor(texts, shape=ir.Shape(array.shape))
+            else:
+                tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
+            value = ir.Value(
+                type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+            )
+            self._constant_of[key] = value
+            self.constants.append((value, hint))
+        return self._constant_of[key]
+
+    def ints(self, values: Sequence[int], hint: str) -> ir.Value:
+        """Return a constant 1-D int64 tensor.
+
+        Raises:
+            ConversionError: a value does not fit into 64 bits.
+        """
+        if any(abs(value) > INT64_MAX for value in values):
+            raise ConversionError("its sizes come to more than 64-bit integers hold")
+        return self.constant(np.array(values, np.int64).reshape(-1), hint)
+
+    def prune(self, output: ir.Value) -> None:
+        """Remove the nodes and constants that `output` does not depend on."""
+        needed = {output}
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                needed.update(v for v in node.inputs if v is not None)
+        for node in self.nodes:
+            if not needed.intersection(node.outputs):
+                for index in range(len(node.inputs)):
+                    node.replace_input_with(index, None)
+        self.nodes = [node for node in self.nodes if needed.intersection(node.outputs)]
+        self.constants = [(value, hint) for value, hint in self.constants if value in needed]
+
+
+def _hashable(value: Attribute) -> object:
+    if isinstance(value, ir.Attr):
+        return id(value)
+    return value if isinstance(value, int | str) else tuple(value)

@@ -1,0 +1,194 @@
+"""Compute with sizes: integers where they are known, nodes where only the run knows them.
+
+A `Size` is one dim: an int, or a 1-D int64 value of one element. What is known is folded at once, so
+that no node stands for it, and no operation that changes nothing is emitted. A size that is unknown has
+a guess, by which lowerings are priced.
+
+Older opsets lack operators:
+
+    Range             since opset 11      before that NonZero of ones, opset 9
+    Where             since opset 9       before that by arithmetic
+    Less of integers  since opset 9       before that of doubles
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.nodes import NodeList
+
+Size = int | ir.Value
+
+#: Ranges up to this many elements are constants; longer ones are made at run time.
+LARGEST_RANGE = 1 << 14
+
+#: Opsets that brought Range, NonZero, Where and Less of integers.
+_RANGE, _NON_ZERO, _WHERE, _INTEGER_LESS = 11, 9, 9, 9
+
+#: Size of an unknown dim in estimates.
+TYPICAL_DIM = 64
+
+
+def same(a: Size, b: Size) -> bool:
+    """Tell whether two sizes are known to be equal."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+class SizeArithmetic(NodeList):
+    """Arithmetic on sizes, as nodes where they are computed at run time."""
+
+    def __init__(self, opset: int) -> None:
+        super().__init__(opset)
+        self._guess_of: dict[ir.Value, int] = {}
+
+    def guess(self, size: Size) -> int:
+        """Return a size, or an estimate of one that is unknown."""
+        return size if isinstance(size, int) else self._guess_of.get(size, TYPICAL_DIM)
+
+    def guessed(self, value: ir.Value, guess: int) -> ir.Value:
+        """Record an estimate of a value that is computed at run time, and return the value."""
+        self._guess_of.setdefault(value, guess)
+        return value
+
+    def elements_in(self, dims: Iterable[Size]) -> int:
+        """Return the number of elements of a tensor with these dims, or an estimate."""
+        return min(cost_model.MOST, math.prod(max(0, self.guess(d)) for d in dims))
+
+    def shape_of(self, x: ir.Value) -> ir.Value:
+        """Return the run-time shape of a value."""
+        return self.op("Shape", x)
+
+    def elements(self, vector: ir.Value, indices: Sequence[int]) -> list[ir.Value]:
+        """Return single elements of a 1-D int64 value."""
+        return [self.op("Gather", vector, self.ints([i], "index"), axis=0) for i in indices]
+
+    def _binary(self, op_type: str, a: Size, b: Size, guess: int) -> Size:
+        return self.guessed(self.op(op_type, self.size(a), self.size(b)), guess)
+
+    def add(self, a: Size, b: Size) -> Size:
+        """Return a + b."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if same(a, 0) or same(b, 0):
+            return b if same(a, 0) else a
+        return self._binary("Add", a, b, self.guess(a) + self.guess(b))
+
+    def sub(self, a: Size, b: Size) -> Size:
+        """Return a - b."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a - b
+        if same(b, 0):
+            return a
+        if same(a, b):
+            return 0
+        return self._binary("Sub", a, b, self.guess(a) - self.guess(b))
+
+    def mul(self, a: Size, b: Size) -> Size:
+        """Return a * b."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if same(a, 1) or same(b, 1):
+            return b if same(a, 1) else a
+        return self._binary("Mul", a, b, self.guess(a) * self.guess(b))
+
+    def div(self, a: Size, b: Size) -> Size:
+        """Return a / b truncated like C; b is never 0."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b if (a >= 0) == (b > 0) else -(-a // b)
+        if same(b, 1):
+            return a
+        return self._binary("Div", a, b, self.guess(a) // max(1, self.guess(b)))
+
+    def quotient(self, a: Size, b: Size) -> Size:
+        """Return a / b where b >= 1 divides a >= 0; otherwise a size that makes Reshape fail.
+
+        Before allowzero a Reshape copies a dim for a 0, so there it is the next larger quotient.
+        """
+        if self.opset < 14 and not (isinstance(a, int) and isinstance(b, int)):
+            a = self.add(a, self.sub(b, 1))
+        return self.div(a, b)
+
+    def max(self, a: Size, b: Size) -> Size:
+        """Return the larger of two sizes; before opset 12 Max has no int64."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        if self.opset >= 12:
+            return self._binary("Max", a, b, max(self.guess(a), self.guess(b)))
+        # max(a, b) = (a + b + |a - b|) / 2
+        distance = self.op("Abs", self.size(self.sub(a, b)))
+        return self.div(self.add(self.add(a, b), distance), 2)
+
+    def less(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Return a < b for int64 values; before opset 9 Less has floats only.
+
+        Doubles round integers beyond 2**53, which changes no comparison with a smaller one.
+        """
+        if self.opset < _INTEGER_LESS:
+            a, b = (self.op("Cast", value, to=int(ir.DataType.DOUBLE)) for value in (a, b))
+        return self.op("Less", a, b)
+
+    def where(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        """Return `yes` where the condition holds, else `no`; both are int64."""
+        if self.opset >= _WHERE:
+            return self.op("Where", condition, yes, no)
+        chosen = self.op("Cast", condition, to=int(ir.DataType.INT64))
+        return self.op("Add", no, self.op("Mul", chosen, self.op("Sub", yes, no)))
+
+    def product(self, sizes: Sequence[Size]) -> Size:
+        """Return the product of sizes, the known ones folded together."""
+        known = math.prod(size for size in sizes if isinstance(size, int))
+        result: Size = 1
+        for size in sizes:
+            if not isinstance(size, int):
+                result = self.mul(result, size)
+        return self.mul(result, known) if known != 1 else result
+
+    def sum(self, values: Iterable[ir.Value]) -> ir.Value:
+        """Return the sum of values that broadcast, of which there is at least one."""
+        return reduce(lambda total, value: self.op("Add", total, value), values)
+
+    def size(self, a: Size, hint: str = "size") -> ir.Value:
+        """Return a size as a value."""
+        return self.ints([a], hint) if isinstance(a, int) else a
+
+    def vector(self, sizes: Sequence[Size], hint: str) -> ir.Value:
+        """Join sizes or 1-D values to one 1-D tensor; known neighbours become one constant."""
+        parts: list[ir.Value] = []
+        known: list[int] = []
+        for size in (*sizes, None):
+            if isinstance(size, int):
+                known.append(size)
+                continue
+            if known:
+                parts.append(self.ints(known, hint))
+                known = []
+            if size is not None:
+                parts.append(size)
+        if not parts:
+            return self.ints([], hint)
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+
+    def range(self, count: Size, step: int = 1) -> ir.Value:
+        """Return 0, step, 2 * step, .. (count elements) as a 1-D int64 value."""
+        if isinstance(count, int) and count <= LARGEST_RANGE:
+            return self.ints([i * step for i in range(count)], "index")
+        if self.opset < _RANGE:
+            if self.opset < _NON_ZERO:
+                raise ConversionError(
+                    f"an index that is computed at run time needs opset {_NON_ZERO}"
+                )
+            one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
+            ones = self.op("ConstantOfShape", self.size(count), value=one)
+            places = self.op("Squeeze", self.op("NonZero", ones), axes=[0])
+            return places if step == 1 else self.op("Mul", places, self.ints([step], "step"))
+        scalar = self.ints([], "scalar_shape")
+        limit = self.op("Reshape", self.size(self.mul(count, step)), scalar)
+        zero = self.constant(np.array(0, np.int64), "start")
+        return self.op("Range", zero, limit, self.constant(np.array(step, np.int64), "delta"))
