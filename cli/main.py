@@ -86,10 +86,16 @@ def _interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
+def _was_interrupted(start: float) -> bool:
+    """Return whether a signal arrived since `start`: a library being loaded may turn it into an error."""
+    return _interrupted > start
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     output = Output()
     write_anything()
+    start = time.monotonic()
     try:
         with warnings.catch_warnings():
             if not sys.warnoptions:  # libraries below remark on odd models; errors are ours to tell
@@ -120,6 +126,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         output.fail(f"{place}{error.strerror or error}", 2)
         return 2
     except Exception as error:  # a bug of ours, or a file that nobody thought of
+        if _was_interrupted(start):
+            output.fail("interrupted", 130)
+            return 130
         if output.verbose:
             traceback.print_exc()
         detail = str(error).splitlines()[0] if str(error) else ""

@@ -33,6 +33,7 @@ from signals import heard
 NURSERY = """
 import json, os, sys
 from onnx_spatial.cli.main import main
+import onnx_spatial.api, onnx_spatial.custom_ops  # what a conversion loads
 for line in sys.stdin:
     child = os.fork()
     if not child:

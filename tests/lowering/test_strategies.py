@@ -120,6 +120,7 @@ OFTEN_REFUSED = {"staged", "gather", "interleave", "taps", "tap-concat", "slices
 
 
 def test_all_strategies_are_tested():
+    """A new strategy needs a line in SUITED: the samples that it is forced on."""
     assert set(NAMES) == set(SUITED)
 
 

@@ -2,7 +2,7 @@
 
 `recognise` tells by its name whether a node is one of the operators; `read` turns it into a `Call`, or
 raises an `OperatorError` with the rule that it breaks. A new spelling is one function in the module of
-its origin and one line in `_reader`.
+its origin, and its line in `_BLOCK_READERS` or `_FIXED_READERS`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,37 @@ from onnx_spatial.operators.spellings.call import (
     Vector,
 )
 
-OP_TYPES = frozenset(
-    {
-        "SpaceToBatch",
-        "BatchToSpace",
-        "SpaceToBatchND",
-        "BatchToSpaceND",
-        "ExtractImagePatches",
-        "ExtractVolumePatches",
-        "ReorgYolo",
-    }
-)
+
+def _read_block(node: NodeFacts) -> Call:
+    if len(node.inputs) == 4 or {"pads_begin", "crops_begin"} & node.attributes.keys():
+        return openvino.block(node)
+    # "SpaceToBatch" with the inputs of the ND form: exporters that dropped the suffix.
+    has_block_shape = "block_shape" in node.attributes or len(node.inputs) == 3
+    return tensorflow.block_nd(node) if has_block_shape else tensorflow.block_4d(node)
+
+
+def _read_image_patches(node: NodeFacts) -> Call:
+    by_openvino = "ksizes" not in node.attributes and {"sizes", "auto_pad"} & node.attributes.keys()
+    return openvino.patches(node) if by_openvino else tensorflow.patches(node)
+
+
+#: Block operators by type, whose parameters may be inputs.
+_BLOCK_READERS: dict[str, Callable[[NodeFacts], Call]] = {
+    "SpaceToBatch": _read_block,
+    "BatchToSpace": _read_block,
+    "SpaceToBatchND": tensorflow.block_nd,
+    "BatchToSpaceND": tensorflow.block_nd,
+}
+#: Operators by type whose only input is the data.
+_FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
+    "ExtractImagePatches": _read_image_patches,
+    "ExtractVolumePatches": tensorflow.patches,
+    "ReorgYolo": openvino.reorg,
+}
+OP_TYPES = _BLOCK_READERS.keys() | _FIXED_READERS.keys()
+
 #: Names that tf2onnx gives to nodes whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
-
-#: Operators all of whose parameters are attributes in every spelling.
-_DATA_ONLY = frozenset({"ExtractImagePatches", "ExtractVolumePatches", "ReorgYolo"})
 
 #: Domains in which converters and exporters put these operators.
 DOMAINS = frozenset(
@@ -96,19 +111,9 @@ def read(node: NodeFacts) -> Call:
 def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     if node.domain == python_ops.DOMAIN:
         return python_ops.read
-    if node.op_type == "ReorgYolo":
-        return openvino.reorg
-    if node.op_type == "ExtractVolumePatches":
-        return tensorflow.patches
-    if node.op_type == "ExtractImagePatches":
-        return openvino.patches if _is_openvino_patches(node) else tensorflow.patches
-    if node.op_type in LEFTOVER_OP_TYPES or node.op_type.endswith("ND"):
+    if node.op_type in LEFTOVER_OP_TYPES:
         return tensorflow.block_nd
-    if len(node.inputs) == 4 or {"pads_begin", "crops_begin"} & node.attributes.keys():
-        return openvino.block
-    # "SpaceToBatch" with the inputs of the ND form: exporters that dropped the suffix.
-    has_block_shape = "block_shape" in node.attributes or len(node.inputs) == 3
-    return tensorflow.block_nd if has_block_shape else tensorflow.block_4d
+    return (_BLOCK_READERS | _FIXED_READERS)[node.op_type]
 
 
 def _check_unambiguous(node: NodeFacts) -> None:
@@ -118,7 +123,7 @@ def _check_unambiguous(node: NodeFacts) -> None:
         if this in attributes and (both := sorted(others & attributes)):
             raise OperatorError(f"has both {this} and {both[0]}, which are two different spellings")
     inputs = sum(1 for fact in node.inputs if fact is not None)
-    if node.op_type in _DATA_ONLY:
+    if node.op_type in _FIXED_READERS:
         most = 1
     elif {"pads_begin", "crops_begin", "pads_end", "crops_end"} & attributes:
         most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)
@@ -130,10 +135,6 @@ def _check_unambiguous(node: NodeFacts) -> None:
         most = 3 - len({"block_shape", "paddings", "crops"} & attributes)
     if inputs > most:
         raise OperatorError(f"has {inputs} inputs where its spelling has {most} at most")
-
-
-def _is_openvino_patches(node: NodeFacts) -> bool:
-    return "ksizes" not in node.attributes and bool({"sizes", "auto_pad"} & node.attributes.keys())
 
 
 __all__ = [
