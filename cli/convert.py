@@ -71,7 +71,9 @@ _target_options = options.grouped(
 
 _tuning_options = options.grouped(
     "tuning",
-    click.option("--tune", is_flag=True, help="Measure the lowerings here and use the fastest."),
+    click.option(
+        "--tune", is_flag=True, help="Measure the lowerings on this machine and use the fastest."
+    ),
     click.option(
         "--tune-cache",
         type=click.Path(),
@@ -105,7 +107,7 @@ _tuning_options = options.grouped(
     is_flag=True,
     help="With --mode function, raise an IR version below 8 to 8, the first with local functions.",
 )
-@click.option("--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them.")
+@click.option("--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them.")
 @click.option(
     "--checked",
     is_flag=True,

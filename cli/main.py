@@ -87,7 +87,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _was_interrupted(start: float) -> bool:
-    """Return whether a signal arrived since `start`: a library being loaded may turn it into an error."""
+    """Return whether a signal arrived since `start`: a library that is being loaded may hide it."""
     return _interrupted > start
 
 

@@ -201,7 +201,7 @@ def verification_options(command: F) -> F:
         "--reproducer",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="If the models differ, save two small models, data and a script that show it in DIR.",
+        help="If the models differ, save in DIR two small models, data and a script that show it.",
     )
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."

@@ -55,7 +55,7 @@ _FOLDER = click.Path(file_okay=False)
     "reproduce_to",
     type=_FOLDER,
     metavar="DIR",
-    help="If models differ, save small models, data and a script that show it in DIR.",
+    help="If models differ, save in DIR small models, data and a script that show it.",
 )
 @options.output_options
 def validate(

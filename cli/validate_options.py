@@ -208,7 +208,7 @@ step_options = options.grouped(
         "May be repeated.",
     ),
     click.option(
-        "--no-fuse", is_flag=True, help="Replace the operators only, no nodes around them."
+        "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
     ),
     options.prefer_option,
     options.domain_option,

@@ -28,7 +28,7 @@ class ReorgRow(PatchRow):
         return Windows((2, 2), (2, 2), (1, 1), (4, 6), self.channels)
 
     def legal(self, sizes: Sequence[int], channels: int) -> tuple[tuple[int, ...], int]:
-        """Return legal sizes and channels near the given ones."""
+        """Return other legal sizes and channels, derived from the given ones."""
         return tuple(2 * size for size in sizes), channels + 3
 
     def entry_for_each_axis(self, form: str) -> bool:

@@ -101,7 +101,7 @@ class PatchRow:
         return _WINDOWS[axes, self.kind(axes, form).lower() == "valid"]
 
     def legal(self, sizes: Sequence[int], channels: int) -> tuple[tuple[int, ...], int]:
-        """Return legal sizes and channels near the given ones: the given ones if windows fit."""
+        """Return legal sizes and channels: the given ones if windows fit."""
         return tuple(sizes), channels
 
     def entry_for_each_axis(self, form: str) -> bool:

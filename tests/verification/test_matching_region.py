@@ -294,7 +294,7 @@ def test_weights_that_a_function_is_given() -> None:
     result = verify(original, filled(text.replace("BODY", BODY_AFTER)))
     assert result, result.message
     assert [s.how for s in result.sites] == [["end to end"]] * 2
-    assert "is not known here" in str(result.sites[0].reason)
+    assert "is unknown" in str(result.sites[0].reason)
     assert verify(original, filled(text.replace("BODY", BODY_WRONG))).status == "failed"
 
 

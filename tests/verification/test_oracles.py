@@ -76,7 +76,7 @@ def test_one_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="only tensorflow and openvino"):
+    with pytest.raises(UsageError, match="must be tensorflow or openvino"):
         verify(*PAIRS["patches"], oracles=["torch"])
 
 

@@ -50,7 +50,7 @@ BLOCKS = counted(12, 2, 2, 1)
 
 
 def space_to_batch(x: Array, order: str = "hwnHWc") -> Array:
-    """Apply SpaceToBatch with blocks of 2 x 3; `order` permutes the axes N H h W w c of the split."""
+    """Apply SpaceToBatch with blocks of 2 x 3; `order` permutes the axes N H h W w c."""
     split = x.reshape(len(x), 2, 2, 2, 3, 1)
     moved = split.transpose(["nHhWwc".index(axis) for axis in order])
     return np.ascontiguousarray(moved.reshape(6 * len(x), 2, 2, 1))
@@ -63,7 +63,7 @@ def batch_to_space(x: Array, crop: int = 1) -> Array:
 
 
 def windows(x: Array, axes: int) -> Array:
-    """Return all windows of 2 elements along the spatial axes of x[N, spatial.., C]: [N, .., C, k..]."""
+    """Return all windows of 2 elements per spatial axis of x[N, spatial.., C]: [N, .., C, k..]."""
     spatial = tuple(range(1, 1 + axes))
     return np.lib.stride_tricks.sliding_window_view(x, (2,) * axes, spatial)
 
