@@ -110,7 +110,7 @@ def pad(
         )
     if not element_types:
         raise ConversionError(
-            f"a computed amount of zeros of an unknown element type needs opset {_PAD_INPUTS}"
+            f"computed amounts of zeros of an unknown element type need opset {_PAD_INPUTS}"
         )
     (element_type,) = element_types
     if signed:

@@ -182,7 +182,7 @@ class SizeArithmetic(NodeList):
         if self.opset < _RANGE:
             if self.opset < _NON_ZERO:
                 raise ConversionError(
-                    f"an index that is computed at run time needs opset {_NON_ZERO}"
+                    f"indices that are computed at run time need opset {_NON_ZERO}"
                 )
             one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
             ones = self.op("ConstantOfShape", self.size(count), value=one)
