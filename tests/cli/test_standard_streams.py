@@ -88,7 +88,7 @@ def test_what_fails_leaves_standard_output_empty(capsysbinary, monkeypatch):
         (["convert", "MODEL", "-o", "-"], "stdout", "standard output is a terminal"),
         (["convert", "-", "-o", "x.onnx"], "stdin", "standard input is a terminal"),
         (["convert", "MODEL", "-o", "-", "--json"], None, "-o - and --json cannot be combined"),
-        (["convert", "-", "--in-place"], None, "path of a model"),
+        (["convert", "-", "--in-place"], None, "model path"),
         (["validate", "MODEL", "--report", "-"], None, "reports are written to files"),
     ],
 )
