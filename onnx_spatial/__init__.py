@@ -84,7 +84,7 @@ else:
 
 
 def _is_checkout(folder: Path) -> bool:
-    """Whether a folder is the top of a checkout of this project."""
+    """Tell whether a folder is the top of a checkout of this project."""
     try:
         return 'name = "onnx-spatial"' in (folder / "pyproject.toml").read_text("utf-8")
     except (OSError, ValueError):

@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 
 @dataclass
 class Inspection:
-    """What is in a model and what would be done about it.
+    """The spatial operators of a model, and what `convert` would do with each.
 
     Attributes:
         model: name of the model.

@@ -35,7 +35,7 @@ ORACLE_NAMES = ("tensorflow", "openvino")
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """How the operators of a model are converted; see `onnx_spatial.convert`.
+    """The options of a conversion; see `onnx_spatial.convert`.
 
     Attributes:
         mode: "lower", "function" or "custom-op".

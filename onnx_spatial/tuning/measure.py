@@ -26,7 +26,7 @@ Run = Callable[[], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure.
+    """The amount of measuring: rounds, seconds and threads.
 
     Attributes:
         threads: number of threads of a node; 0: onnxruntime's choice, which is every core.

@@ -12,7 +12,7 @@ from onnx_spatial.model import op_traits, traversal
 
 @dataclass(frozen=True)
 class Imports:
-    """What a part of a model takes from the whole: opsets by domain ("" is the default), functions."""
+    """The opsets by domain ("" is the default) and functions that a part takes from its model."""
 
     ir_version: int
     opsets: Mapping[str, int]

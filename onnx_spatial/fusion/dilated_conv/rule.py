@@ -44,7 +44,7 @@ class RewrittenNode:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """How a node is written on u.
+    """A node as it is written on u.
 
     Attributes:
         layouts: layout of each output.

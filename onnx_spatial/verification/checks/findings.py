@@ -120,7 +120,7 @@ class ChangedNode:
 
 @dataclass
 class Findings:
-    """What is known of a converted model so far.
+    """The results of the checks of a converted model so far.
 
     Attributes:
         operators: the spatial operators of the original, in the order of `traversal.nodes`.

@@ -47,11 +47,11 @@ class Compared:
 
 
 class Doubt(str):
-    """Why nothing is proven: there is a difference that may not matter."""
+    """A reason why nothing is proven: there is a difference that may not matter."""
 
 
 class Undecided(Doubt):
-    """Why nothing is proven: there is a difference, which may be rounding or not."""
+    """A reason why nothing is proven: rounding may explain the difference."""
 
 
 class Proof:

@@ -19,7 +19,7 @@ Status = Literal["passed", "failed", "unverified"]
 
 @dataclass
 class SiteResult:
-    """What is proven of one operator node of the original.
+    """The proof of one operator node of the original.
 
     Attributes:
         node: its name, or <its output> if it has none.
@@ -141,7 +141,7 @@ class FirstValue:
 
 @dataclass
 class Verification:
-    """Whether a converted model computes what its original does, and the evidence.
+    """The verdict on a converted model, with the evidence.
 
     True only if everything that has to be compared was compared and agreed.
 
