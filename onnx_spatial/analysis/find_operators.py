@@ -30,7 +30,7 @@ from onnx_spatial.analysis.shape_probes import (
 )
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import functions
-from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.symbolic import rank_inference
 from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
@@ -52,7 +52,7 @@ def find(
         folder: folder of the external data; parameters are read from it.
     """
     accepted = DOMAINS | set(domains)
-    copy = skeleton(model, folder)
+    copy = strip_weights(model, folder)
     infos = []
     local = {(f.domain, f.name) for f in model.functions}
     for index, ((place, _, node), (_, _, probe)) in enumerate(
@@ -85,7 +85,7 @@ def inferred(
         infos: its spatial operators.
         folder: folder of the external data.
     """
-    copy = skeleton(model, folder)
+    copy = strip_weights(model, folder)
     nodes = [node for _, _, node in traversal.nodes(copy)]
     for number, info in enumerate(infos):
         if info.known_domain:

@@ -24,7 +24,7 @@ from onnx_spatial.lowering import Request
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.strip_types import outline
+from onnx_spatial.model.graph.strip_types import strip_types
 
 
 def replace_operators(
@@ -142,7 +142,7 @@ def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initialize
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:
     try:
-        return ir.from_proto(outline(proto))
+        return ir.from_proto(strip_types(proto))
     except UnicodeDecodeError:
         raise  # `convert_operators` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves

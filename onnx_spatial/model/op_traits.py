@@ -86,7 +86,7 @@ class Trait(Flag):
 
 
 @dataclass(frozen=True)
-class Operator:
+class OpTraits:
     """Traits of an operator.
 
     Attributes:
@@ -120,119 +120,119 @@ _RANDOM = Trait.RANDOM
 _PRODUCTS = Trait.PRODUCTS
 _FLAT = Trait.RESHAPES | _MOVE
 
-_ROWS: tuple[tuple[str, Operator], ...] = (
+_ROWS: tuple[tuple[str, OpTraits], ...] = (
     # Functions of one element
-    ("Abs Relu ThresholdedRelu", Operator(_UNARY | _EXACT | _ZERO | _SHRINK)),
-    ("Acos Acosh Cos Cosh Exp Log Reciprocal Shrink", Operator(_UNARY)),
-    ("Asin Asinh Atan Atanh Sin Sinh Sqrt Tan", Operator(_UNARY | _ZERO)),
-    ("BitCast Cast CastLike", Operator(_UNARY | _BITS | _STEP)),
-    ("BitwiseNot", Operator(_UNARY | _BITS)),
-    ("Ceil Floor Round Sign", Operator(_UNARY | _STEP | _ZERO)),
+    ("Abs Relu ThresholdedRelu", OpTraits(_UNARY | _EXACT | _ZERO | _SHRINK)),
+    ("Acos Acosh Cos Cosh Exp Log Reciprocal Shrink", OpTraits(_UNARY)),
+    ("Asin Asinh Atan Atanh Sin Sinh Sqrt Tan", OpTraits(_UNARY | _ZERO)),
+    ("BitCast Cast CastLike", OpTraits(_UNARY | _BITS | _STEP)),
+    ("BitwiseNot", OpTraits(_UNARY | _BITS)),
+    ("Ceil Floor Round Sign", OpTraits(_UNARY | _STEP | _ZERO)),
     (
         "Celu Elu Erf Gelu HardSwish LeakyRelu Mish Selu Softsign Swish Tanh",
-        Operator(_UNARY | _ZERO | _SHRINK),
+        OpTraits(_UNARY | _ZERO | _SHRINK),
     ),
-    ("Clip Neg", Operator(_UNARY | _EXACT | _SHRINK)),
-    ("HardSigmoid Sigmoid Softplus", Operator(_UNARY | _SHRINK1)),
-    ("Identity", Operator(_UNARY | _FLAT | _ZERO)),
-    ("IsInf IsNaN Not RegexFullMatch", Operator(_UNARY | _TRUTH)),
+    ("Clip Neg", OpTraits(_UNARY | _EXACT | _SHRINK)),
+    ("HardSigmoid Sigmoid Softplus", OpTraits(_UNARY | _SHRINK1)),
+    ("Identity", OpTraits(_UNARY | _FLAT | _ZERO)),
+    ("IsInf IsNaN Not RegexFullMatch", OpTraits(_UNARY | _TRUTH)),
     # Functions of elements of several inputs
-    ("Add Mean Mul Sub Sum", Operator(_BROADCAST | _ZERO)),
-    ("And Or Xor", Operator(_BROADCAST | _TRUTH)),
-    ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Operator(_BROADCAST | _BITS | _ZERO)),
-    ("Div Pow", Operator(_BROADCAST)),
-    ("Equal Greater GreaterOrEqual Less LessOrEqual", Operator(_BROADCAST | _TRUTH | _STEP)),
-    ("Max Min", Operator(_BROADCAST | _EXACT | _ZERO)),
-    ("Mod", Operator(_BROADCAST | _STEP)),
-    ("PRelu SwiGLU", Operator(_BROADCAST | _SHAPE | _ZERO)),
-    ("StringConcat", Operator(_BROADCAST | _BITS)),
-    ("Where", Operator(_BROADCAST | _MOVE, data=(1, 2))),
+    ("Add Mean Mul Sub Sum", OpTraits(_BROADCAST | _ZERO)),
+    ("And Or Xor", OpTraits(_BROADCAST | _TRUTH)),
+    ("BitShift BitwiseAnd BitwiseOr BitwiseXor", OpTraits(_BROADCAST | _BITS | _ZERO)),
+    ("Div Pow", OpTraits(_BROADCAST)),
+    ("Equal Greater GreaterOrEqual Less LessOrEqual", OpTraits(_BROADCAST | _TRUTH | _STEP)),
+    ("Max Min", OpTraits(_BROADCAST | _EXACT | _ZERO)),
+    ("Mod", OpTraits(_BROADCAST | _STEP)),
+    ("PRelu SwiGLU", OpTraits(_BROADCAST | _SHAPE | _ZERO)),
+    ("StringConcat", OpTraits(_BROADCAST | _BITS)),
+    ("Where", OpTraits(_BROADCAST | _MOVE, data=(1, 2))),
     # Data movement
-    ("CenterCropPad DepthToSpace SpaceToDepth Tile", Operator(_MOVE | _RANK | _ACROSS)),
+    ("CenterCropPad DepthToSpace SpaceToDepth Tile", OpTraits(_MOVE | _RANK | _ACROSS)),
     (
         "Compress ConcatFromSequence Expand Gather GatherND Optional OptionalGetElement "
         "SequenceAt SequenceErase SplitToSequence",
-        Operator(_MOVE),
+        OpTraits(_MOVE),
     ),
-    ("Concat SequenceConstruct", Operator(_MOVE, data=None)),
-    ("Flatten Reshape Squeeze Unsqueeze", Operator(_FLAT)),
-    ("GatherElements Slice Split Transpose", Operator(_MOVE | _RANK)),
-    ("OneHot", Operator(_MOVE, data=(2,))),
-    ("Pad", Operator(_MOVE | _RANK | _ACROSS, data=(0, 2))),
-    ("ReverseSequence", Operator(_MOVE | _SHAPE | _ACROSS)),
-    ("Scatter ScatterElements ScatterND", Operator(_MOVE | _SHAPE, data=(0, 2))),
-    ("SequenceInsert", Operator(_MOVE, data=(0, 1))),
-    ("TensorScatter", Operator(_MOVE | _SHAPE, data=(0, 1))),
-    ("Trilu", Operator(_MOVE | _SHAPE)),
+    ("Concat SequenceConstruct", OpTraits(_MOVE, data=None)),
+    ("Flatten Reshape Squeeze Unsqueeze", OpTraits(_FLAT)),
+    ("GatherElements Slice Split Transpose", OpTraits(_MOVE | _RANK)),
+    ("OneHot", OpTraits(_MOVE, data=(2,))),
+    ("Pad", OpTraits(_MOVE | _RANK | _ACROSS, data=(0, 2))),
+    ("ReverseSequence", OpTraits(_MOVE | _SHAPE | _ACROSS)),
+    ("Scatter ScatterElements ScatterND", OpTraits(_MOVE | _SHAPE, data=(0, 2))),
+    ("SequenceInsert", OpTraits(_MOVE, data=(0, 1))),
+    ("TensorScatter", OpTraits(_MOVE | _SHAPE, data=(0, 1))),
+    ("Trilu", OpTraits(_MOVE | _SHAPE)),
     # Constants, sizes, positions, strings
-    ("ArgMax ArgMin", Operator(_REDUCE | _BITS | _STEP)),
+    ("ArgMax ArgMin", OpTraits(_REDUCE | _BITS | _STEP)),
     (
         "Constant ConstantOfShape SequenceEmpty SequenceLength StringNormalizer StringSplit",
-        Operator(_BITS),
+        OpTraits(_BITS),
     ),
-    ("EyeLike", Operator(_BITS | _SHAPE)),
-    ("NonMaxSuppression Unique", Operator(_STEP)),
-    ("NonZero", Operator(_BITS | _STEP)),
-    ("OptionalHasElement", Operator(_TRUTH)),
-    ("Range TfIdfVectorizer", Operator()),
-    ("Shape Size", Operator(_BITS | Trait.SIZES)),
-    ("TopK", Operator(_STEP | _RANK)),
+    ("EyeLike", OpTraits(_BITS | _SHAPE)),
+    ("NonMaxSuppression Unique", OpTraits(_STEP)),
+    ("NonZero", OpTraits(_BITS | _STEP)),
+    ("OptionalHasElement", OpTraits(_TRUTH)),
+    ("Range TfIdfVectorizer", OpTraits()),
+    ("Shape Size", OpTraits(_BITS | Trait.SIZES)),
+    ("TopK", OpTraits(_STEP | _RANK)),
     # Reductions
     (
         "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum "
         "ReduceSumSquare",
-        Operator(_REDUCE),
+        OpTraits(_REDUCE),
     ),
-    ("ReduceMax ReduceMin", Operator(_REDUCE | _EXACT)),
+    ("ReduceMax ReduceMin", OpTraits(_REDUCE | _EXACT)),
     # Products, convolutions and pools
-    ("AveragePool LpPool", Operator(_WINDOWS | _ACROSS)),
-    ("CausalConvWithState", Operator(_SHAPE | _ACROSS)),
-    ("Col2Im", Operator(_ACROSS)),
-    ("Conv ConvTranspose DeformConv", Operator(_WINDOWS | _ACROSS | _PRODUCTS, weight=1)),
-    ("ConvInteger", Operator(_WINDOWS | _ACROSS, weight=1)),
-    ("Det MatMulInteger QLinearMatMul", Operator()),
-    ("Einsum Gemm MatMul", Operator(_PRODUCTS)),
-    ("GlobalAveragePool GlobalLpPool", Operator(_RANK | _ACROSS)),
-    ("GlobalMaxPool MaxUnpool", Operator(_RANK | _ACROSS | _EXACT)),
-    ("MaxPool", Operator(_WINDOWS | _ACROSS | _EXACT)),
-    ("MaxRoiPool", Operator(_ACROSS | _EXACT)),
-    ("QLinearConv", Operator(_WINDOWS | _ACROSS, weight=3)),
+    ("AveragePool LpPool", OpTraits(_WINDOWS | _ACROSS)),
+    ("CausalConvWithState", OpTraits(_SHAPE | _ACROSS)),
+    ("Col2Im", OpTraits(_ACROSS)),
+    ("Conv ConvTranspose DeformConv", OpTraits(_WINDOWS | _ACROSS | _PRODUCTS, weight=1)),
+    ("ConvInteger", OpTraits(_WINDOWS | _ACROSS, weight=1)),
+    ("Det MatMulInteger QLinearMatMul", OpTraits()),
+    ("Einsum Gemm MatMul", OpTraits(_PRODUCTS)),
+    ("GlobalAveragePool GlobalLpPool", OpTraits(_RANK | _ACROSS)),
+    ("GlobalMaxPool MaxUnpool", OpTraits(_RANK | _ACROSS | _EXACT)),
+    ("MaxPool", OpTraits(_WINDOWS | _ACROSS | _EXACT)),
+    ("MaxRoiPool", OpTraits(_ACROSS | _EXACT)),
+    ("QLinearConv", OpTraits(_WINDOWS | _ACROSS, weight=3)),
     # Sampling and signals
-    ("AffineGrid DFT RoiAlign STFT", Operator(_ACROSS)),
-    ("BlackmanWindow HammingWindow HannWindow ImageDecoder MelWeightMatrix", Operator()),
-    ("GridSample Resize Upsample", Operator(_RANK | _ACROSS)),
+    ("AffineGrid DFT RoiAlign STFT", OpTraits(_ACROSS)),
+    ("BlackmanWindow HammingWindow HannWindow ImageDecoder MelWeightMatrix", OpTraits()),
+    ("GridSample Resize Upsample", OpTraits(_RANK | _ACROSS)),
     # Normalisation, quantisation, and others along axes
     (
         "BatchNormalization DequantizeLinear LRN LayerNormalization LogSoftmax LpNormalization "
         "RMSNormalization Softmax",
-        Operator(_SHAPE),
+        OpTraits(_SHAPE),
     ),
     (
         "CumProd CumSum GroupNormalization InstanceNormalization MeanVarianceNormalization",
-        Operator(_SHAPE | _ACROSS),
+        OpTraits(_SHAPE | _ACROSS),
     ),
-    ("Dropout", Operator(_UNARY | _EXACT | _ZERO)),
-    ("DynamicQuantizeLinear", Operator(_SHAPE | _STEP | _ACROSS)),
-    ("Hardmax QuantizeLinear", Operator(_SHAPE | _STEP)),
+    ("Dropout", OpTraits(_UNARY | _EXACT | _ZERO)),
+    ("DynamicQuantizeLinear", OpTraits(_SHAPE | _STEP | _ACROSS)),
+    ("Hardmax QuantizeLinear", OpTraits(_SHAPE | _STEP)),
     # Random numbers
-    ("Bernoulli RandomNormalLike RandomUniformLike", Operator(_RANDOM | _SHAPE)),
-    ("Multinomial", Operator(_RANDOM | _RANK)),
-    ("RandomNormal RandomUniform", Operator(_RANDOM)),
+    ("Bernoulli RandomNormalLike RandomUniformLike", OpTraits(_RANDOM | _SHAPE)),
+    ("Multinomial", OpTraits(_RANDOM | _RANK)),
+    ("RandomNormal RandomUniform", OpTraits(_RANDOM)),
     # Networks, losses and control flow
     (
         "Attention If LinearAttention Loop NegativeLogLikelihoodLoss Scan SequenceMap "
         "SoftmaxCrossEntropyLoss",
-        Operator(),
+        OpTraits(),
     ),
-    ("GRU LSTM RNN", Operator(_PRODUCTS)),
-    ("RotaryEmbedding", Operator(_SHAPE)),
+    ("GRU LSTM RNN", OpTraits(_PRODUCTS)),
+    ("RotaryEmbedding", OpTraits(_SHAPE)),
 )
 
 #: Traits of each operator of the standard domain, by name.
-OPERATORS: Mapping[str, Operator] = MappingProxyType(
+OPERATORS: Mapping[str, OpTraits] = MappingProxyType(
     {name: operator for names, operator in _ROWS for name in names.split()}
 )
-_UNKNOWN = Operator()
+_UNKNOWN = OpTraits()
 
 
 def having(*traits: Trait) -> frozenset[str]:
@@ -240,7 +240,7 @@ def having(*traits: Trait) -> frozenset[str]:
     return frozenset(n for n, o in OPERATORS.items() if any(t in o.traits for t in traits))
 
 
-def of(node: onnx.NodeProto | ir.Node) -> Operator:
+def of(node: onnx.NodeProto | ir.Node) -> OpTraits:
     """Return the traits of a node's operator; none for operators of other domains."""
     return OPERATORS.get(node.op_type, _UNKNOWN) if is_standard(node) else _UNKNOWN
 

@@ -326,7 +326,7 @@ def test_random_operators_give_something_else_each_time(name: str) -> None:
 
 def test_other_domains_have_no_traits() -> None:
     node = helper.make_node("Relu", ["x"], ["y"], domain="com.example")
-    assert op_traits.of(node) == op_traits.Operator()
+    assert op_traits.of(node) == op_traits.OpTraits()
     assert not op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="x"))
     assert op_traits.is_bitwise(helper.make_node("Identity", ["x"], ["y"], domain="ai.onnx"))
 

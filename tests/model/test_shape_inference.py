@@ -11,7 +11,7 @@ from onnx_spatial.model.inference import shape_inference
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "onnx_spatial.probe" : 1]>\n'
 
 
-def inferred(text: str, rule: shape_inference.Rule) -> onnx.ModelProto:
+def inferred(text: str, rule: shape_inference.TypeRule) -> onnx.ModelProto:
     return shape_inference.infer(
         parser.parse_model(HEAD + text.replace("P", "onnx_spatial.probe.Probe")), rule
     )

@@ -7,7 +7,7 @@ import onnx
 import structure
 from onnx import TensorProto, helper, parser
 
-from onnx_spatial.model.graph.strip_weights import SMALL, skeleton
+from onnx_spatial.model.graph.strip_weights import SMALL, strip_weights
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
 g (bool c, float[2,2] x) => (float[2,2] y) <float[2] small = {1, 2}> {
@@ -26,7 +26,7 @@ def test_small_tensors_stay_and_large_ones_keep_only_type_and_shape():
     large = onnx.numpy_helper.from_array(np.ones((SMALL, 2), np.float16), "large")
     model.graph.initializer.append(large)
     model.graph.node[0].attribute[0].t.CopyFrom(large)
-    copy = skeleton(model)
+    copy = strip_weights(model)
     small, shrunk = copy.graph.initializer
     assert small == model.graph.initializer[0]
     constant = copy.graph.node[0].attribute[0].t
@@ -46,7 +46,7 @@ def test_external_data_is_never_touched():
     tensor = TensorProto(name="e", data_type=TensorProto.FLOAT, dims=[2])
     tensor.data_location = TensorProto.EXTERNAL
     model.graph.initializer.append(tensor)
-    assert not skeleton(model).graph.initializer[1].external_data
+    assert not strip_weights(model).graph.initializer[1].external_data
 
 
 def test_everything_else_is_copied():
@@ -54,7 +54,7 @@ def test_everything_else_is_copied():
     sparse = model.graph.sparse_initializer.add(dims=[4])
     sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1]), "s"))
     sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([2])))
-    copy = skeleton(model)
+    copy = strip_weights(model)
     for each in (model, copy):
         for node in structure.nodes(each):  # an empty name and no name are the same
             for field in ("name", "overload", "domain"):
@@ -70,7 +70,7 @@ def test_missing_imports_are_added_for_the_inference_only():
     model.functions[0].node[0].domain = "stranger"
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("local", 1))
-    copy = skeleton(model)
+    copy = strip_weights(model)
     assert {o.domain for o in copy.opset_import} >= {"", "local", "strange", "stranger"}
     assert "stranger" in {o.domain for o in copy.functions[0].opset_import}
     assert len(model.opset_import) == 1
@@ -79,5 +79,5 @@ def test_missing_imports_are_added_for_the_inference_only():
 def test_the_two_names_of_the_default_domain_are_one():
     model = parser.parse_model(MODEL)
     model.opset_import[0].domain = "ai.onnx"
-    copy = skeleton(model)
+    copy = strip_weights(model)
     assert [o.domain for o in copy.opset_import].count("") == 0

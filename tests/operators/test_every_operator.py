@@ -134,7 +134,7 @@ def test_its_call_implements_the_interface(kind):
         assert all(n >= 1 for n in operator.positions)
         assert call.rank in (None, rank) and 1 <= call.axes <= rank
         assert call.number_of_samples >= 1 and call.typical_batch >= 1
-        assert call.test_rank() >= call.axes
+        assert call.sample_rank() >= call.axes
         assert call.input_names({})[0] in ("x", "data")
         names = call.input_names(sample.attributes)
         assert len(names) == len(set(names)) >= len(sample.inputs)

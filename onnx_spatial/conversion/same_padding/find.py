@@ -20,7 +20,7 @@ from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import functions
-from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
@@ -113,7 +113,7 @@ def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFa
 def _known(
     model: onnx.ModelProto, suspects: Collection[int], folder: Path | None
 ) -> dict[int, NodeFacts]:
-    copy = skeleton(model, folder)
+    copy = strip_weights(model, folder)
     for index, (_, _, node) in enumerate(list(traversal.nodes(copy))):
         if index in suspects:
             node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, index))

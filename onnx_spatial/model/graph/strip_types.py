@@ -13,7 +13,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.strip_weights import copy_node
 
 
-def outline(model: onnx.ModelProto) -> onnx.ModelProto:
+def strip_types(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy the nodes of a model in the same order, with values that have no types.
 
     Nodes keep names, documentation and graphs, and lose other attributes. Initializers become inputs

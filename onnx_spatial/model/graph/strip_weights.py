@@ -16,7 +16,7 @@ from onnx_spatial.model.io import external_data
 SMALL = 4096
 
 
-def skeleton(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
+def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
     """Copy a model without the values of its large tensors, which keep type and shape.
 
     Small external tensors are read from `folder`, if it is given. Opset imports that nodes use but

@@ -33,14 +33,14 @@ _MAX_WORK = 5 * 10**7
 logger = logging.getLogger(__name__)
 
 #: (probe number, type of each input or None) -> type of its output, or None if unknown.
-Rule = Callable[[int, list[onnx.TypeProto | None]], onnx.TypeProto | None]
+TypeRule = Callable[[int, list[onnx.TypeProto | None]], onnx.TypeProto | None]
 
 _current = threading.local()
 _registration = threading.Lock()
 
 
 def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
-    rule: Rule | None = getattr(_current, "rule", None)
+    rule: TypeRule | None = getattr(_current, "rule", None)
     if rule is None:
         return
     known = [
@@ -81,7 +81,7 @@ def _register(op_type: str, rule: Callable[[onnx.shape_inference.InferenceContex
 
 
 @contextmanager
-def _rule(rule: Rule) -> Iterator[None]:
+def _rule(rule: TypeRule) -> Iterator[None]:
     _current.rule = rule
     try:
         yield
@@ -89,11 +89,11 @@ def _rule(rule: Rule) -> Iterator[None]:
         _current.rule = None
 
 
-def infer(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
+def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     """Infer the value_info of a model; return `model` itself if onnx's inference fails.
 
     Args:
-        model: a model without weights (`strip_weights.skeleton`); the probes' domain is imported.
+        model: a model without weights (`strip_weights`); the probes' domain is imported.
         rule: gives the output types of probes.
     """
     with _registration:

@@ -14,7 +14,7 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named
-from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 
 
@@ -35,7 +35,7 @@ def renew(
     starts |= _calls(model, {place.function for place in known if place.function is not None})
     behind = shape_inference.downstream(model.graph, starts)
     symbols = shape_inference.symbols(model)
-    copy = skeleton(model)
+    copy = strip_weights(model)
     doubtful = _forget(copy, behind, starts)
     for place, graph in traversal.graphs(copy):
         outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()

@@ -194,7 +194,7 @@ class BlockCall:
             return replace(self, begins=vector)
         return replace(self, ends=vector)
 
-    def test_rank(self, number: int = 0) -> int:
+    def sample_rank(self, number: int = 0) -> int:
         """Return the rank of shape sample `number`: with one, two or no axes behind the blocked ones."""
         return self.rank or self.blocked + 1 + (number + 1) % 3
 

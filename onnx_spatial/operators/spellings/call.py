@@ -240,7 +240,7 @@ class Call(Protocol):
     def with_reference(self, name: str, index: int) -> Call:
         """Return the call with attribute `name` replaced by input number `index`."""
 
-    def test_rank(self, number: int = 0) -> int:
+    def sample_rank(self, number: int = 0) -> int:
         """Return a rank for shape sample `number` where none is known."""
 
     def sample_parameters(
@@ -331,7 +331,7 @@ class FixedCall:
         """Refuse: no attribute is referable."""
         raise ValueError(f"{self.operator.name} reads no attribute by reference")
 
-    def test_rank(self, number: int = 0) -> int:
+    def sample_rank(self, number: int = 0) -> int:
         """Return the operator's rank."""
         return self.operator.rank
 

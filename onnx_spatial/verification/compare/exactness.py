@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.symbolic_tensor import INTEGERS
@@ -55,7 +55,7 @@ def of_outputs(program: Program) -> dict[str, Exactness]:
 
 def element_types(program: Program) -> Mapping[str, int]:
     """Return element types by value name, as onnx infers them with probes for spatial operators."""
-    model = skeleton(program.flat)
+    model = strip_weights(program.flat)
     # All at once: the walk follows graphs in attributes, which probes lose.
     pairs = list(zip(traversal.nodes(program.flat), traversal.nodes(model), strict=True))
     for (_, _, node), (_, _, probe) in pairs:

@@ -254,7 +254,7 @@ def rank_from_sites(name: str, infos: Iterable[OperatorInfo]) -> int | None:
     """Return the rank of an input that a site reads, if that fixes it."""
     for info in infos:
         if info.place == traversal.Place() and info.call and info.node.input[0] == name:
-            return info.call.test_rank()
+            return info.call.sample_rank()
     return None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import UsageError
-from onnx_spatial.model.graph.strip_weights import skeleton
+from onnx_spatial.model.graph.strip_weights import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
@@ -70,7 +70,7 @@ def _symbol(name: str, axis: int, dim: Dim) -> int | str:
 
 def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
     """Copy a model without its weights, and name every unknown input dim by its symbol."""
-    copy = skeleton(model)
+    copy = strip_weights(model)
     dims = {i.name: i.dims for i in inputs}
     for value in copy.graph.input:
         known = dims.get(value.name)

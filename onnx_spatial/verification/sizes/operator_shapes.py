@@ -70,7 +70,7 @@ def _attempt(
     data = facts.inputs[0]
     dims = data.shape if data is not None else None
     if dims is None:
-        dims = (None,) * call.test_rank(number + attempt)
+        dims = (None,) * call.sample_rank(number + attempt)
     drawn = call.sample_parameters(dims, facts, rng, number)
     if drawn is None:
         return None
