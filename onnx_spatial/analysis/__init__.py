@@ -2,13 +2,14 @@
 
 from onnx_spatial.analysis.find_operators import find, inferred
 from onnx_spatial.analysis.merge_call_sites import join
-from onnx_spatial.analysis.node_info import attributes, dtype_name, input_facts
+from onnx_spatial.analysis.node_info import attributes, dtype_name, element_type_named, input_facts
 from onnx_spatial.analysis.operator_info import OperatorInfo, opset_of
 
 __all__ = [
     "OperatorInfo",
     "attributes",
     "dtype_name",
+    "element_type_named",
     "find",
     "inferred",
     "input_facts",

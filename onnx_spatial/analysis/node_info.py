@@ -47,3 +47,10 @@ def dtype_name(element_type: int) -> str:
         return onnx.helper.tensor_dtype_to_np_dtype(element_type).name
     except KeyError:
         return f"element type {element_type}"
+
+
+@cache
+def element_type_named(dtype: str) -> int | None:
+    """Return the ONNX element type with this `dtype_name`; None if there is none."""
+    types = onnx.TensorProto.DataType.values()
+    return next((int(t) for t in types if t and dtype_name(t) == dtype), None)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.analysis import dtype_name
+from onnx_spatial.analysis import element_type_named
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
 from onnx_spatial.operators import Dim, Operator
@@ -69,7 +69,10 @@ class Request:
         ranked = data is not None and shape is not None and data.ranked
         if shape is None and call.rank is not None:
             shape = (None,) * call.rank
-        types = tuple(_element_type(i.dtype if i is not None else None) for i in facts.inputs)
+        types = tuple(
+            None if i is None or i.dtype is None else element_type_named(i.dtype)
+            for i in facts.inputs
+        )
         shapes = tuple(_known(i.shape if i is not None else None) for i in facts.inputs)
         return cls(
             *(call, tuple(inputs), shape, element_types, types, opset),
@@ -209,13 +212,6 @@ def _known(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
     return tuple(dim for dim in shape if isinstance(dim, int))
-
-
-def _element_type(dtype: str | None) -> int | None:
-    """Return the ONNX element type of a numpy name."""
-    if dtype is None:
-        return None
-    return next((t for t in TensorProto.DataType.values() if t and dtype_name(t) == dtype), None)
 
 
 class Strategy(ABC):

@@ -96,10 +96,10 @@ def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> No
     computed = any(n.op_type == "Shape" for n in after.nodes)
     weight = same_padding.weight_of(info.node)
     shapes = list(_shapes(info.facts, weight, computed=computed))
-    if data is None or data.dtype is None or not shapes:
+    element_type = analysis.element_type_named(data.dtype) if data and data.dtype else None
+    if element_type is None or not shapes:
         result.reason = "not compared on its own: the shape or type of its data is unknown"
         return
-    element_type = _element_type(data.dtype)
     types = {source: onnx.helper.make_tensor_type_proto(element_type, [None] * len(shapes[0]))}
     try:
         program = Program(before.model(types, sink), (), folder)
@@ -120,11 +120,6 @@ def _compared(optimised: bool, x: Array, expected: Array, actual: Array | str) -
         return check
     # The report gives no error of a convolution that stands alone, its verdict only.
     return replace(within_tolerance(check, expected, actual), exact=True, max_relative_error=None)
-
-
-def _element_type(name: str) -> int:
-    types = onnx.TensorProto.DataType.values()
-    return next(int(t) for t in types if t and analysis.dtype_name(t) == name)
 
 
 def _dims(facts: NodeFacts, index: int, rank: int) -> tuple[Dim, ...]:
