@@ -20,9 +20,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor
 from onnx_spatial.lowering.core.gather_indices import LARGEST, LONGEST
+from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.padding import filled
 from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches import separable_gather
@@ -111,9 +111,7 @@ def _index(
             index = index.astype(np.int64 if strings else np.int32)
             return emit.constant(index.reshape(-1), "rows"), shape
     if request.opset < _GATHER_ND and call.may_pad:
-        raise ConversionError(
-            f"rows of zeros need opset {_GATHER_ND}, where Gather counts from the end"
-        )
+        raise NewerOpsetError("rows of zeros", _GATHER_ND)  # whose Gather counts from the end
     count = emit.product(dims)
     rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
     if isinstance(operator, ExtractPatches):

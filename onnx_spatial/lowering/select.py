@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model, run_time_checks
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Tensor
+from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.lowering.core.strategy import Request, Strategy
 from onnx_spatial.lowering.patches.planes import Planes
 from onnx_spatial.lowering.patches.separable_gather import SeparableGather
@@ -111,10 +112,12 @@ class Ranking:
     Attributes:
         fitting: strategies that can lower it, the cheapest first.
         reasons: why the other strategies cannot, by name.
+        newer_opset: the first of these reasons that a newer opset would remove.
     """
 
     fitting: tuple[Candidate, ...]
     reasons: dict[str, str]
+    newer_opset: str | None = None
 
 
 def lower(request: Request, *, strategy: str | None = None, max_rank: int | None = None) -> Lowered:
@@ -132,10 +135,10 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
     if ranking.fitting:
         first = ranking.fitting[0].strategy
         return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
-    if old := [reason for reason in ranking.reasons.values() if "need opset" in reason]:
+    if ranking.newer_opset is not None:
         raise ConversionError(
-            f"the model's opset is {request.opset}: {old[0]} (fix its sizes with --static, or export "
-            "the model again with a newer opset)"
+            f"the model's opset is {request.opset}: {ranking.newer_opset} "
+            "(fix its sizes with --static, or export the model again with a newer opset)"
         )
     reasons = [f"{name}: {reason}" for name, reason in ranking.reasons.items()]
     raise ConversionError("no lowering fits: " + "; ".join(reasons))
@@ -184,6 +187,7 @@ _MOST_RANKINGS = 4096
 
 def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ranking:
     reasons: dict[str, str] = {}
+    newer_opset = None
     fitting = []
     for candidate in STRATEGIES:
         if strategy not in (None, candidate.name):
@@ -200,12 +204,15 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
             emitted = _build(candidate, request, max_rank).emitted
         except ConversionError as error:
             reasons[candidate.name] = str(error)
+            if newer_opset is None and isinstance(error, NewerOpsetError):
+                newer_opset = str(error)
             continue
         if max_rank is None or emitted.max_rank <= max_rank:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
         else:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
-    return Ranking(tuple(sorted(fitting, key=lambda each: each.estimated_us)), reasons)
+    fitting.sort(key=lambda each: each.estimated_us)
+    return Ranking(tuple(fitting), reasons, newer_opset)
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
@@ -218,7 +225,7 @@ def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lower
         output = _build_between_transposes(candidate, request, emit)
     if emit.slices_by_gather and TensorProto.STRING in request.element_types:
         # onnxruntime's Gather takes only the first string of each row.
-        raise ConversionError("slices of strings with computed bounds or with steps need opset 10")
+        raise NewerOpsetError("slices of strings with computed bounds or with steps", 10)
     if all(node.outputs[0] is not output for node in emit.nodes):
         # The output is an input or a constant; it needs a node to have a name of its own.
         output = emit.op("Identity", output)

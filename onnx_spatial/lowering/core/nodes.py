@@ -21,6 +21,13 @@ Attribute = int | str | Sequence[int] | ir.Attr
 INT64_MAX = 2**63 - 1
 
 
+class NewerOpsetError(ConversionError):
+    """Lowering that the model's opset cannot express; the message names the first one that can."""
+
+    def __init__(self, what: str, opset: int) -> None:
+        super().__init__(f"{what} need opset {opset}")
+
+
 class NodeList:
     """Nodes and constants of one operator's lowering.
 

@@ -21,6 +21,7 @@ from onnx import TensorProto
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
+from onnx_spatial.lowering.core.nodes import NewerOpsetError
 from onnx_spatial.operators.shapes import is_countable
 
 _PAD_TYPES = frozenset(
@@ -109,9 +110,8 @@ def pad(
             "the function is called with several element types and Pad has no kernel for one of them"
         )
     if not element_types:
-        raise ConversionError(
-            f"computed amounts of zeros of an unknown element type need opset {_PAD_INPUTS}"
-        )
+        what = "computed amounts of zeros of an unknown element type"
+        raise NewerOpsetError(what, _PAD_INPUTS)
     (element_type,) = element_types
     if signed:
         x, pads = _crop(emit, x, pads)

@@ -20,9 +20,8 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.core import cost_model
-from onnx_spatial.lowering.core.nodes import NodeList
+from onnx_spatial.lowering.core.nodes import NewerOpsetError, NodeList
 
 Size = int | ir.Value
 
@@ -181,9 +180,7 @@ class SizeArithmetic(NodeList):
             return self.ints([i * step for i in range(count)], "index")
         if self.opset < _RANGE:
             if self.opset < _NON_ZERO:
-                raise ConversionError(
-                    f"indices that are computed at run time need opset {_NON_ZERO}"
-                )
+                raise NewerOpsetError("indices that are computed at run time", _NON_ZERO)
             one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
             ones = self.op("ConstantOfShape", self.size(count), value=one)
             places = self.op("Squeeze", self.op("NonZero", ones), axes=[0])
