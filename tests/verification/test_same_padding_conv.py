@@ -66,6 +66,7 @@ def test_what_is_right_is_proven(place: str, strides: tuple[int, int]) -> None:
     assert site.refused and site.end_to_end
     alone = place != "function"  # whose weight is an input
     assert ("isolated" in site.how) == alone
+    assert not site.exact and not any(check.exact for check in site.checks)
     assert site.passed is (True if alone else None)
     assert site.reason is None if alone else "not compared on its own" in (site.reason or "")
 
