@@ -29,8 +29,9 @@ STRATEGY_NAMES = (
     "reorg",
 )
 
-#: Names of the runtimes in `verification.oracles`.
-ORACLE_NAMES = ("tensorflow", "openvino")
+#: The runtimes that `verification.oracles` compares with, and the packages that install them.
+ORACLE_PACKAGES = {"tensorflow": "tensorflow-cpu", "openvino": "openvino"}
+ORACLE_NAMES = tuple(ORACLE_PACKAGES)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_spatial
+from onnx_spatial.conversion.options import ORACLE_PACKAGES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io.atomic import atomic_write
@@ -29,7 +30,6 @@ from onnx_spatial.validation.result import ModelResult
 _MARK, _VERSION = "onnx_spatial_validation", 1
 _KEPT = ("passed", "unverified")
 _DEPENDENCIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-extensions")
-_ORACLES = ("openvino", "tensorflow", "tensorflow-cpu")
 
 
 def key_of(model: Path, options: Options) -> str | None:
@@ -51,7 +51,7 @@ def tools() -> dict[str, str]:
     """Return the versions of this package, its dependencies and Python, and the platform."""
     versions = {"version": onnx_spatial.__version__, "python": platform.python_version()}
     versions["platform"] = f"{platform.system()} {platform.machine()}"
-    for name in (*_DEPENDENCIES, *_ORACLES):
+    for name in (*_DEPENDENCIES, *ORACLE_PACKAGES, *ORACLE_PACKAGES.values()):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions

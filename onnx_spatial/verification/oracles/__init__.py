@@ -8,6 +8,6 @@ are references for these, where they are installed and known to be right:
 """
 
 from onnx_spatial.verification.oracles.check import Oracle, check, check_installed, get
-from onnx_spatial.verification.oracles.silent import NAMES, Silent
+from onnx_spatial.verification.oracles.silent import Silent
 
-__all__ = ["NAMES", "Oracle", "Silent", "check", "check_installed", "get"]
+__all__ = ["Oracle", "Silent", "check", "check_installed", "get"]

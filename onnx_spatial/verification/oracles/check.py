@@ -11,13 +11,14 @@ import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.conversion.options import ORACLE_PACKAGES
 from onnx_spatial.errors import OperatorError, UsageError
 from onnx_spatial.operators import Operator
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array, dtype_of, patterns
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.compare.bitwise import bitwise
-from onnx_spatial.verification.oracles.silent import NAMES, Silent
+from onnx_spatial.verification.oracles.silent import Silent
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK, run_facts
 from onnx_spatial.verification.sizes import operator_shapes
@@ -36,11 +37,11 @@ def check_installed(names: Iterable[str]) -> None:
         UsageError: there is no such oracle, or it is not installed.
     """
     for name in names:
-        if name not in NAMES:
-            raise UsageError(f"oracle must be {' or '.join(NAMES)}, not {name!r}")
+        if name not in ORACLE_PACKAGES:
+            raise UsageError(f"oracle must be {' or '.join(ORACLE_PACKAGES)}, not {name!r}")
         if importlib.util.find_spec(name) is None:
             raise UsageError(
-                f"the oracle {name} is not installed: pip install {NAMES[name]} "
+                f"the oracle {name} is not installed: pip install {ORACLE_PACKAGES[name]} "
                 "(or 'onnx-spatial[oracles]' for all)"
             )
 

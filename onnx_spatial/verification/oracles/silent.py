@@ -1,9 +1,6 @@
-"""Name the oracles, and define the exception for inputs that an oracle cannot judge."""
+"""Define the exception for inputs that an oracle cannot judge."""
 
 from __future__ import annotations
-
-#: The oracles, and the packages that hold them.
-NAMES = {"tensorflow": "tensorflow-cpu", "openvino": "openvino"}
 
 
 class Silent(Exception):
