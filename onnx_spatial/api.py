@@ -1,4 +1,4 @@
-"""`inspect` and `convert`: from a model that nothing loads to one that is proven to run."""
+"""Inspect and convert models: `inspect` reports, `convert` rewrites, verifies and writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Inspection:
 
     Attributes:
         model: name of the model.
-        ir_version, opset: of the file; opset is None where the default domain is not imported.
+        ir_version, opset: of the file; opset is None if the default domain is not imported.
         sites: the spatial operators, in the order of the file.
     """
 
@@ -59,21 +59,21 @@ class Inspection:
 
 @dataclass
 class Conversion:
-    """A converted model and the proof.
+    """A converted model and its verification.
 
     Attributes:
         result: the converted model as it will be written; its large weights may still be in the
             file that was read.
         inspection: its operators and what was done with each.
-        verification: the proof; None if it was not asked for or nothing was to do.
-        changed: whether there was anything to do.
-        touched: what differs from the original: nodes_replaced (the operators, each followed by the
-            nodes that it absorbed), nodes_added, initializers_added,
+        verification: result of the verification; None if `verify` was False or nothing changed.
+        changed: whether the converted model differs from the original.
+        touched: what differs from the original: nodes_replaced (each operator, followed by the
+            nodes that were fused with it), nodes_added, initializers_added,
             value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed; ir_version ("7 -> 8") if that was raised. With mode "function" the
-            nodes replaced are the same nodes, which now call functions.
-        output: the file that was written, if any.
-        backup: where the original of a conversion in place is kept, if it is.
+            opset_imports_removed; ir_version ("7 -> 8") if that was raised. In mode "function"
+            nodes_replaced are the nodes that now call functions.
+        output: the file that was written; None if none was.
+        backup: the original of a conversion in place, if it was kept.
     """
 
     result: reader.Source
@@ -86,7 +86,7 @@ class Conversion:
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The converted model with its embedded weights; the original where nothing was to do.
+        """The converted model with its embedded weights; the original if nothing changed.
 
         Raises:
             ModelFileError: the file that was read has been changed.
@@ -115,24 +115,24 @@ def inspect(
     strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Say which spatial operators a model holds, and what `convert` would do with each.
+    """List the spatial operators of a model, and what `convert` would do with each.
 
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
         domains: operator domains to accept beside the ones that converters are known to use.
-        static: sizes for symbolic dims, by name.
-        max_rank: largest rank that new tensors may have.
+        static: sizes of symbolic dims, by name.
+        max_rank: largest rank of new tensors.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        progress: called with a line of text now and then.
+        progress: called with lines of text.
 
     Raises:
-        UsageError: there is no such strategy, or no such dim.
+        UsageError: there is no strategy or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
     options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static)
-    plan = convert_operators(source.proto, options, folder=source.folder, progress=progress)
-    return inspection_of(source, plan)
+    result = convert_operators(source.proto, options, folder=source.folder, progress=progress)
+    return inspection_of(source, result)
 
 
 def convert(
@@ -160,50 +160,53 @@ def convert(
     save_reproducer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
+    """Rewrite the spatial operators of a model as standard operators, and verify the result.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
-            Files of external data may be missing where the result is neither verified nor written.
-        output: where to write the result, atomically and only if all went well; None writes nothing.
-        mode: "lower", "function" (the operators stay, and local functions say what they mean) or
-            "custom-op" (the form that `custom_ops.register` runs).
-        inline: replace operators that have such a function by its body, the others by lowering.
-        fuse: in mode "lower", also rewrite what stands around the operators: Transposes become part
-            of them, opposite neighbours cancel each other (`onnx_spatial.fusion`).
-        max_rank: largest rank that new tensors may have.
-        raise_ir_version: in mode "function", give a model that is older than local functions the
-            first IR version that has them, 8.
-        checked: let every run fail in which sizes or parameters break a rule of an operator. Without
-            it some give a tensor without elements (docs/operators.md); in mode "custom-op" all fail.
-        verify: compare the result with the original by running both.
-        seed: of the data that verification uses.
-        static: sizes for symbolic dims, by name; they are fixed in the result.
+            Files of external data may be missing if the result is neither verified nor written.
+        output: file for the result, written atomically and only if nothing failed; None: no file.
+        mode: "lower" (standard operators), "function" (calls of local functions whose bodies are
+            standard operators) or "custom-op" (Python operators that `custom_ops.register` provides).
+        inline: replace calls of functions that an earlier conversion added by the functions' bodies,
+            and lower the other operators.
+        fuse: in mode "lower", also rewrite neighbouring nodes: convolutions between the operators
+            become dilated, Transposes become part of a lowering, inverse operators cancel each
+            other (`onnx_spatial.fusion`).
+        max_rank: largest rank of new tensors.
+        raise_ir_version: in mode "function", raise an IR version below 8 to 8, the first that has
+            local functions.
+        checked: make every run fail if sizes or parameters break a rule of an operator. Without it
+            some such runs give a tensor without elements (docs/operators.md); mode "custom-op"
+            always fails.
+        verify: run the original and the result, and compare them.
+        seed: seed of generated data.
+        static: sizes of symbolic dims, by name; they are fixed in the result.
         domains: operator domains to accept beside the ones that converters are known to use.
-        inputs: data to verify with, by input name, instead of made-up data.
-        shapes: sizes of inputs to verify with, by input name.
-        strict: also fail if it cannot be decided whether the two are equal, if the whole model could
-            not be run end to end, or if operators are left.
+        inputs: data to run the model on, by input name, in place of generated data.
+        shapes: shapes of inputs, by input name, that the model does not fix.
+        strict: also fail if verification cannot decide, if the whole model cannot be run end to end,
+            or if operators are left.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
-        tune: measure the lowerings of every operator on this machine, with the model's own sizes
-            (`inputs`, `shapes` and `seed` say which, where the model leaves them open), and take the
-            fastest. Only in mode "lower".
-        tune_cache: file that keeps what was measured; the same file gives the same model, byte for
-            byte. None: tune.json in the user's folder for caches.
-        tune_threads: threads to measure with; 0 leaves that to onnxruntime.
-        in_place: put the result in the place of the file `model`. Until what was written is seen to
-            be what was verified, the original has a second name beside it; it keeps that name where
-            nothing was verified or it could not be decided.
+        tune: measure the lowerings of every operator on this machine and use the fastest; only in
+            mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
+        tune_cache: file that keeps the measured times; the same file gives the same model, byte for
+            byte. None: tune.json in the user's cache folder.
+        tune_threads: number of threads to measure with; 0: onnxruntime's choice.
+        in_place: replace the file `model` by the result. The original is kept beside it, as NAME.orig,
+            until the result is verified, written and read back. It stays if the result was not
+            verified or verification could not decide.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if verification finds one.
-        progress: called with a line of text now and then.
+        progress: called with lines of text.
 
     Raises:
-        UsageError: the call makes no sense (unknown mode, output equals input, ...).
-        ModelFileError: the model cannot be read or the result not written.
+        UsageError: an argument is invalid (unknown mode, output equals input, ...), or two arguments
+            cannot be combined.
+        ModelFileError: the model cannot be read, or the result cannot be written.
         ConversionError: an operator breaks its rules or cannot be converted.
-        VerificationError: original and result differ. What could not be decided is written all the
-            same, with `verification.status` "unverified"; with `strict` it raises too.
+        VerificationError: original and result differ, or (strict) verification could not decide.
+            Without `strict`, an undecided result is written, with `verification.status` "unverified".
     """
     options = ConvertOptions(
         mode=mode,
@@ -219,7 +222,6 @@ def convert(
     target = _target(source, output, in_place=in_place)
     choose = None
     if tune:
-        _check_tuning(options, tune_threads)
         sizes = Sizes(
             source,
             domains=options.domains,
@@ -228,30 +230,24 @@ def convert(
             seed=seed,
             progress=progress,
         )
-        choose = Tuner(
-            sizes,
-            max_rank=max_rank,
-            effort=Effort(tune_threads),
-            cache=_cache(tune_cache, target),
-            progress=progress,
-        ).choose
+        choose = _tuner(sizes, options, tune_cache, tune_threads, target, progress).choose
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
-    plan = convert_operators(
+    result = convert_operators(
         source.proto, options, choose=choose, folder=source.folder, progress=progress
     )
-    inspection = inspection_of(source, plan)
-    if refused := plan.refused(strict=strict):
+    inspection = inspection_of(source, result)
+    if refused := result.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
         raise error
-    changed = plan.model is not None
-    result = source if plan.model is None else source.holding(plan.model)
+    changed = result.model is not None
+    converted = source if result.model is None else source.holding(result.model)
     verification = None
     if verify and changed:
         verification = run_verification(
             source,
-            result,
+            converted,
             inputs=inputs,
             seed=seed,
             shapes=shapes,
@@ -261,7 +257,7 @@ def convert(
         )
         if strict or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict)
-    conversion = Conversion(result, inspection, verification, changed, plan.touched)
+    conversion = Conversion(converted, inspection, verification, changed, result.touched)
     if target is not None:
         _write(conversion, target, frozen=bool(static), in_place=in_place)
     return conversion
@@ -283,7 +279,7 @@ def _target(
 
 
 def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
-    """Write the result; what is unchanged as the bytes that it came as."""
+    """Write the result; copy the file byte for byte if nothing changed."""
     if not conversion.changed and not frozen:
         if in_place:
             return
@@ -300,7 +296,7 @@ def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool
 
 
 def check(name: str, verification: Verification, *, strict: bool = False) -> None:
-    """Raise unless the models were proven equal as far as they can be run at all.
+    """Raise unless the models were proven equal, as far as they can be run.
 
     Raises:
         VerificationError: they differ, or could not be compared, or (strict) not end to end.
@@ -310,7 +306,20 @@ def check(name: str, verification: Verification, *, strict: bool = False) -> Non
     raise VerificationError(f"{name}: {verification.message}", verification)
 
 
-def _check_tuning(options: ConvertOptions, threads: int) -> None:
+def _tuner(
+    sizes: Sizes,
+    options: ConvertOptions,
+    cache_file: str | os.PathLike[str] | None,
+    threads: int,
+    target: Path | None,
+    progress: Progress | None,
+) -> Tuner:
+    """Return the tuner of a conversion, with the times that earlier conversions measured.
+
+    Raises:
+        UsageError: the options choose no lowering or a fixed one, or the cache file is the output.
+        ModelFileError: the cache file cannot be read or written.
+    """
     if options.mode != "lower":
         raise UsageError(
             f"tune requires mode 'lower', not {options.mode!r}: only that chooses lowerings"
@@ -319,15 +328,15 @@ def _check_tuning(options: ConvertOptions, threads: int) -> None:
         raise UsageError("strategy and tune cannot be combined")
     if threads < 0:
         raise UsageError(f"tune_threads must be 0 or more, not {threads}")
-
-
-def _cache(given: str | os.PathLike[str] | None, target: Path | None) -> Cache:
-    """Return what was measured before."""
-    if given is None:
-        return Cache(default_path(), required=False)
-    if target is not None and Path(given).resolve() == target.resolve():
-        raise UsageError(f"{given}: output and tune_cache must be different files")
-    return Cache(given)
+    if cache_file is None:
+        cache = Cache(default_path(), required=False)
+    elif target is not None and Path(cache_file).resolve() == target.resolve():
+        raise UsageError(f"{cache_file}: output and tune_cache must be different files")
+    else:
+        cache = Cache(cache_file)
+    return Tuner(
+        sizes, max_rank=options.max_rank, effort=Effort(threads), cache=cache, progress=progress
+    )
 
 
 def read_source(
@@ -336,14 +345,14 @@ def read_source(
     """Read a model and fix symbolic dims by name; with `data`, the files of external data must exist.
 
     Raises:
-        ModelFileError: it cannot be read.
-        UsageError: it has no dim of that name.
+        ModelFileError: the model cannot be read.
+        UsageError: the model has no dim of that name.
     """
     source = reader.read(model, data=data)
     return source.holding(freeze(source.proto, static)) if static else source
 
 
-def inspection_of(source: reader.Source, plan: EditResult) -> Inspection:
-    """Return what a plan says of a model."""
+def inspection_of(source: reader.Source, result: EditResult) -> Inspection:
+    """Return the inspection of a model, from the result of its conversion."""
     opset = op_traits.opset_of(source.proto.opset_import)
-    return Inspection(source.name, source.proto.ir_version, opset, plan.sites)
+    return Inspection(source.name, source.proto.ir_version, opset, result.sites)

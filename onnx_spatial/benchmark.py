@@ -160,13 +160,13 @@ def bench(
         raise UsageError("seconds must be 0 or more, and runs 1 or more")
     options = ConvertOptions(max_rank=max_rank, domains=tuple(domains))
     source = read_source(model, static)
-    plan = convert_operators(source.proto, options, folder=source.folder)
-    result = Benchmark(inspection_of(source, plan), machine(), tuple(threads))
-    if refused := plan.refused():
+    converted = convert_operators(source.proto, options, folder=source.folder)
+    result = Benchmark(inspection_of(source, converted), machine(), tuple(threads))
+    if refused := converted.refused():
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = result.inspection
         raise error
-    if plan.model is None:
+    if converted.model is None:
         return result
     sizes = Sizes(
         source, domains=options.domains, inputs=inputs, shapes=shapes, seed=seed, progress=progress
@@ -179,15 +179,15 @@ def bench(
             source.proto, options, choose=tuner.choose, folder=source.folder
         )
         tuned.append((tuner, measured))
-    result.sites = _site_times(plan, threads, tuned)
+    result.sites = _site_times(converted, threads, tuned)
     feeds = sizes.feeds()
     result.inputs = feeds or {}
     original = convert_operators(
         source.proto, replace(options, mode="custom-op"), folder=source.folder
     )
     for effort, (_, measured) in zip(efforts, tuned, strict=True):
-        forms = {"original": original, "converted": plan}
-        if [s.strategy for s in measured.sites] != [s.strategy for s in plan.sites]:
+        forms = {"original": original, "converted": converted}
+        if [s.strategy for s in measured.sites] != [s.strategy for s in converted.sites]:
             forms["tuned"] = measured
         if progress is not None:
             progress(f"running the whole model, threads: {effort.threads or 'all'}")
@@ -196,11 +196,11 @@ def bench(
 
 
 def _site_times(
-    plan: EditResult, threads: Sequence[int], tuned: Sequence[tuple[Tuner, EditResult]]
+    converted: EditResult, threads: Sequence[int], tuned: Sequence[tuple[Tuner, EditResult]]
 ) -> list[SiteTime]:
-    """Collect the times of each converted operator from one plan per number of threads."""
+    """Collect the times of each converted operator from one tuned conversion per number of threads."""
     result = []
-    for number, site in enumerate(plan.sites):
+    for number, site in enumerate(converted.sites):
         if not site.candidates:
             continue
         times = {
@@ -228,11 +228,11 @@ def _model_times(
     """Time the forms of a model with one number of threads."""
     reasons: dict[str, str | None] = {}
     sources: dict[str, reader.Source] = {}
-    for form, plan in forms.items():
-        refused = plan.refused()
+    for form, result in forms.items():
+        refused = result.refused()
         reasons[form] = refusals(refused) if refused else obstacle
         if feeds is not None and not refused:
-            sources[form] = source if plan.model is None else source.holding(plan.model)
+            sources[form] = source if result.model is None else source.holding(result.model)
     if feeds is not None and _has_functions(forms["converted"]):
         sources["original"] = source
     elif "original" in sources and not available():
@@ -247,7 +247,7 @@ def _model_times(
     ]
 
 
-def _has_functions(plan: EditResult) -> bool:
+def _has_functions(result: EditResult) -> bool:
     """Return whether every operator called a local function written by an earlier conversion."""
-    operators = [site for site in plan.sites if site.converted and site.spatial]
+    operators = [site for site in result.sites if site.converted and site.spatial]
     return bool(operators) and all(site.function is not None for site in operators)
