@@ -201,13 +201,10 @@ class SpaceToBatch(_Blocks):
 
     @staticmethod
     def output_dims(
-        sizes: Arithmetic,
-        dims: Sequence[Size],
-        block: Sequence[Size],
-        begins: Sequence[Size],
-        ends: Sequence[Size],
+        sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Compute `output_shape` for computed dims and parameters."""
+        """Compute `output_shape` for computed dims and parameters: block, begins, ends."""
+        block, begins, ends = parameters
         out = [sizes.mul(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
             out.append(sizes.div(sizes.add(sizes.add(d, begin), end), b))
@@ -215,13 +212,10 @@ class SpaceToBatch(_Blocks):
 
     @staticmethod
     def constraints(
-        sizes: Arithmetic,
-        dims: Sequence[Size],
-        block: Sequence[Size],
-        begins: Sequence[Size],
-        ends: Sequence[Size],
+        sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Return sizes that are negative where a block does not divide an axis."""
+        """Return sizes that are negative if a block does not divide its padded axis."""
+        block, begins, ends = parameters
         axes = zip(dims[1:], block, begins, ends, strict=False)
         return [
             _remainder(sizes, sizes.add(sizes.add(d, begin), end), b) for d, b, begin, end in axes
@@ -298,13 +292,10 @@ class BatchToSpace(_Blocks):
 
     @staticmethod
     def output_dims(
-        sizes: Arithmetic,
-        dims: Sequence[Size],
-        block: Sequence[Size],
-        begins: Sequence[Size],
-        ends: Sequence[Size],
+        sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Compute `output_shape` for computed dims and parameters."""
+        """Compute `output_shape` for computed dims and parameters: block, begins, ends."""
+        block, begins, ends = parameters
         out = [sizes.div(dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
             out.append(sizes.sub(sizes.sub(sizes.mul(d, b), begin), end))
@@ -312,13 +303,10 @@ class BatchToSpace(_Blocks):
 
     @staticmethod
     def constraints(
-        sizes: Arithmetic,
-        dims: Sequence[Size],
-        block: Sequence[Size],
-        begins: Sequence[Size],
-        ends: Sequence[Size],
+        sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Return sizes that are negative where the block does not divide the batch, or crops exceed."""
+        """Return sizes that are negative if block does not divide the batch, or crops exceed a size."""
+        block, begins, ends = parameters
         constraints = [_remainder(sizes, dims[0], sizes.product(block))]
         for d, b, begin, end in zip(dims[1:], block, begins, ends, strict=False):
             if (begin, end) != (0, 0):

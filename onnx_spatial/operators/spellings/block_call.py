@@ -167,7 +167,7 @@ class BlockCall:
     def constraints(
         self, sizes: Arithmetic, dims: Sequence[Size], *parameters: Sequence[Size]
     ) -> list[Size]:
-        """Return sizes that are negative where a block does not divide, or crops exceed a size."""
+        """Return sizes that are negative if a block does not divide a size, or crops exceed it."""
         return self.kind.constraints(sizes, dims, *parameters)
 
     def input_names(self, attributes: Container[str]) -> list[str]:
