@@ -63,12 +63,8 @@ def chosen(cell: Cell, *, dynamic: bool = False) -> Lowered:
 
 
 def candidates(cell: Cell) -> dict[str, Lowered]:
-    """Return every lowering by name, whatever its estimate."""
-    result: dict[str, Lowered] = {}
-    for lowered in lowering.candidates(request(cell)):
-        number = sum(name.split("#")[0] == lowered.strategy for name in result)
-        result[lowered.strategy + (f"#{number + 1}" if number else "")] = lowered
-    return result
+    """Return the lowering of each strategy that can lower the operator, by strategy name."""
+    return {lowered.strategy: lowered for lowered in lowering.candidates(request(cell))}
 
 
 def model_of(lowered: Lowered, cell: Cell, *, dynamic: bool = False) -> onnx.ModelProto:

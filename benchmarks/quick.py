@@ -1,9 +1,10 @@
-"""Check a few cells against bounds on ratios of times, which leave room for a noisy machine.
+"""Check that the package's lowerings of a few cells are not much slower than other lowerings.
 
     python -m benchmarks.quick            about half a minute; exit code 1 if a bound is exceeded
 
-Times are only compared with times taken in the same rounds. A cell that exceeds a bound is measured
-again, longer, before it counts.
+A ratio is the time of the lowering that the package chooses, divided by the time of another lowering
+of the same cell, measured in the same rounds. The bounds leave room for a noisy machine, and a cell
+that exceeds a bound is measured again, for four times as long, before it counts.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import click
 from benchmarks import grid, lowering
 from benchmarks.results import Record, geometric_mean
 
-#: Largest ratio of a cell to the textbook form, and to the best known lowering.
+#: Largest ratio of a cell to the textbook form, and to the fastest lowering of the package.
 WORST = {"textbook": 1.35, "best": 1.7}
-#: Largest geometric mean of ours / textbook over the cells of a group.
+#: Largest geometric mean of the ratios to the textbook form, by group of cells.
 GROUPS = {
     "SpaceToBatch NHWC": 1.1,
     "SpaceToBatch NCHW": 0.6,
@@ -24,12 +25,12 @@ GROUPS = {
     "ExtractPatches NHWC": 0.9,
     "ExtractPatches NCHW": 0.9,
 }
-#: Largest geometric mean of ours / best over all cells.
+#: Largest geometric mean of the ratios to the fastest lowering, over all cells.
 BEST = 1.2
 
 
 def ratios(record: Record) -> dict[str, float]:
-    """Return the ratios of ours to the textbook form and to the best known lowering."""
+    """Return the ratios of a cell to the textbook form and to the fastest lowering."""
     us = record["us"]
     best = min(us["ours"], *record["candidates"].values())
     return {"textbook": us["ours"] / us["textbook"], "best": us["ours"] / best}
@@ -38,7 +39,7 @@ def ratios(record: Record) -> dict[str, float]:
 def broken(record: Record) -> list[str]:
     """Return a sentence for each bound that a cell exceeds."""
     return [
-        f"{record['cell']}: {record['strategy']} takes {ratio:.2f} of {against}, bound {WORST[against]}"
+        f"{record['cell']}: {record['strategy']} / {against} {ratio:.2f}, bound {WORST[against]}"
         for against, ratio in ratios(record).items()
         if ratio > WORST[against]
     ]
@@ -47,7 +48,7 @@ def broken(record: Record) -> list[str]:
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
 @click.option("--seconds", type=float, default=0.3, show_default=True, help="Time per cell.")
 def main(seconds: float) -> None:
-    """Measure the quick cells and compare."""
+    """Measure the cells and compare the ratios with the bounds."""
     records = []
     failures = []
     for cell in grid.quick():
@@ -62,10 +63,10 @@ def main(seconds: float) -> None:
         (group, "the textbook form", bound, [r for r in records if r["group"] == group])
         for group, bound in GROUPS.items()
     ]
-    for name, against, bound, some in [*means, ("all", "the best lowering", BEST, records)]:
+    for name, against, bound, some in [*means, ("all", "the fastest lowering", BEST, records)]:
         key = "best" if name == "all" else "textbook"
         mean = geometric_mean(ratios(r)[key] for r in some)
-        text = f"{name}: {mean:.2f} of {against}, bound {bound}"
+        text = f"{name}: mean ratio to {against} {mean:.2f}, bound {bound}"
         click.echo(text)
         if mean > bound:
             failures.append(text)

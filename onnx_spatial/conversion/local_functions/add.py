@@ -36,8 +36,8 @@ DOMAIN = "onnx_spatial"
 
 _ONNX_DOMAINS = ("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training")
 
-#: Function names for standard operators' names: onnx's reference evaluator takes a node of such a name
-#: for the standard operator, whatever its domain.
+#: Function names in place of standard operators' names: for a node of such a name, onnx's reference
+#: evaluator ignores the domain and runs the standard operator.
 _RENAMED = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
 
 
