@@ -1,0 +1,534 @@
+"""Go through all cases that the sizes, the parameters and the index of an element can be in.
+
+A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image? If
+the facts do not say, the case is split: the rule goes on as if the answer were yes, and everything is run
+a second time with the answer no. Results that were computed before the split are kept.
+
+    for case in Cases(...): compare both maps in this case
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, TypeVar
+
+from onnx_spatial.index_map.facts import Facts
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
+_T = TypeVar("_T")
+
+#: The most cases of one comparison, and seconds that it takes.
+MAX_CASES = 4096
+MAX_SECONDS = 2.0
+
+#: The most values of an index that are tried one by one.
+MAX_VALUES = 512
+
+
+class UndecidedError(Exception):
+    """Failure to follow a map; the message says why."""
+
+
+class _AgainError(Exception):
+    """Signal that a symbol was replaced, so that the case begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Key of the atom for a size, an element of a parameter, or an index.
+
+    Attributes:
+        prover: makes symbols of different comparisons different.
+        name: in messages.
+    """
+
+    prover: int
+    name: str
+
+
+@dataclass
+class _Split:
+    """A split: what was known before it, and what is left to try."""
+
+    facts: int
+    left: list[Callable[[], None]] = field(default_factory=list)
+    made: list[Hashable] = field(default_factory=list)
+    before: dict[str, Any] | None = None
+
+
+class Case:
+    """What is known in one case, and the results computed in it."""
+
+    def __init__(self, seconds: float = MAX_SECONDS) -> None:
+        self.facts = Facts()
+        self.assumptions: dict[str, None] = {}
+        self._pins: dict[Atom, Polynomial] = {}
+        self._splits = [_Split(0)]
+        self._memo: dict[Hashable, Any] = {}
+        self._symbols: dict[str, Polynomial] = {}
+        self._deadline = perf_counter() + seconds
+        self._fresh = 0
+        #: Number of values of each index that has a known one.
+        self.extents: dict[Atom, int] = {}
+
+    # Symbols
+
+    def symbol(self, name: str, least: int | None = 1) -> Polynomial:
+        """Return a size or parameter of which only the least value is known (None: not even that)."""
+        p = Polynomial.atom(Symbol(id(self), name), nonnegative=least is not None and least >= 0)
+        self._symbols.setdefault(name, p)
+        p = self.replaced(p)
+        if least:
+            self.assume(p - least)
+        return p
+
+    def index(self, name: str, extent: Polynomial) -> Polynomial:
+        """Return an index that takes every value from 0 below `extent`."""
+        if extent == ONE:
+            return ZERO
+        p = Polynomial.atom(Symbol(id(self), name), nonnegative=True)
+        self._symbols.setdefault(name, p)
+        atom, p = p.lone_atom, self.replaced(p)
+        if extent.constant is not None and atom is not None:
+            self.extents[atom] = extent.constant
+        self.assume(extent - 1 - p)
+        return p
+
+    @property
+    def symbols(self) -> dict[str, Polynomial]:
+        """All symbols by name, replaced ones included."""
+        return self._symbols
+
+    def replaced(self, p: Polynomial) -> Polynomial:
+        """Return a polynomial with the symbols replaced that were found to depend on others."""
+        return substitute(p, self._pins) if self._pins else p
+
+    def replace(self, atom: Atom, p: Polynomial) -> None:
+        """Replace a symbol by a polynomial from now on: in the facts, too.
+
+        Raises:
+            _AgainError: always; all maps are to be computed again.
+        """
+        split = self._splits[-1]
+        if split.before is None:
+            split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
+        pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
+        facts = [substitute(fact, {atom: p}) for fact in self.facts]
+        if p.constant is None and not p.nonnegative:
+            facts.append(p)
+        self._pins = pins
+        self.facts.forget(0)
+        for fact in facts:
+            self.facts.add(fact)
+        self._memo.clear()
+        raise _AgainError
+
+    # Decisions
+
+    def decide(self, p: Polynomial) -> bool:
+        """Tell whether `p` is 0 or more, in this case."""
+        if p.constant is not None:
+            return p.constant >= 0
+        if self.facts.nonnegative(p):
+            return True
+        if self.facts.nonnegative(-p - 1):
+            return False
+        self._check_budget()
+        self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
+        self.facts.add(p)
+        if self.facts.contradictory():
+            self._splits.pop()
+            self.facts.forget(len(self.facts) - 1)
+            self.facts.add(-p - 1)
+            return False
+        return True
+
+    def is_zero(self, p: Polynomial) -> bool:
+        """Tell whether `p` is 0, in this case."""
+        if p.constant is not None:
+            return p.constant == 0
+        return self.decide(p) and self.decide(-p)
+
+    def surely(self, p: Polynomial) -> bool:
+        """Tell whether `p` is provably 0 or more, without a split."""
+        return self.facts.nonnegative(p)
+
+    def are_equal(self, a: Polynomial, b: Polynomial) -> bool:
+        """Tell whether two numbers are provably equal, without a split."""
+        return a == b or (self.surely(a - b) and self.surely(b - a))
+
+    def require(self, p: Polynomial, what: str) -> None:
+        """Fail unless `p` is provably 0 or more.
+
+        Raises:
+            UndecidedError: it is not.
+        """
+        if not self.surely(p):
+            raise UndecidedError(f"{what}: {show(p)} may be negative")
+
+    def require_equal(self, a: Polynomial, b: Polynomial, what: str) -> None:
+        """Fail unless two sizes are provably equal.
+
+        Raises:
+            UndecidedError: they are not.
+        """
+        if not self.are_equal(a, b):
+            raise UndecidedError(f"{what}: {show(a)} and {show(b)} may differ")
+
+    def assume(self, fact: Polynomial) -> None:
+        """Add something that holds by definition in this case."""
+        self.facts.add(fact)
+
+    def each_value(self, atom: Atom, count: int) -> None:
+        """Split by the value of an index below `count`.
+
+        Raises:
+            _AgainError: always, with the first value in place of the index.
+            UndecidedError: there are too many.
+        """
+        if count > MAX_VALUES:
+            raise UndecidedError(f"an index has {count} values to distinguish")
+        self._check_budget()
+        split = _Split(len(self.facts))
+
+        def fix(value: int) -> Callable[[], None]:
+            def go() -> None:
+                self._pin_index(atom, value)
+
+            return go
+
+        split.left = [fix(value) for value in reversed(range(1, count))]
+        split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
+        self._splits.append(split)
+        self._pin_index(atom, 0)
+        raise _AgainError
+
+    def value_of(self, p: Polynomial, count: int) -> int:
+        """Return the value of a number from 0 below `count`: one case for each.
+
+        Raises:
+            _AgainError: one of the indices that it depends on was replaced by a value.
+            UndecidedError: there are too many.
+        """
+        if p.constant is not None:
+            return p.constant
+        known = [a for a in atoms_of(p) if a in self.extents and a not in self._pins]
+        if known:
+            atom = min(known, key=lambda a: (self.extents[a], a.serial))
+            self.each_value(atom, self.extents[atom])
+        if count > MAX_VALUES:
+            raise UndecidedError(f"a number has {count} values to distinguish")
+        for value in range(count - 1):
+            if self.decide(value - p):
+                return value
+        return count - 1
+
+    def _pin_index(self, atom: Atom, value: int) -> None:
+        p = Polynomial.of(value)
+        self._pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
+        facts = [substitute(fact, {atom: p}) for fact in self.facts]
+        self.facts.forget(0)
+        for fact in facts:
+            self.facts.add(fact)
+
+    # Results
+
+    def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
+        """Return what `compute` gives, computed once for a key as long as the case allows."""
+        if key in self._memo:
+            result: _T = self._memo[key]
+            return result
+        result = compute()
+        self._memo[key] = result
+        self._splits[-1].made.append(key)
+        return result
+
+    # Cases
+
+    def all(self, body: Callable[[], _T]) -> Iterator[_T]:
+        """Yield the results of `body` in every case.
+
+        Raises:
+            UndecidedError: there are too many cases.
+        """
+        count = 0
+        while True:
+            count += 1
+            if count > MAX_CASES:
+                raise UndecidedError(f"more than {MAX_CASES} cases")
+            while True:
+                self._check_budget()
+                try:
+                    result = body()
+                except _AgainError:
+                    continue
+                break
+            yield result
+            if not self._next():
+                return
+
+    def _next(self) -> bool:
+        """Turn to the next case; return False if there is none."""
+        while len(self._splits) > 1:
+            split = self._splits.pop()
+            for key in split.made:
+                self._memo.pop(key, None)
+            if split.before is not None:
+                self._pins = split.before["pins"]
+                self.facts.forget(0)
+                for fact in split.before["facts"]:
+                    self.facts.add(fact)
+            self.facts.forget(split.facts)
+            if not split.left:
+                continue
+            go = split.left.pop()
+            self._splits.append(_Split(split.facts, split.left, [], split.before and dict(split.before)))
+            go()
+            if not self.facts.contradictory():
+                return True
+        return False
+
+    def _check_budget(self) -> None:
+        if perf_counter() > self._deadline:
+            raise UndecidedError("it takes too long")
+
+    # Division
+
+    def floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        """Return `a / b` rounded down; `b` is 1 or more."""
+        if b == ONE:
+            return a
+        if a.constant is not None and b.constant is not None:
+            return Polynomial.of(a.constant // b.constant)
+        return self.once(("floor", a, b), lambda: self._floor_div(a, b))
+
+    def mod(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        """Return `a - b * floor(a / b)`."""
+        return a - b * self.floor_div(a, b)
+
+    def exact(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
+        """Return `a / b` if `b` provably divides `a`, as a polynomial."""
+        for quotient, rest in _divisions(a, b):
+            if rest == ZERO:
+                return quotient
+        return None
+
+    def divide(self, a: Polynomial, b: Polynomial, what: str) -> Polynomial:
+        """Return `a / b`, which is assumed to be an integer: a rule of the operator says so.
+
+        The first size that `a` holds on its own is replaced by the multiple of `b` that this makes it.
+        """
+        quotient = self.exact(a, b)
+        if quotient is not None:
+            return quotient
+        floor = self.floor_div(a, b)
+        if self.are_equal(floor * b, a):
+            return floor
+        self.assumptions[what] = None
+        for product, factor in sorted(a.terms.items(), key=lambda t: t[0][0].serial if t[0] else 0):
+            atom = product[0] if len(product) == 1 else None
+            if atom is None or abs(factor) != 1 or not isinstance(atom.key, Symbol):
+                continue
+            rest = a - Polynomial({product: factor})
+            if any(atom in atoms_of(p) for p in (rest, b)):
+                continue
+            self._fresh += 1
+            name = f"{atom.key.name}'" if self._fresh < 2 else f"{atom.key.name}'{self._fresh}"
+            least = 1 if self.surely(a - 1) else 0
+            multiple = b * self.symbol(name, least) - rest
+            self.replace(atom, multiple if factor > 0 else -multiple)
+        self.assume(floor * b - a)
+        return floor
+
+    def _floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        quotient = ZERO
+        candidates = list(_divisions(a, b))
+        for q, rest in candidates:
+            for shift in (0, -1, 1):
+                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
+                    return q + shift
+        quotient, rest = candidates[-1]
+        lone = rest.lone_atom
+        if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == "Floor":
+            inner, divisor = lone.key.operands
+            return quotient + self.floor_div(inner, divisor * b)
+        reduced = self._reduced(rest, b)
+        if reduced is not None:
+            return quotient + self.floor_div(*reduced)
+        nonnegative = self.surely(rest)
+        key = OperationKey("Floor", (), (rest, b))
+        atom = Polynomial.atom(key, nonnegative=nonnegative)
+        self.assume(rest - b * atom)
+        self.assume(b * atom + b - 1 - rest)
+        return quotient + atom
+
+    def _reduced(self, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
+        """Return a smaller dividend and divisor with the same quotient, or None.
+
+        floor((g*x + y) / (g*z)) is floor(x / z) for 0 <= y < g.
+        """
+        for g in _common_factors(b):
+            for x, y in _divisions(a, g):
+                if x != ZERO and self.surely(y) and self.surely(g - 1 - y):
+                    divisor = self.exact(b, g)
+                    if divisor is not None:
+                        return x, divisor
+        return None
+
+
+def _common_factors(b: Polynomial) -> Iterator[Polynomial]:
+    """Yield factors of all terms of `b`, the largest first."""
+    import math
+
+    content = math.gcd(*b.terms.values())
+    products = list(b.terms)
+    shared = list(products[0])
+    for product in products[1:]:
+        rest = list(product)
+        kept = []
+        for atom in shared:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        shared = kept
+    whole = Polynomial({tuple(shared): content})
+    seen = {whole, ONE}
+    if len(b.terms) > 1 and whole != ONE:
+        yield whole
+    for i in range(len(shared)):
+        for g in (
+            Polynomial({(*shared[:i], *shared[i + 1 :]): content}),
+            Polynomial({(shared[i],): 1}),
+        ):
+            if g not in seen:
+                seen.add(g)
+                yield g
+    if content > 1:
+        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors(content))):
+            if g not in seen and g != b:
+                seen.add(g)
+                yield g
+
+
+def _divisors(n: int) -> Iterator[int]:
+    yield from (d for d in range(min(n // 2, 64), 1, -1) if n % d == 0)
+
+
+def _divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
+    """Yield ways to write `a` as quotient * b + rest; the last one is the canonical one."""
+    constant = b.constant
+    if constant is not None:
+        exact = {m: f for m, f in a.terms.items() if f % constant == 0 or not m}
+        quotient = Polynomial({m: f // constant for m, f in exact.items()})
+        yield quotient, a - quotient * constant
+        quotient = Polynomial({m: f // constant for m, f in a.terms.items()})
+        yield quotient, a - quotient * constant
+        return
+    leads = sorted(
+        (m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m])
+    )
+    ways = [_long_division(a, b, lead) for lead in leads]
+    yield from reversed(ways)
+
+
+def _long_division(
+    a: Polynomial, b: Polynomial, lead: tuple[Atom, ...]
+) -> tuple[Polynomial, Polynomial]:
+    quotient, rest = ZERO, a
+    factor = b.terms[lead]
+    for _ in range(32):
+        for product, f in rest.terms.items():
+            if f % factor:
+                continue
+            left = _without(product, lead)
+            if left is not None:
+                step = Polynomial({left: f // factor})
+                break
+        else:
+            break
+        quotient, rest = quotient + step, rest - step * b
+    return quotient, rest
+
+
+def _without(product: tuple[Atom, ...], lead: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    rest = list(product)
+    for atom in lead:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def atoms_of(p: Polynomial) -> set[Atom]:
+    """Return all atoms of a polynomial, those inside operations included."""
+    found: set[Atom] = set()
+    todo = [p]
+    while todo:
+        for product in todo.pop().terms:
+            for atom in product:
+                if atom not in found:
+                    found.add(atom)
+                    if isinstance(atom.key, OperationKey):
+                        todo.extend(q for q in atom.key.operands if isinstance(q, Polynomial))
+    return found
+
+
+def substitute(p: Polynomial, values: dict[Atom, Polynomial]) -> Polynomial:
+    """Return a polynomial with atoms replaced, inside operations too."""
+    replaced = {a: q for a in atoms_of_top(p) if (q := _substituted(a, values)) is not None}
+    if not replaced:
+        return p
+    total = ZERO
+    for product, factor in p.terms.items():
+        term = Polynomial.of(factor)
+        for atom in product:
+            term = term * replaced.get(atom, Polynomial({(atom,): 1}))
+        total = total + term
+    return total
+
+
+def atoms_of_top(p: Polynomial) -> set[Atom]:
+    """Return the atoms of a polynomial itself."""
+    return {atom for product in p.terms for atom in product}
+
+
+def _substituted(atom: Atom, values: dict[Atom, Polynomial]) -> Polynomial | None:
+    if atom in values:
+        return values[atom]
+    key = atom.key
+    if not isinstance(key, OperationKey):
+        return None
+    operands: Sequence[Polynomial] = tuple(key.operands)
+    new = [substitute(q, values) for q in operands]
+    if all(a is b or a == b for a, b in zip(operands, new, strict=True)):
+        return None
+    made = type(key.operands)(new)
+    return Polynomial.atom(
+        OperationKey(key.operator, key.details, made), nonnegative=atom.nonnegative
+    )
+
+
+def show(p: Polynomial) -> str:
+    """Format a polynomial for messages: "2*H + W - 1"."""
+    parts = []
+    for product, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
+        names = [_name(atom) for atom in product]
+        if abs(factor) != 1 or not names:
+            names.insert(0, str(abs(factor)))
+        sign = "-" if factor < 0 else "+"
+        parts.append(f"{sign} {'*'.join(names)}")
+    text = " ".join(parts) or "0"
+    return text.removeprefix("+ ") if text.startswith("+") else text
+
+
+def _name(atom: Atom) -> str:
+    key = atom.key
+    if isinstance(key, Symbol):
+        return key.name
+    if isinstance(key, OperationKey):
+        operands = ", ".join(show(q) for q in key.operands if isinstance(q, Polynomial))
+        return f"{key.operator.lower()}({operands})"
+    return "?"

@@ -1,0 +1,130 @@
+"""Compare two maps in all cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.tensor import Index, Tensor
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A case in which two maps are not provably equal."""
+
+    message: str
+    case: tuple[Polynomial, ...]
+    left: Polynomial
+    right: Polynomial
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of comparing two maps.
+
+    Attributes:
+        equal: whether they are equal in every case.
+        reason: why that is not known, if it is not.
+        assumptions: what is assumed of the sizes.
+        cases: how many there are.
+        difference: the first case in which they are not provably equal.
+    """
+
+    equal: bool
+    reason: str | None = None
+    assumptions: tuple[str, ...] = ()
+    cases: int = 0
+    difference: Difference | None = None
+
+
+def compare(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Comparison:
+    """Compare two maps for all sizes and indices.
+
+    Args:
+        case: an empty case.
+        maps: makes the maps in a case; the index is made of the digits of the first one.
+    """
+    count = 0
+    try:
+        for difference in case.all(lambda: _differs(case, maps)):
+            count += 1
+            if difference is not None:
+                return Comparison(
+                    False, difference.message, tuple(case.assumptions), count, difference
+                )
+    except UndecidedError as error:
+        return Comparison(False, str(error), tuple(case.assumptions), count)
+    except RecursionError:
+        return Comparison(False, "the chain is too long", tuple(case.assumptions), count)
+    return Comparison(True, None, tuple(case.assumptions), count)
+
+
+def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Difference | None:
+    expected, actual = case.once("maps", lambda: maps(case))
+    facts = tuple(case.facts)
+    if expected.rank != actual.rank:
+        return Difference(
+            f"the ranks are {expected.rank} and {actual.rank}", facts, ZERO, ZERO
+        )
+    for axis, (a, b) in enumerate(zip(expected.dims, actual.dims, strict=True)):
+        if not case.are_equal(a, b):
+            return Difference(f"dim {axis} of the output is {show(a)} and {show(b)}", facts, a, b)
+    index = _index(case, expected)
+    left, right = expected.at(index), actual.at(index)
+    if not equal(case, left, right):
+        return Difference(
+            f"the element at {[show(i) for i in index]} is {show(left)} and {show(right)}",
+            tuple(case.facts),
+            left,
+            right,
+        )
+    return None
+
+
+def _index(case: Case, tensor: Tensor) -> Index:
+    index = []
+    for axis, (dim, digits) in enumerate(zip(tensor.dims, tensor.axes, strict=True)):
+        place = ZERO
+        for number, extent in enumerate(digits.extents):
+            place = place * extent + case.index(f"i{axis}.{number}", extent)
+        place = place - digits.start
+        case.assume(place)
+        case.assume(dim - 1 - place)
+        index.append(place)
+    return tuple(index)
+
+
+def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
+    """Tell whether two elements are provably the same."""
+    if a == b:
+        return True
+    left, right = a.lone_atom, b.lone_atom
+    if left is not None and right is not None:
+        one, other = left.key, right.key
+        if isinstance(one, OperationKey) and isinstance(other, OperationKey):
+            if one.operator != other.operator or one.details != other.details:
+                return False
+            if not _is_element(one) and one.operator == "Floor":
+                return case.are_equal(a, b)
+            return _all_equal(case, tuple(one.operands), tuple(other.operands))
+    if any(_holds_element(p) for p in (a, b)):
+        return False
+    return case.are_equal(a, b)
+
+
+def _all_equal(case: Case, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> bool:
+    return len(a) == len(b) and all(equal(case, x, y) for x, y in zip(a, b, strict=True))
+
+
+def _is_element(key: OperationKey) -> bool:
+    return key.operator == "Element"
+
+
+def _holds_element(p: Polynomial) -> bool:
+    return any(
+        isinstance(atom.key, OperationKey) and atom.key.operator != "Floor"
+        for product in p.terms
+        for atom in product
+    )

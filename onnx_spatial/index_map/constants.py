@@ -1,0 +1,187 @@
+"""Constants as maps: tables of indices are read by what they hold, other constants by what they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, atoms_of
+from onnx_spatial.index_map.node import number
+from onnx_spatial.index_map.tensor import Index, Tensor
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+Array = npt.NDArray[np.generic]
+_Grid = dict[Atom, npt.NDArray[np.int64]]
+
+#: The most places of a table that are compared with a formula.
+MAX_PLACES = 1 << 20
+
+#: The most elements of a constant that are looked through for one common value.
+_MAX_UNIFORM = 1 << 24
+
+
+def constant(case: Case, array: Array) -> Tensor:
+    """Return the map of a constant."""
+    whole = array.dtype.kind in "iub"
+    dims = [Polynomial.of(d) for d in array.shape]
+    uniform = None
+    if 0 < array.size <= _MAX_UNIFORM:
+        first = array.reshape(-1)[0]
+        if array.size == 1 or _all_equal(array):
+            uniform = number(first)
+    formula = _affine(array) if whole and uniform is None and array.size else None
+    name = None if whole else _digest(array)
+
+    def at(index: Index) -> Polynomial:
+        if uniform is not None:
+            return uniform
+        places = [i.constant for i in index]
+        if all(p is not None for p in places):
+            return number(array[tuple(p for p in places if p is not None)])
+        if formula is not None:
+            start, steps = formula
+            return sum((i * s for i, s in zip(index, steps, strict=True)), Polynomial.of(start))
+        if whole:
+            return _look_up(case, array, index)
+        return Polynomial.atom(OperationKey("Constant", (name,), index))
+
+    return Tensor(case, dims, at, whole=whole)
+
+
+def _all_equal(array: Array) -> bool:
+    if array.dtype.kind in "OSU":
+        return bool((array == array.reshape(-1)[0]).all())
+    flat = np.ascontiguousarray(array).reshape(-1)
+    raw = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    return bool((raw == raw[0]).all())
+
+
+def _digest(array: Array) -> str:
+    data = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
+    head = f"{array.dtype.str}{array.shape}".encode()
+    return hashlib.sha256(head + data).hexdigest()
+
+
+def _affine(array: Array) -> tuple[int, list[int]] | None:
+    """Return start and step of each axis, if these make every element."""
+    values = array.astype(np.int64)
+    start = int(values.reshape(-1)[0])
+    expected = np.array(start)
+    steps = []
+    for axis, size in enumerate(values.shape):
+        place = [0] * values.ndim
+        if size > 1:
+            place[axis] = 1
+        step = int(values[tuple(place)]) - start
+        steps.append(step)
+        shape = [1] * values.ndim
+        shape[axis] = size
+        expected = expected + (np.arange(size) * step).reshape(shape)
+    return (start, steps) if (expected == values).all() else None
+
+
+def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
+    """Return an element of a table as a formula of the indices that it is read at.
+
+    All values of these indices that the case allows are tried.
+    """
+    bases: set[Atom] = set()
+    for i in index:
+        bases |= _bases(i)
+    if any(atom not in case.extents for atom in bases):
+        raise UndecidedError("a constant table is read at an index of unknown size")
+    ordered = sorted(bases, key=lambda atom: atom.serial)
+    counts = [case.extents[atom] for atom in ordered]
+    if np.prod(counts, dtype=object) > MAX_PLACES:
+        raise UndecidedError("a constant table is too large")
+    grid = {
+        atom: axis.reshape(-1).astype(np.int64)
+        for atom, axis in zip(ordered, np.meshgrid(*map(np.arange, counts), indexing="ij"), strict=True)
+    }
+    features = [Polynomial({(atom,): 1}) for atom in ordered]
+    keep = np.ones(grid[ordered[0]].shape, bool)
+    for fact in case.facts:
+        inner = _bases(fact)
+        if inner and inner <= bases:
+            keep &= evaluate(fact, grid) >= 0
+            features += [
+                f
+                for atom in atoms_of(fact)
+                if isinstance(atom.key, OperationKey)
+                and atom.key.operator == "Floor"
+                and (f := Polynomial({(atom,): 1})) not in features
+            ]
+    for i in index:
+        for atom in atoms_of(i):
+            f = Polynomial({(atom,): 1})
+            if f not in features:
+                features.append(f)
+    grid = {atom: values[keep] for atom, values in grid.items()}
+    if not keep.any():
+        return ZERO  # no element is read in this case
+    places = [np.broadcast_to(evaluate(i, grid), (int(keep.sum()),)) for i in index]
+    if any((p < 0).any() or (p >= n).any() for p, n in zip(places, array.shape, strict=True)):
+        raise UndecidedError("a constant table is read beyond its end")
+    values = array[tuple(places)].astype(np.int64)
+    formula = _fitted(values, features, grid)
+    if formula is None:
+        atom = min(ordered, key=lambda a: (case.extents[a], a.serial))
+        case.each_value(atom, case.extents[atom])
+        raise AssertionError
+    return formula
+
+
+def _fitted(
+    values: npt.NDArray[np.int64], features: list[Polynomial], grid: _Grid
+) -> Polynomial | None:
+    """Return the integer combination of features that gives all values, if there is one."""
+    if (values == values[0]).all():
+        return Polynomial.of(int(values[0]))
+    columns = [np.broadcast_to(evaluate(f, grid), values.shape) for f in features]
+    varying = [i for i, column in enumerate(columns) if (column != column[0]).any()]
+    features, columns = [features[i] for i in varying], [columns[i] for i in varying]
+    matrix = np.stack([*columns, np.ones_like(values)])
+    some = np.linspace(0, len(values) - 1, min(len(values), 2000)).astype(int)
+    solution, *_ = np.linalg.lstsq(
+        matrix[:, some].T.astype(float), values[some].astype(float), rcond=None
+    )
+    factors = np.rint(solution).astype(np.int64)
+    if (factors @ matrix != values).any():
+        return None
+    total = Polynomial.of(int(factors[-1]))
+    for factor, feature in zip(factors[:-1], features, strict=True):
+        total = total + feature * int(factor)
+    return total
+
+
+def _bases(p: Polynomial) -> set[Atom]:
+    """Return the atoms of a polynomial that are no quotients."""
+    return {
+        atom
+        for atom in atoms_of(p)
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
+    }
+
+
+def evaluate(p: Polynomial, values: Mapping[Atom, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return the value of a polynomial for values of its atoms; quotients are computed."""
+    total = np.int64(0)
+    for product, factor in p.terms.items():
+        term = np.int64(factor)
+        for atom in product:
+            term = term * _value(atom, values)
+        total = total + term
+    return np.asarray(total)
+
+
+def _value(atom: Atom, values: Mapping[Atom, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    if atom in values:
+        return values[atom]
+    key = atom.key
+    if isinstance(key, OperationKey) and key.operator == "Floor":
+        a, b = key.operands
+        return evaluate(a, values) // evaluate(b, values)
+    raise UndecidedError("a number that is not known")

@@ -1,0 +1,179 @@
+"""From the nodes of a graph to the maps of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnx_spatial.index_map import rules_movement, rules_numbers
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError
+from onnx_spatial.index_map.constants import Array, constant
+from onnx_spatial.index_map.node import NodeView
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import op_traits
+
+#: The map behind a node of another domain than ONNX's own; None if there is none.
+NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
+
+_RULES = {**rules_movement.RULES, **rules_numbers.RULES}
+
+#: The most nodes that one map goes through.
+MAX_NODES = 2000
+
+FunctionKey = tuple[str, str]
+
+
+class GraphMaps:
+    """The maps of the values of a graph.
+
+    Args:
+        case: the case to compute them in.
+        nodes: of the graph.
+        inputs: maps of the values that are given.
+        constants: initializers by name; read when they are needed.
+        functions: local functions by domain and name.
+        rule: maps of nodes of other domains.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Mapping[str, Tensor],
+        constants: Mapping[str, Callable[[], Array]],
+        functions: Mapping[FunctionKey, onnx.FunctionProto],
+        rule: NodeRule,
+        outer: GraphMaps | None = None,
+        attributes: Mapping[str, onnx.AttributeProto] | None = None,
+    ) -> None:
+        self._case = case
+        self._producers = {name: node for node in nodes for name in node.output if name}
+        self._inputs = inputs
+        self._constants = constants
+        self._functions = functions
+        self._rule = rule
+        self._outer = outer
+        self._values: dict[str, Tensor] = {}
+        self._referred = attributes or {}
+
+    def value(self, name: str) -> Tensor:
+        """Return the map of a value.
+
+        Raises:
+            UndecidedError: it cannot be followed.
+        """
+        todo = [name]
+        while todo:
+            current = todo[-1]
+            if current in self._values or not self._is_own(current):
+                todo.pop()
+                continue
+            node = self._producers.get(current)
+            missing = [] if node is None else self._missing(node)
+            if missing and len(todo) < MAX_NODES:
+                todo += missing
+                continue
+            self._compute(current, node)
+            todo.pop()
+        if name in self._values:
+            return self._values[name]
+        if self._outer is not None:
+            return self._outer.value(name)
+        raise UndecidedError(f"{name!r} is given, and not followed")
+
+    def _is_own(self, name: str) -> bool:
+        return name in self._inputs or name in self._constants or name in self._producers
+
+    def _missing(self, node: onnx.NodeProto) -> list[str]:
+        return [n for n in node.input if n and n not in self._values and self._is_own(n)]
+
+    def _compute(self, name: str, node: onnx.NodeProto | None) -> None:
+        if name in self._inputs:
+            self._values[name] = self._inputs[name]
+        elif name in self._constants:
+            self._values[name] = constant(self._case, self._constants[name]())
+        elif node is not None:
+            try:
+                results = self._apply(node)
+            except (IndexError, ZeroDivisionError, ValueError) as error:
+                raise UndecidedError(f"{node.op_type}: {error}") from error
+            for output, tensor in zip(node.output, results, strict=False):
+                self._values[output] = tensor
+
+    def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
+        inputs = [self.value(n) if n else None for n in node.input]
+        if not op_traits.is_standard(node):
+            result = self._rule(self._case, node, inputs)
+            if result is not None:
+                return [result]
+            function = self._functions.get((node.domain, node.op_type))
+            if function is None:
+                raise UndecidedError(f"operator {node.domain}:{node.op_type} is not followed")
+            return self._call(function, node, inputs)
+        if node.op_type == "Constant":
+            return [constant(self._case, self._constant_value(node))]
+        if node.op_type == "If":
+            return self._branch(node, inputs)
+        rule = _RULES.get(node.op_type)
+        if rule is None:
+            raise UndecidedError(f"operator {node.op_type} is not followed")
+        view = NodeView(node.op_type, self._attributes(node), inputs, list(node.output))
+        return rule(self._case, view)
+
+    def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
+        values = {}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                referred = self._referred.get(attribute.ref_attr_name)
+                if referred is None:
+                    continue
+                values[attribute.name] = onnx.helper.get_attribute_value(referred)
+            else:
+                values[attribute.name] = onnx.helper.get_attribute_value(attribute)
+        return values
+
+    def _constant_value(self, node: onnx.NodeProto) -> Array:
+        ((name, value),) = self._attributes(node).items()
+        if name == "value":
+            return numpy_helper.to_array(value)
+        if name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+        if name in ("value_string", "value_strings"):
+            return np.asarray(value, object)
+        raise UndecidedError(f"a Constant with {name} is not followed")
+
+    def _call(
+        self, function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
+    ) -> list[Tensor]:
+        bound = {n: t for n, t in zip(function.input, inputs, strict=False) if t is not None}
+        attributes = {a.name: a for a in function.attribute_proto}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                referred = self._referred.get(attribute.ref_attr_name)
+                if referred is not None:
+                    attributes[attribute.name] = referred
+            else:
+                attributes[attribute.name] = attribute
+        body = GraphMaps(
+            self._case, function.node, bound, {}, self._functions, self._rule, None, attributes
+        )
+        return [body.value(n) for n in function.output]
+
+    def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
+        condition = inputs[0]
+        if condition is None or not condition.whole:
+            raise UndecidedError("If on a value that is not followed")
+        value = condition.at(tuple(ZERO for _ in condition.dims))
+        name = "else_branch" if self._case.is_zero(value) else "then_branch"
+        graph = next(a.g for a in node.attribute if a.name == name)
+        constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in graph.initializer}
+        body = GraphMaps(
+            self._case, graph.node, {}, constants, self._functions, self._rule, self, self._referred
+        )
+        return [body.value(v.name) for v in graph.output]

@@ -1,0 +1,554 @@
+"""The maps of ONNX's data-movement operators.
+
+Each rule gets the node and its inputs as tensors, and returns its outputs. What would fail in a run for some
+legal size must be excluded: a rule requires it, and gives up where it cannot be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
+from onnx_spatial.index_map.node import NodeView
+from onnx_spatial.index_map.tensor import Axis, Dims, Index, Tensor, filled, vector
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+
+_Rule = Callable[[Case, NodeView], Sequence[Tensor]]
+
+#: Ends of Slices from this number on mean the end of the axis; sizes are smaller.
+_FAR = 2**31 - 1
+
+
+def _of(value: int) -> Polynomial:
+    return Polynomial.of(value)
+
+
+def product(sizes: Sequence[Polynomial]) -> Polynomial:
+    """Return the product of sizes."""
+    total = ONE
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def _same_kind(
+    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+) -> Tensor:
+    return Tensor(case, dims, at, whole=x.whole)
+
+
+def _identity(case: Case, node: NodeView) -> list[Tensor]:
+    return [node.input(0)]
+
+
+def _reshape(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    target = node.sizes("shape", 1)
+    copy = not node.get("allowzero", 0)
+    dims: list[Polynomial] = []
+    unknown = None
+    for place, size in enumerate(target):
+        if size.constant == -1:
+            unknown = place
+            dims.append(ONE)
+        elif copy and size.constant == 0:
+            if place >= x.rank:
+                raise UndecidedError("Reshape copies a dim that its input does not have")
+            dims.append(x.dims[place])
+        else:
+            case.require(size - 1, "Reshape: a size")
+            dims.append(size)
+    if unknown is not None:
+        total, known = product(x.dims), product(dims)
+        rest = case.exact(total, known)
+        if rest is None:
+            rest = case.floor_div(total, known)
+            case.require_equal(rest * known, total, "Reshape: the number of elements")
+        dims[unknown] = rest
+    return [reshaped(case, x, dims)]
+
+
+def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
+    """Return the tensor with other dims.
+
+    Raises:
+        UndecidedError: the number of elements may differ.
+    """
+    if tuple(dims) == x.dims:
+        return x
+    groups = _groups(case, x.dims, tuple(dims))
+
+    def at(index: Index) -> Polynomial:
+        return x.at(regrouped(case, groups, x.dims, tuple(dims), index))
+
+    axes = _regrouped_axes(x, groups, tuple(dims))
+    return Tensor(case, dims, at, whole=x.whole, axes=axes)
+
+
+_Groups = list[tuple[range, range]]
+
+
+def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
+    """Pair the fewest axes that have as many elements: [a, b*c] -> [a, b, c] is (a, a), (bc, b c)."""
+    groups: _Groups = []
+    i = j = 0
+    while i < len(before) and j < len(after):
+        start_i, start_j = i, j
+        a, b = before[i], after[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            more_a = i < len(before) and (j >= len(after) or case.exact(b, a) is not None)
+            more_b = j < len(after) and case.exact(a, b) is not None
+            if more_a:
+                a, i = a * before[i], i + 1
+            elif more_b:
+                b, j = b * after[j], j + 1
+            elif i < len(before) or j < len(after):
+                a, b = product(before[start_i:]), product(after[start_j:])
+                i, j = len(before), len(after)
+            else:
+                break
+        if a != b:
+            case.require_equal(a, b, "Reshape: the number of elements")
+        groups.append((range(start_i, i), range(start_j, j)))
+    for dims, at in ((before, i), (after, j)):
+        for size in dims[at:]:
+            case.require_equal(size, ONE, "Reshape: a size left over")
+    return groups
+
+
+def regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
+    """Return the index before a Reshape for an index behind it."""
+    result = [ZERO] * len(before)
+    for inside, outside in groups:
+        flat = ZERO
+        for axis in outside:
+            flat = flat * after[axis] + index[axis]
+        for axis in reversed(inside):
+            if before[axis] == ONE:
+                continue
+            if all(before[a] == ONE for a in inside if a < axis):
+                result[axis] = flat
+                break
+            quotient = case.floor_div(flat, before[axis])
+            result[axis] = flat - quotient * before[axis]
+            flat = quotient
+    return tuple(result)
+
+
+def _regrouped_axes(x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
+    """Return digits for the new axes where they are those of one old axis, or of several."""
+    axes = [Axis([d]) for d in after]
+    for inside, outside in groups:
+        if len(outside) == 1 and all(x.axes[a].start == ZERO for a in inside):
+            axes[outside[0]] = Axis([e for a in inside for e in x.axes[a].extents])
+        elif len(outside) == 1 and len([a for a in inside if x.dims[a] != ONE]) == 1:
+            axes[outside[0]] = next(x.axes[a] for a in inside if x.dims[a] != ONE)
+    return axes
+
+
+def _flatten(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axis = node.get("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
+
+
+def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    given = node.optional_integers("axes", 1)
+    if given is None:
+        axes = {a for a, d in enumerate(x.dims) if case.is_zero(d - 1)}
+    else:
+        axes = {a % x.rank for a in given}
+    for axis in axes:
+        case.require_equal(x.dims[axis], ONE, "Squeeze")
+    kept = [a for a in range(x.rank) if a not in axes]
+
+    def at(index: Index) -> Polynomial:
+        full = [ZERO] * x.rank
+        for place, axis in enumerate(kept):
+            full[axis] = index[place]
+        return x.at(tuple(full))
+
+    return [
+        Tensor(case, [x.dims[a] for a in kept], at, whole=x.whole, axes=[x.axes[a] for a in kept])
+    ]
+
+
+def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    given = node.optional_integers("axes", 1)
+    if given is None:
+        raise UndecidedError("Unsqueeze without axes")
+    rank = x.rank + len(given)
+    new = {a % rank for a in given}
+    kept = [a for a in range(rank) if a not in new]
+    dims = [ONE] * rank
+    axes = [Axis([ONE])] * rank
+    for place, axis in enumerate(kept):
+        dims[axis], axes[axis] = x.dims[place], x.axes[place]
+    return [
+        Tensor(
+            case, dims, lambda index: x.at(tuple(index[a] for a in kept)), whole=x.whole, axes=axes
+        )
+    ]
+
+
+def _transpose(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    perm = node.get("perm", None)
+    return [transposed(case, x, list(perm) if perm is not None else [*reversed(range(x.rank))])]
+
+
+def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
+    """Return the tensor with its axes in another order.
+
+    Raises:
+        UndecidedError: it has another rank.
+    """
+    if sorted(perm) != list(range(x.rank)):
+        raise UndecidedError(f"Transpose by {list(perm)} of rank {x.rank}")
+    back = [perm.index(axis) for axis in range(x.rank)]
+    return Tensor(
+        case,
+        [x.dims[a] for a in perm],
+        lambda index: x.at(tuple(index[a] for a in back)),
+        whole=x.whole,
+        axes=[x.axes[a] for a in perm],
+    )
+
+
+def _slice(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
+    given = node.optional_integers("axes", 3)
+    axes = [a % x.rank for a in given] if given is not None else list(range(len(starts)))
+    steps = node.optional_integers("steps", 4) or [1] * len(starts)
+    windows: dict[int, tuple[Polynomial, int]] = {}
+    dims = list(x.dims)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        first, count = _bounds(case, x.dims[axis], start, end, step)
+        windows[axis] = (first, step)
+        dims[axis] = count
+    if all(w == (ZERO, 1) for w in windows.values()) and tuple(dims) == x.dims:
+        return [x]
+
+    def at(index: Index) -> Polynomial:
+        moved = list(index)
+        for axis, (first, step) in windows.items():
+            moved[axis] = first + index[axis] * step
+        return x.at(tuple(moved))
+
+    return [_same_kind(x, case, dims, at)]
+
+
+def _bounds(
+    case: Case, dim: Polynomial, start: Polynomial, end: Polynomial, step: int
+) -> tuple[Polynomial, Polynomial]:
+    """Return the first element that a Slice takes of an axis, and how many."""
+
+    def clamped(bound: Polynomial, low: int, high: Polynomial) -> Polynomial:
+        known = bound.constant
+        if known is not None and known >= _FAR:
+            return high
+        if known is not None and known <= -_FAR:
+            return _of(low)
+        if not case.decide(bound):
+            bound = bound + dim
+            if not case.decide(bound - low):
+                return _of(low)
+        return bound if case.decide(high - bound) else high
+
+    if step > 0:
+        first, last = clamped(start, 0, dim), clamped(end, 0, dim)
+        if not case.decide(last - first):
+            return first, ZERO
+        return first, case.floor_div(last - first + (step - 1), _of(step))
+    first, last = clamped(start, 0, dim - 1), clamped(end, -1, dim - 1)
+    if not case.decide(first - last):
+        return first, ZERO
+    return first, case.floor_div(first - last + (-step - 1), _of(-step))
+
+
+def _pad(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    mode = node.get("mode", b"constant").decode()
+    if mode != "constant":
+        raise UndecidedError(f"Pad with mode {mode} is not followed")
+    amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
+    given = node.optional_integers("axes", 3)
+    axes = [a % x.rank for a in given] if given is not None else list(range(x.rank))
+    value = node.pad_value()
+    pads = {
+        axis: (amounts[i], amounts[i + len(axes)])
+        for i, axis in enumerate(axes)
+        if (amounts[i], amounts[i + len(axes)]) != (ZERO, ZERO)
+    }
+    return [padded(case, x, pads, value)]
+
+
+def padded(
+    case: Case, x: Tensor, pads: dict[int, tuple[Polynomial, Polynomial]], value: Polynomial = ZERO
+) -> Tensor:
+    """Return the tensor with (begin, end) elements more along some axes; negative amounts crop."""
+    if not pads:
+        return x
+    dims = list(x.dims)
+    for axis, (begin, end) in pads.items():
+        dims[axis] = x.dims[axis] + begin + end
+        case.require(dims[axis], "Pad: a size")
+
+    def at(index: Index) -> Polynomial:
+        moved = list(index)
+        for axis, (begin, _) in pads.items():
+            place = index[axis] - begin
+            if not case.decide(place) or not case.decide(x.dims[axis] - 1 - place):
+                return value
+            moved[axis] = place
+        return x.at(tuple(moved))
+
+    return _same_kind(x, case, dims, at)
+
+
+def _concat(case: Case, node: NodeView) -> list[Tensor]:
+    parts = node.inputs()
+    axis = node.get("axis", 1)
+    axis = axis + parts[0].rank if axis < 0 else axis
+    for part in parts[1:]:
+        if part.rank != parts[0].rank:
+            raise UndecidedError("Concat of different ranks")
+        for a in range(part.rank):
+            if a != axis:
+                case.require_equal(part.dims[a], parts[0].dims[a], "Concat: a size")
+    ends: list[Polynomial] = []
+    total = ZERO
+    for part in parts:
+        total = total + part.dims[axis]
+        ends.append(total)
+    dims = list(parts[0].dims)
+    dims[axis] = total
+    whole = all(p.whole for p in parts)
+    same = len({p.dims[axis] for p in parts}) == 1 and len(parts) > 2
+
+    def at(index: Index) -> Polynomial:
+        place = index[axis]
+        if place.constant is not None and all(e.constant is not None for e in ends):
+            number = next(i for i, e in enumerate(ends) if place.constant < (e.constant or 0))
+        elif same:
+            number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
+        else:
+            number = 0
+            while number < len(parts) - 1 and not case.decide(ends[number] - 1 - place):
+                number += 1
+        start = ends[number] - parts[number].dims[axis]
+        return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
+
+    return [Tensor(case, dims, at, whole=whole)]
+
+
+def _split(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axis = node.get("axis", 0) % x.rank
+    sizes = node.optional_sizes("split", 1)
+    count = len(node.outputs)
+    if sizes is None:
+        each = case.exact(x.dims[axis], _of(count))
+        if each is None:
+            each = case.floor_div(x.dims[axis] + (count - 1), _of(count))
+        sizes = [each] * (count - 1)
+        sizes.append(x.dims[axis] - each * (count - 1))
+        case.require(sizes[-1], "Split: the last part")
+    else:
+        total = ZERO
+        for size in sizes:
+            total = total + size
+        case.require_equal(total, x.dims[axis], "Split: the sizes of the parts")
+    outputs = []
+    start = ZERO
+    for size in sizes:
+        outputs.append(_part(case, x, axis, start, size))
+        start = start + size
+    return outputs
+
+
+def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial) -> Tensor:
+    def at(index: Index) -> Polynomial:
+        return x.at((*index[:axis], start + index[axis], *index[axis + 1 :]))
+
+    return _same_kind(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
+
+
+def _entry(case: Case, indices: Tensor, index: Index, dim: Polynomial) -> Polynomial:
+    """Return an element of an index tensor, counted from the start of an axis.
+
+    Raises:
+        UndecidedError: it may lie outside.
+    """
+    place = indices.at(index)
+    if not case.decide(place):
+        place = place + dim
+        case.require(place, "Gather: an index")
+    case.require(dim - 1 - place, "Gather: the axis behind an index")
+    return place
+
+
+def _gather(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    axis = node.get("axis", 0) % x.rank
+    dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
+    count = indices.rank
+
+    def at(index: Index) -> Polynomial:
+        place = _entry(case, indices, index[axis : axis + count], x.dims[axis])
+        return x.at((*index[:axis], place, *index[axis + count :]))
+
+    return [_same_kind(x, case, dims, at)]
+
+
+def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
+    x, indices = node.input(0), node.input(1)
+    batch = node.get("batch_dims", 0)
+    depth = indices.dims[-1].constant
+    if depth is None:
+        raise UndecidedError("GatherND: the length of its indices is unknown")
+    dims = [*indices.dims[:-1], *x.dims[batch + depth :]]
+    count = indices.rank - 1
+
+    def at(index: Index) -> Polynomial:
+        places = [
+            _entry(case, indices, (*index[:count], _of(k)), x.dims[batch + k]) for k in range(depth)
+        ]
+        return x.at((*index[:batch], *places, *index[count:]))
+
+    return [_same_kind(x, case, dims, at)]
+
+
+def broadcast(case: Case, shapes: Sequence[Dims]) -> Dims:
+    """Return the dims of several shapes after broadcasting.
+
+    Raises:
+        UndecidedError: they may not fit.
+    """
+    rank = max(map(len, shapes))
+    dims = []
+    for axis in range(rank):
+        sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+        others = [size for size in sizes if size != ONE]
+        for size in others[1:]:
+            case.require_equal(size, others[0], "broadcasting: a size")
+        dims.append(others[0] if others else ONE)
+    return tuple(dims)
+
+
+def broadcast_at(x: Tensor, index: Index) -> Polynomial:
+    """Return the element of a tensor at the index of a broadcast result."""
+    tail = index[len(index) - x.rank :]
+    return x.at(tuple(ZERO if d == ONE else i for i, d in zip(tail, x.dims, strict=True)))
+
+
+def _expand(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    target = node.sizes("shape", 1)
+    for size in target:
+        case.require(size - 1, "Expand: a size")
+    dims = broadcast(case, [x.dims, tuple(target)])
+    return [_same_kind(x, case, dims, lambda index: broadcast_at(x, index))]
+
+
+def _tile(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    repeats = node.sizes("repeats", 1)
+    dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(case.mod(i, d) for i, d in zip(index, x.dims, strict=True)))
+
+    return [_same_kind(x, case, dims, at)]
+
+
+def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    b = _of(node.get("blocksize", 1))
+    n, c, h, w = x.dims
+    rows, columns = (case.exact(size, b) for size in (h, w))
+    if rows is None or columns is None:
+        raise UndecidedError("SpaceToDepth: its block may not divide a size")
+    split = reshaped(case, x, [n, c, rows, b, columns, b])
+    moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
+    return [reshaped(case, moved, [n, c * b * b, rows, columns])]
+
+
+def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    b = _of(node.get("blocksize", 1))
+    n, c, h, w = x.dims
+    depth = case.exact(c, b * b)
+    if depth is None:
+        raise UndecidedError("DepthToSpace: its block may not divide the channels")
+    if node.get("mode", b"DCR") == b"CRD":
+        split, perm = reshaped(case, x, [n, depth, b, b, h, w]), [0, 1, 4, 2, 5, 3]
+    else:
+        split, perm = reshaped(case, x, [n, b, b, depth, h, w]), [0, 3, 4, 1, 5, 2]
+    return [reshaped(case, transposed(case, split, perm), [n, depth, h * b, w * b])]
+
+
+def _shape(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    start, end = node.get("start", 0), node.get("end", None)
+    return [vector(case, x.dims[start:end])]
+
+
+def _size(case: Case, node: NodeView) -> list[Tensor]:
+    return [filled(case, [], product(node.input(0).dims), whole=True)]
+
+
+def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
+    dims = node.input(0).elements()
+    value, whole = node.fill_value()
+    return [filled(case, dims, value, whole=whole)]
+
+
+def _range(case: Case, node: NodeView) -> list[Tensor]:
+    start, limit, delta = (node.input(i).elements()[0] for i in range(3))
+    if not all(node.input(i).whole for i in range(3)):
+        raise UndecidedError("Range of real numbers")
+    if not case.decide(delta - 1):
+        raise UndecidedError("Range with a step that may not be positive")
+    count = ZERO
+    if case.decide(limit - start):
+        count = case.floor_div(limit - start + delta - 1, delta)
+    return [Tensor(case, [count], lambda index: start + index[0] * delta, whole=True)]
+
+
+def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    probe = x.at(tuple(case.index(f"nonzero{a}", d) for a, d in enumerate(x.dims)))
+    if x.rank != 1 or not probe.constant:
+        raise UndecidedError("NonZero of anything but a list of ones")
+    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True)]
+
+
+RULES: dict[str, _Rule] = {
+    "Identity": _identity,
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Transpose": _transpose,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Concat": _concat,
+    "Split": _split,
+    "Gather": _gather,
+    "GatherND": _gather_nd,
+    "Expand": _expand,
+    "Tile": _tile,
+    "SpaceToDepth": _space_to_depth,
+    "DepthToSpace": _depth_to_space,
+    "Shape": _shape,
+    "Size": _size,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "NonZero": _non_zero,
+}

@@ -1,0 +1,141 @@
+"""A tensor as a map: its dims, and the element at any index.
+
+An element is a polynomial, too: a number that is computed (sizes, indices, zeros of a padding), or an atom
+for an element of a value that is given: `element("x", (n, 2*h + 1, w))`. Elements of given values that
+are not integers are only moved: no rule looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+
+Index = tuple[Polynomial, ...]
+Dims = tuple[Polynomial, ...]
+
+_serial = count()
+
+#: The operator of the atoms for elements of given values.
+ELEMENT = "Element"
+
+#: The most elements of a small tensor, such as a shape, that are computed one by one.
+MAX_ELEMENTS = 1024
+
+
+class Axis:
+    """How an index of one axis is made of digits: digits row-major, less `start`.
+
+    The digits in which an operator is defined: B2S's output position is cell * block + offset - crop.
+    """
+
+    __slots__ = ("extents", "start")
+
+    def __init__(self, extents: Sequence[Polynomial], start: Polynomial = ZERO) -> None:
+        self.extents = tuple(extents)
+        self.start = start
+
+
+class Tensor:
+    """The map of a tensor.
+
+    Attributes:
+        dims: polynomials.
+        whole: whether the elements are integers (or bool), with which rules may compute.
+        axes: digits of the index of each axis.
+    """
+
+    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "whole")
+
+    def __init__(
+        self,
+        case: Case,
+        dims: Sequence[Polynomial],
+        at: Callable[[Index], Polynomial],
+        *,
+        whole: bool,
+        axes: Sequence[Axis] | None = None,
+    ) -> None:
+        self.dims: Dims = tuple(dims)
+        self.whole = whole
+        self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)
+        self._case = case
+        self._at = at
+        self._serial = next(_serial)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    def at(self, index: Index) -> Polynomial:
+        """Return the element at an index."""
+        return self._case.once((self._serial, index), lambda: self._at(index))
+
+    def elements(self) -> list[Polynomial]:
+        """Return all elements of a tensor of at most one axis, of known length.
+
+        Raises:
+            UndecidedError: its length is unknown.
+        """
+        if not self.dims:
+            return [self.at(())]
+        return [self.at((Polynomial.of(i),)) for i in range(self.length())]
+
+    def length(self) -> int:
+        """Return the length of a tensor of one axis.
+
+        Raises:
+            UndecidedError: it is unknown, or large.
+        """
+        if len(self.dims) != 1:
+            raise UndecidedError(f"a list of sizes has rank {len(self.dims)}")
+        length = self.dims[0].constant
+        if length is None or length > MAX_ELEMENTS:
+            raise UndecidedError(f"a list of sizes has the length {show(self.dims[0])}")
+        return length
+
+
+def given(case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False) -> Tensor:
+    """Return a tensor of which only the dims are known.
+
+    The elements of one of integers are 0 or more: parameters, such as pads.
+    """
+
+    def at(index: Index) -> Polynomial:
+        if whole and all(i.constant is not None for i in index):
+            place = ",".join(show(i) for i in index)
+            return case.symbol(f"{name}[{place}]" if place else name, 0)
+        return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
+
+    return Tensor(case, dims, at, whole=whole)
+
+
+def filled(case: Case, dims: Sequence[Polynomial], value: Polynomial, *, whole: bool) -> Tensor:
+    """Return a tensor with one value everywhere."""
+    return Tensor(case, dims, lambda _: value, whole=whole)
+
+
+def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
+    """Return a list of sizes as a tensor."""
+    table = list(elements)
+
+    def at(index: Index) -> Polynomial:
+        place = index[0].constant
+        if place is None:
+            return choose(case, index[0], table)
+        return table[place]
+
+    return Tensor(case, [Polynomial.of(len(table))], at, whole=True)
+
+
+def choose(case: Case, place: Polynomial, table: Sequence[Polynomial]) -> Polynomial:
+    """Return the element of a short list at a place that is not known: one case for each."""
+    if len(set(table)) == 1:
+        return table[0]
+    for position in range(len(table) - 1):
+        if case.decide(position - place):
+            return table[position]
+    return table[-1]
