@@ -46,8 +46,8 @@ def conclude(findings: Findings) -> Verification:
         ),
     ]
     status: Status = "failed" if failures else "unverified" if gaps else "passed"
-    proven = all(n.result.passed for n in nodes if n.info.known_domain)
-    sites_only = status == "unverified" and proven and not whole_gaps
+    all_passed = all(n.result.passed for n in nodes if n.info.known_domain)
+    sites_only = status == "unverified" and all_passed and not whole_gaps
     if reasons := failures or gaps:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         message = f"{status}: {reasons[0]}{more}"
