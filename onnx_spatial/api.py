@@ -1,4 +1,4 @@
-"""`inspect` and `convert`: from a model that nothing loads to one that is proven to run."""
+"""`inspect` and `convert`: from a model that nothing loads to one that is verified to run."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Inspection:
 
 @dataclass
 class Conversion:
-    """A converted model and the proof.
+    """A converted model and its verification.
 
     Attributes:
         result: the converted model as it will be written; its large weights may still be in the
             file that was read.
         inspection: its operators and what was done with each.
-        verification: the proof; None if it was not asked for or nothing was to do.
+        verification: comparison of the two models; None if it was not asked for or nothing was to do.
         changed: whether there was anything to do.
         touched: what differs from the original: nodes_replaced (the operators, each followed by the
             nodes that it absorbed), nodes_added, initializers_added,
@@ -152,6 +152,7 @@ def convert(
     inputs: Mapping[str, npt.NDArray[np.generic]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
+    strict_proof: bool = False,
     strategy: str | None = None,
     tune: bool = False,
     tune_cache: str | os.PathLike[str] | None = None,
@@ -160,7 +161,7 @@ def convert(
     save_reproducer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
-    """Rewrite the spatial operators of a model as standard operators and prove it bit for bit.
+    """Rewrite the spatial operators of a model as standard operators and verify the result.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
@@ -184,6 +185,8 @@ def convert(
         shapes: sizes of inputs to verify with, by input name.
         strict: also fail if it cannot be decided whether the two are equal, if the whole model could
             not be run end to end, or if operators are left.
+        strict_proof: also fail if an operator is not proven, only compared at sampled sizes
+            (`verification.SiteResult.proven`); requires `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         tune: measure the lowerings of every operator on this machine, with the model's own sizes
             (`inputs`, `shapes` and `seed` say which, where the model leaves them open), and take the
@@ -203,8 +206,11 @@ def convert(
         ModelFileError: the model cannot be read or the result not written.
         ConversionError: an operator breaks its rules or cannot be converted.
         VerificationError: original and result differ. What could not be decided is written all the
-            same, with `verification.status` "unverified"; with `strict` it raises too.
+            same, with `verification.status` "unverified"; with `strict` it raises too. With
+            `strict_proof` an operator is not proven.
     """
+    if strict_proof and not verify:
+        raise UsageError("strict_proof requires verify=True")
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -259,8 +265,8 @@ def convert(
             save_reproducer=save_reproducer,
             progress=progress,
         )
-        if strict or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict)
+        if strict or strict_proof or verification.status == "failed" or verification.rest:
+            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(result, inspection, verification, changed, plan.touched)
     if target is not None:
         _write(conversion, target, frozen=bool(static), in_place=in_place)
@@ -299,15 +305,20 @@ def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool
     conversion.output = target
 
 
-def check(name: str, verification: Verification, *, strict: bool = False) -> None:
-    """Raise unless the models were proven equal as far as they can be run at all.
+def check(
+    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
+) -> None:
+    """Raise unless the models were compared as far as they can be run at all, and agree.
 
     Raises:
-        VerificationError: they differ, or could not be compared, or (strict) not end to end.
+        VerificationError: they differ, or could not be compared, or (strict) not end to end, or
+            (strict_proof) an operator is not proven.
     """
-    if verification or (verification.sites_only and not strict):
-        return
-    raise VerificationError(f"{name}: {verification.message}", verification)
+    if not verification and (strict or not verification.sites_only):
+        raise VerificationError(f"{name}: {verification.message}", verification)
+    if strict_proof and (unproven := verification.unproven):
+        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
+        raise VerificationError(f"{name}: {unproven[0]}{more}", verification)
 
 
 def _check_tuning(options: ConvertOptions, threads: int) -> None:

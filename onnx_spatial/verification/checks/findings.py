@@ -12,7 +12,14 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.report import Check, Difference, OutputResult, Run, SiteResult
+from onnx_spatial.verification.report import (
+    Check,
+    Counterexample,
+    Difference,
+    OutputResult,
+    Run,
+    SiteResult,
+)
 
 
 class Recorder(Protocol):
@@ -77,6 +84,21 @@ class OperatorCheck:
             value,
             self.info.place,
             check.optimised,
+        )
+
+    def disprove(self, counterexample: Counterexample) -> None:
+        """Keep an input for which the nodes that replace the operator are wrong."""
+        result = self.result
+        result.counterexample = counterexample
+        result.reason = message = f"{result.label}: {counterexample.message}"
+        self.difference = Difference(
+            "site",
+            result.node,
+            result.graph,
+            message,
+            counterexample.inputs,
+            self.output,
+            self.info.place,
         )
 
     def withdraw(self, reason: str) -> None:
