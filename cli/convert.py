@@ -16,7 +16,7 @@ from onnx_spatial.conversion.options import MODES
 from onnx_spatial.errors import VerificationError
 
 #: Of a result that was written all the same.
-_UNDECIDED = "the result is not fully proven; --strict makes this an error"
+_UNDECIDED = "the result is not fully verified; --strict makes this an error"
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,7 @@ def convert(
     model_options: dict[str, Any],
     data_options: dict[str, Any],
     strict: bool,
+    strict_proof: bool,
     reproducer: str | None,
     output: Output,
 ) -> int:
@@ -147,10 +148,12 @@ def convert(
     all messages go to stderr.
 
     --in-place keeps the original as MODEL.orig until the result is verified, written and read back.
-    MODEL.orig stays with --no-verify, and if the result is not fully proven.
+    MODEL.orig stays with --no-verify, and if the result is not fully verified.
     """
     from onnx_spatial.cli import data, render
 
+    if strict_proof and no_verify:
+        raise click.UsageError("--strict-proof and --no-verify cannot be combined")
     (source,) = data.models(model)
     if target.piped:
         data.check_standard_output(source, json=output.json)
@@ -167,6 +170,7 @@ def convert(
                 strategy=strategy,
                 verify=not no_verify,
                 strict=strict,
+                strict_proof=strict_proof,
                 save_reproducer=reproducer,
                 **model_options,
                 **data.read_inputs(source, data_options),

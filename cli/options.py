@@ -195,8 +195,15 @@ data_options = grouped(
 )
 
 
+strict_proof_option = click.option(
+    "--strict-proof",
+    is_flag=True,
+    help="Fail if an operator is not proven, only compared at sampled sizes.",
+)
+
+
 def verification_options(command: F) -> F:
-    """Add --strict, --reproducer, and those of `data_options`."""
+    """Add --strict, --strict-proof, --reproducer, and those of `data_options`."""
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),
@@ -206,7 +213,7 @@ def verification_options(command: F) -> F:
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
-    return data_options(strict(reproducer(command)))
+    return data_options(strict(strict_proof_option(reproducer(command))))
 
 
 def each_model(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -257,6 +259,8 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         console.print(f"  reproduce it with: python {result.reproducer}", soft_wrap=True)
     if result.advice is not None:
         console.print(f"  what to do: {result.advice}", soft_wrap=True)
+    if result.sites and result.status != "failed":
+        console.print(f"  {result.proofs}", soft_wrap=True)
     if verbose:
         _checked_sites(console, result)
     if verbose or result.status == "failed":
@@ -267,19 +271,32 @@ def _checked_sites(console: Console, result: Verification) -> None:
     if not result.sites:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("site", "operator", "compared", "elements", "result"):
+    for name in ("site", "operator", "compared", "elements", "result", "proven"):
         table.add_column(name, overflow="fold", justify="right" if name == "elements" else "left")
     for site in result.sites:
         passed = "bit for bit" if site.exact else "within tolerance"
         verdict = {True: passed, False: "DIFFERS", None: "end to end only"}[site.passed]
         how = ", ".join(site.how) or (site.reason or "")
         elements = sum(check.elements for check in site.checks)
-        table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict)
+        table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict, site.proven or "")
     console.print(table)
     for site in result.sites:
         for check in site.checks:
             if check.skipped is not None:
                 console.print(f"{site.node} not compared with {check.how}: {check.skipped}")
+    proofs(console, map(vars, result.sites))
+
+
+def proofs(console: Console, found: Iterable[Mapping[str, Any]]) -> None:
+    """Print what the proofs of operators assume, and why others are not proven."""
+    for site in found:
+        if site["assumptions"]:
+            line = f"is proven for {site['proven']} if {'; '.join(site['assumptions'])}"
+        elif site["proof_reason"]:
+            line = f"is not proven: {site['proof_reason']}"
+        else:
+            continue
+        console.print("  " + one_line(f"{site['node']} {line}"), soft_wrap=True)
 
 
 def _outputs(console: Console, result: Verification) -> None:

@@ -225,5 +225,6 @@ step_options = options.grouped(
         "(default: 1e-4 for float32).",
     ),
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
+    options.strict_proof_option,
     make=_steps,
 )

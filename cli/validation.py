@@ -13,6 +13,7 @@ from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Report
+from onnx_spatial.verification.report import count_proofs
 
 _STYLES = {
     "passed": "bold green",
@@ -97,6 +98,14 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
         console.print(f"run the failed models again with: {one_line(command)}", soft_wrap=True)
     for note in report.notes:
         console.print(note, soft_wrap=True)
+    if proven := [
+        site["proven"]
+        for model in report.models
+        for mode in model.modes
+        if mode["status"] in ("passed", "unverified")
+        for site in mode["verification"]["sites"]
+    ]:
+        console.print(count_proofs(proven))
     _verdict(console, report)
 
 
@@ -154,6 +163,9 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         console.print(f"  {entry.source}: {entry.message}{nodes}", soft_wrap=True)
     if not verbose and len(entries) > _SHOWN:
         console.print(f"  and {len(entries) - _SHOWN} more (-v shows them)", soft_wrap=True)
+    if verbose:
+        for mode in model.modes:
+            render.proofs(console, (mode["verification"] or {"sites": []})["sites"])
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):

@@ -28,6 +28,7 @@ def verify(
     oracles: tuple[str, ...],
     data_options: dict[str, Any],
     strict: bool,
+    strict_proof: bool,
     reproducer: str | None,
     output: Output,
 ) -> int:
@@ -36,7 +37,7 @@ def verify(
     CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
     computed with numpy by their definition. One model can be -, which is standard input.
 
-    Exit code 1 if anything differs.
+    Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.api import check
     from onnx_spatial.cli import data, render
@@ -55,7 +56,7 @@ def verify(
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
     try:
-        check(original, result, strict=strict)
+        check(original, result, strict=strict, strict_proof=strict_proof)
     except VerificationError:
         data.keep(output, result)
         raise

@@ -52,7 +52,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
             operators, through onnxruntime-extensions.
         fuse, domains, strategy, max_rank, checked: as in `onnx_spatial.convert`.
         static: sizes of symbolic dims, by name, which are fixed in the session.
-        verify: prove the converted model first, as `onnx_spatial.convert` does.
+        verify: verify the converted model first, as `onnx_spatial.convert` does.
         cache: folder of converted models, from which a session of the same model with the same
             arguments takes it. It is created if it is missing, and may be emptied at any time.
         onnxruntime_arguments: disabled_optimizers, enable_fallback, read_config_from_model, as in
@@ -63,7 +63,8 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         UsageError: a mode, strategy or dim does not exist, or mode "custom-op" is not available.
         ModelFileError: the model cannot be read.
         ConversionError: an operator breaks its rules or cannot be converted.
-        VerificationError: with `verify`, the converted model is not proven equal to the original.
+        VerificationError: with `verify`, the converted model differs from the original, or could not be
+            compared.
         Exception: of onnxruntime, if it cannot load the result.
     """
 

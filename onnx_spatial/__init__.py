@@ -1,7 +1,7 @@
 """Run ONNX models with SpaceToBatch, BatchToSpace or ExtractPatches nodes, which no runtime loads.
 
     >>> import onnx_spatial
-    >>> onnx_spatial.convert("broken.onnx", "fixed.onnx")  # standard operators, proven bit for bit
+    >>> onnx_spatial.convert("broken.onnx", "fixed.onnx")  # standard operators, verified bit for bit
 
 or in one go, with onnxruntime's own interface:
 

@@ -152,6 +152,7 @@ def convert(
     inputs: Mapping[str, npt.NDArray[np.generic]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
+    strict_proof: bool = False,
     strategy: str | None = None,
     tune: bool = False,
     tune_cache: str | os.PathLike[str] | None = None,
@@ -187,6 +188,8 @@ def convert(
         shapes: shapes of inputs, by input name, that the model does not fix.
         strict: also fail if verification cannot decide, if the whole model cannot be run end to end,
             or if operators are left.
+        strict_proof: also fail if an operator is not proven, only compared at sampled sizes
+            (`verification.SiteResult.proven`); requires `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         tune: measure the lowerings of every operator on this machine and use the fastest; only in
             mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
@@ -207,7 +210,10 @@ def convert(
         ConversionError: an operator breaks its rules or cannot be converted.
         VerificationError: original and result differ, or (strict) verification could not decide.
             Without `strict`, an undecided result is written, with `verification.status` "unverified".
+            With `strict_proof`, an operator is not proven.
     """
+    if strict_proof and not verify:
+        raise UsageError("strict_proof requires verify=True")
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -255,8 +261,8 @@ def convert(
             save_reproducer=save_reproducer,
             progress=progress,
         )
-        if strict or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict)
+        if strict or strict_proof or verification.status == "failed" or verification.rest:
+            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(converted, inspection, verification, changed, result.touched)
     if target is not None:
         _write(conversion, target, frozen=bool(static), in_place=in_place)
@@ -295,15 +301,20 @@ def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool
     conversion.output = target
 
 
-def check(name: str, verification: Verification, *, strict: bool = False) -> None:
-    """Raise unless the models were proven equal, as far as they can be run.
+def check(
+    name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
+) -> None:
+    """Raise unless the models were compared, as far as they can be run, and are equal.
 
     Raises:
-        VerificationError: they differ, or could not be compared, or (strict) not end to end.
+        VerificationError: they differ, or could not be compared, or (strict) not end to end, or
+            (strict_proof) an operator is not proven.
     """
-    if verification or (verification.sites_only and not strict):
-        return
-    raise VerificationError(f"{name}: {verification.message}", verification)
+    if not verification and (strict or not verification.sites_only):
+        raise VerificationError(f"{name}: {verification.message}", verification)
+    if strict_proof and (unproven := verification.unproven):
+        more = f" (and {len(unproven) - 1} more)" if len(unproven) > 1 else ""
+        raise VerificationError(f"{name}: {unproven[0]}{more}", verification)
 
 
 def _tuner(

@@ -34,7 +34,7 @@ Model = onnx.ModelProto | bytes
 
 @dataclass(frozen=True)
 class Case:
-    """A model and what must become of it; where nothing runs it, it is converted without proof."""
+    """A model and what must become of it; where nothing runs it, it is not verified."""
 
     make: Callable[[], Model]
     outcome: str
@@ -754,7 +754,7 @@ cases(
     },
 )
 
-#: The same at full size: without proof, which is a matter of time there.
+#: The same at full size: without verification, which is a matter of time there.
 LARGE: dict[str, Case] = {
     "100,000 nodes": Case(lambda: chain((100_000, 100_000)), "converted"),
     "100,000 nodes, 5,000 operators": Case(lambda: chain((100_000, 20)), "converted"),

@@ -141,7 +141,7 @@ def test_all_refusals_are_told_at_once():
         convert(made)
 
 
-def test_what_cannot_be_proven_is_not_written(path, tmp_path, monkeypatch):
+def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
     from onnx_spatial.lowering.permutation import stages
     from onnx_spatial.lowering.permutation.stage_plan import Stage
@@ -162,7 +162,7 @@ def test_verification_can_be_left_out(path):
     assert convert(path, verify=False).verification is None
 
 
-def test_the_same_seed_proves_the_same(path):
+def test_the_same_seed_verifies_the_same(path):
     first, second = (convert(path, seed=3).to_dict() for _ in range(2))
     assert first == second
 

@@ -67,7 +67,7 @@ def test_what_is_given_in_memory_keeps_everything_and_is_not_changed(given):
 
 
 @pytest.mark.parametrize("ir_version", [3, 4, 8, 10])
-def test_what_a_runtime_loads_is_proven_as_well(ir_version):
+def test_what_a_runtime_loads_is_verified_as_well(ir_version):
     model = build(odd=False, ir_version=ir_version)
     converted = onnx_spatial.convert(model)
     assert converted.verification

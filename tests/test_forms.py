@@ -41,7 +41,7 @@ def test_any_form_becomes_any_other(name, before, after):
 
 @pytest.mark.parametrize("name", ["deeplab", "raft", "openvino_style", "function"])
 @pytest.mark.parametrize("form", ["function", "custom-op"])
-def test_every_form_is_proven_against_the_original(name, form):
+def test_every_form_is_verified_against_the_original(name, form):
     original = onnx.load(ZOO / name / "model.onnx")
     made = onnx_spatial.convert(original, mode=form, verify=False).model
     assert onnx_spatial.verify(original, made)

@@ -79,9 +79,9 @@ def is_clean(outcome: str) -> bool:
 
 @pytest.mark.parametrize("name", hostile.CASES)
 def test_a_clear_line_or_a_right_conversion(name, victim):
-    unproven, _ = victim.attempt(name, verify=False)
+    unverified, _ = victim.attempt(name, verify=False)
     outcome, memory = victim.attempt(name, verify=True)
-    assert is_clean(unproven), unproven
+    assert is_clean(unverified), unverified
     assert is_clean(outcome), outcome
     assert re.match(hostile.CASES[name].outcome, outcome), outcome
     assert memory < MEMORY

@@ -145,7 +145,7 @@ def test_what_cannot_be_run_must_be_the_same_message_by_message(old, new, tmp_pa
     assert (found in shown.err) == bool(old)
 
 
-def test_the_command_that_proves_it_again_does(tmp_path, capsys, monkeypatch):
+def test_the_command_that_verifies_it_again_does(tmp_path, capsys, monkeypatch):
     made = parser.parse_model(
         (HEAD + FOREIGN)
         .replace("M.", "mine.")
@@ -302,7 +302,7 @@ def test_the_reference_refuses_what_would_fill_the_memory():
         run_node(node, [x, block, pads])
 
 
-def test_nodes_that_stand_in_any_order_are_proven_all_the_same():
+def test_nodes_that_stand_in_any_order_are_verified_all_the_same():
     """Arithmetic in front of an operator is told from movement however the file lists them."""
     model = onnx.load(Path(__file__).parents[1] / "models" / "openvino_style" / "model.onnx")
     nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]

@@ -63,7 +63,7 @@ def test_a_parameter_that_cannot_be_read_is_named():
         onnx_spatial.convert(made)
 
 
-def test_a_weight_that_cannot_be_read_is_left_to_the_proof():
+def test_a_weight_that_cannot_be_read_is_left_to_the_verification():
     made = model("y = M.SpaceToBatchND(x, block, none) z = Mul(y, w)", ", float[1] w = {2}")
     made.graph.initializer[-1].ClearField("float_data")
     result = onnx_spatial.convert(made)

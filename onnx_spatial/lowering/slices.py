@@ -85,7 +85,7 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
     for place in itertools.product(*(range(_known(r, f)) for f in order)):
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
         parts.append(_strided(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
-    if r.unproven:
+    if r.checks_division:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this
         # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
         last = parts[-1]

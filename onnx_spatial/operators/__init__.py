@@ -1,8 +1,8 @@
 """Define the operators: a frozen dataclass each, with validation, output shape and a numpy kernel.
 
-This package is the single definition of their semantics: conversion is proven against it, the reference
-evaluator and the custom operators run it. It knows numpy and nothing of ONNX files. All operators move
-data only: every bit of every element survives, NaN payloads and -0.0 included.
+This package is the single definition of their semantics: conversion is verified against it, the
+reference evaluator and the custom operators run it. It knows numpy and nothing of ONNX files. All
+operators move data only: every bit of every element survives, NaN payloads and -0.0 included.
 """
 
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch

@@ -27,6 +27,7 @@ class Options:
         seed: seed of generated data.
         oracles: other runtimes to compare each operator with (`verification.oracles`).
         strict: whether a model that could not be verified counts as failed.
+        strict_proof: whether a model fails if one of its operators is not proven.
         rtol: allowed difference from recorded outputs, relative to the largest value of an output;
             None: `RECORDED_RTOL`. Outputs of pure data movement must have equal bits.
 
@@ -44,6 +45,7 @@ class Options:
     seed: int = 0
     oracles: tuple[str, ...] = ()
     strict: bool = False
+    strict_proof: bool = False
     rtol: float | None = None
 
     def __post_init__(self) -> None:
@@ -89,4 +91,5 @@ class Options:
         for name, shape in self.shapes:
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
         words += ["--strict"] if self.strict else []
+        words += ["--strict-proof"] if self.strict_proof else []
         return shlex.join(words)

@@ -12,6 +12,7 @@ from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.pipeline import Model, verify
 from onnx_spatial.verification.report import (
     Check,
+    Counterexample,
     Difference,
     FirstValue,
     OutputResult,
@@ -23,6 +24,7 @@ from onnx_spatial.verification.report import (
 __all__ = [
     "RTOL",
     "Check",
+    "Counterexample",
     "Difference",
     "FirstValue",
     "Model",

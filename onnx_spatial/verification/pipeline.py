@@ -16,6 +16,7 @@ from onnx_spatial.verification.checks import (
     interface,
     isolated,
     other_nodes,
+    proof,
     same_padding_conv,
     unchanged,
 )
@@ -40,6 +41,7 @@ CHECKS: tuple[ModelCheck, ...] = (
     ModelCheck("fused", fused.check, needs=("isolated",)),
     ModelCheck("oracles", _check_oracles, needs=("fused",)),  # which may discard comparisons
     ModelCheck("same_padding_conv", same_padding_conv.check),
+    ModelCheck("proof", proof.check, needs=("fused", "oracles", "same_padding_conv")),
     ModelCheck("interface", interface.check),
     ModelCheck(
         "other_nodes",

@@ -212,7 +212,7 @@ SCENES: dict[str, tuple[Callable[[int], dict[str, bytes]], list[str]]] = {
     "external data": (lambda size: external(size << 19) | OLD, OUT + QUICK),
     "in place": (lambda _: small(), IN_PLACE + QUICK),
     "weights in place": (lambda size: {"in/model.onnx": with_weights(size)}, IN_PLACE + QUICK),
-    "in place, proven": (lambda _: small(), IN_PLACE),
+    "in place, verified": (lambda _: small(), IN_PLACE),
 }
 
 

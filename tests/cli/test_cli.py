@@ -479,7 +479,7 @@ def test_in_place_converts_the_file_itself(save, tmp_path, capsys):
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
-def test_in_place_without_proof_keeps_the_original_and_says_where(save, tmp_path, capsys):
+def test_in_place_without_verification_keeps_the_original_and_says_where(save, tmp_path, capsys):
     path = save(S2B)
     before = Path(path).read_bytes()
     assert run(["convert", path, "--in-place", "--no-verify", "--json"]) == 0
@@ -500,7 +500,7 @@ def test_in_place_nothing_to_do_touches_nothing(save, tmp_path, capsys):
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
-def test_in_place_a_failed_proof_leaves_the_original(save, tmp_path, monkeypatch):
+def test_in_place_a_failed_verification_leaves_the_original(save, tmp_path, monkeypatch):
     failed = Verification("failed", "failed: on purpose")
     monkeypatch.setattr(onnx_spatial.api, "run_verification", lambda *a, **k: failed)
     path = save(S2B)

@@ -51,7 +51,7 @@ def test_a_second_time_there_is_nothing_to_do(form, tmp_path, capsys):
     assert again.read_bytes() == Path(form).read_bytes()
 
 
-def test_inline_leaves_no_function_and_is_proven(form, tmp_path, capsys):
+def test_inline_leaves_no_function_and_is_verified(form, tmp_path, capsys):
     flat = tmp_path / "flat.onnx"
     assert run(["convert", form, "-o", str(flat), "--inline", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -16,7 +16,7 @@ net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z)
     [s2b] y = ai.onnx.converters.tensorflow.SpaceToBatchND(x, block, pads)
     [cut] z = Reshape(y, shape)
 }"""
-WARNING = "warning: the result is not fully proven"
+WARNING = "warning: the result is not fully verified"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_quiet_command_warns_on_stderr(paths, capsys):
     path, out = paths
     assert run(["convert", path, "-o", str(out), "-q"]) == 0
     screen = capsys.readouterr()
-    assert screen.out == "" and "not fully proven" in screen.err
+    assert screen.out == "" and "not fully verified" in screen.err
     assert screen.err.startswith(f"warning: {path}: ")
 
 

@@ -106,12 +106,43 @@ def test_reports_are_written_and_annotations_go_beside_them(folder, capsys, monk
     assert err.startswith("::error file=m/a.onnx,title=onnx-spatial%3A FAILED::failed: ")
 
 
-def test_verbose_says_how_far_it_is_and_what_was_proven(folder, capsys):
+def test_verbose_says_how_far_it_is_and_what_was_compared(folder, capsys):
     save(folder / "a.onnx")
     assert run(["validate", "a.onnx", "-v"]) == 0
     out, err = capsys.readouterr()
     assert err == "1/1 a.onnx: passed\n"
     assert "1 of 1 operator bit for bit" in out
+
+
+def test_proofs_are_counted_over_all_models_and_modes(folder, capsys, monkeypatch):
+    def site(node, proven, assumptions=(), reason=None):
+        return {
+            "node": node,
+            "proven": proven,
+            "assumptions": assumptions,
+            "proof_reason": reason,
+        }
+
+    def mode(*sites):
+        return {"status": "passed", "verification": {"sites": sites}}
+
+    def validate(models, options, **more):
+        assert options == Options(strict_proof=True)
+        modes = [
+            mode(site("s2b", "all sizes", ("H is even",)), site("b2s", "these sizes")),
+            mode(site("s2b", "sampled", reason="no rule for Einsum")),
+            {"status": None, "verification": None},
+        ]
+        return Report([ModelResult("a.onnx", "passed", "passed: yes", modes=modes)], options)
+
+    save(folder / "a.onnx")
+    monkeypatch.setattr("onnx_spatial.validation.run.validate", validate)
+    assert run(["validate", "a.onnx", "--strict-proof", "-v"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  s2b is proven for all sizes if H is even\n" in out
+    assert "\n  s2b is not proven: no rule for Einsum\n" in out
+    counts = "proven for all sizes: 1 of 3 operators; these sizes: 1; sampled: 1"
+    assert counts in out.splitlines()
 
 
 def test_off_a_terminal_each_model_has_its_line_when_it_is_done(folder, capsys, monkeypatch):

@@ -570,7 +570,7 @@ def test_a_body_that_cannot_be_inlined_is_refused(damage):
     assert site.reason.startswith("function com.microsoft:SpaceToBatchND ")
 
 
-# Proof
+# Verification
 
 
 def broken(form: onnx.ModelProto) -> onnx.ModelProto:
@@ -607,13 +607,13 @@ def test_a_body_that_is_wrong_for_one_of_its_calls_is_found():
     assert [site.passed for site in verification.sites] == [True, False]
 
 
-def test_the_lowered_model_is_proven_against_the_function_form():
+def test_the_lowered_model_is_verified_against_the_function_form():
     made = model(PAIR)
     assert onnx_spatial.verify(function_form(made), lowered(made))
     assert onnx_spatial.verify(function_form(made), function_form(made))
 
 
-def test_operators_in_functions_are_proven_on_their_own():
+def test_operators_in_functions_are_verified_on_their_own():
     made = model(PAIR)
     verification = onnx_spatial.verify(made, function_form(made))
     assert all({"isolated", "in place"} <= set(site.how) for site in verification.sites)
@@ -622,7 +622,7 @@ def test_operators_in_functions_are_proven_on_their_own():
 # The call
 
 
-def test_the_public_call_writes_a_proven_function_form(tmp_path: Path):
+def test_the_public_call_writes_a_verified_function_form(tmp_path: Path):
     target = tmp_path / "form.onnx"
     result = onnx_spatial.convert(model(PAIR), target, mode="function")
     assert result.verification

@@ -324,7 +324,7 @@ def test_preparing_again_says_that_nothing_is_to_be_done():
     assert not onnx_spatial.convert(prepared, mode="custom-op", strict=True).changed
 
 
-def test_conversion_proves_a_prepared_model_by_running_it():
+def test_conversion_verifies_a_prepared_model_by_running_it():
     result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
     assert [(s.action, s.strategy) for s in result.inspection.sites] == [("custom-op", "direct")]
     assert result.verification

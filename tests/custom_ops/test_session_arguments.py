@@ -109,7 +109,7 @@ def test_static_holds_for_a_model_with_nothing_to_convert(tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_verify_proves_it_first(mode, monkeypatch):
+def test_verify_verifies_it_first(mode, monkeypatch):
     session = InferenceSession(spatial(), mode=mode, verify=True)
     assert session.conversion.verification
     assert InferenceSession(spatial(), mode=mode).conversion.verification is None

@@ -140,7 +140,7 @@ def test_what_is_reported() -> None:
     assert touched["nodes_removed"] == touched["initializers_added"] == []
 
 
-def test_it_is_proven_as_a_whole() -> None:
+def test_it_is_verified_as_a_whole() -> None:
     made = atrous()
     result = verify(made, convert(made, domains=["tf"]), domains=["tf"])
     assert result, result.message
@@ -494,7 +494,7 @@ def test_pads_less_crops_are_known_although_neither_is() -> None:
     assert attribute(node(converted, "conv"), "pads") == [2, 2, 2, 2]
 
 
-def test_what_cannot_be_proven_is_computed_at_run_time() -> None:
+def test_what_is_not_known_is_computed_at_run_time() -> None:
     made = atrous()
     made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == "crops"))
     made.graph.input.append(onnx.helper.make_tensor_value_info("crops", 7, [2, 2]))

@@ -43,7 +43,7 @@ def image(*shape: int) -> np.ndarray:
     return np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
 
 
-def proven(made: onnx.ModelProto, converted: onnx.ModelProto) -> None:
+def verified(made: onnx.ModelProto, converted: onnx.ModelProto) -> None:
     result = verify(made, converted)
     assert result, result.message
     assert all("isolated" in site.how and site.passed for site in result.sites)
@@ -75,7 +75,7 @@ def test_what_is_left(forward: bool, first: str, second: str, left: list[str]) -
     assert structure.ops(converted) == ["Neg", *left, "Neg"]
     assert plan(made).touched["nodes_replaced"] == ["one", "two"]
     assert structure.dims(converted, "b") is None
-    proven(made, converted)
+    verified(made, converted)
 
 
 DECLINED = [
@@ -92,13 +92,13 @@ def test_what_is_left_to_each_on_its_own(forward, first, second, reason) -> None
     (declined,) = one.declined
     assert reason in declined and "'two'" in declined
     assert "cancelled" not in (one.strategy, two.strategy)
-    proven(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
+    verified(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
 
 
 def test_sizes_that_only_the_run_knows() -> None:
     made = pair(forward=True, first="1, 1, 0, 3", second="2, 2, 1, 3", shape="N,H,W,C")
     assert plan(made).sites[0].strategy == "unblocked"
-    proven(made, reference.agree(made, {"x": image(1, 4, 6, 2)}, {"x": image(2, 2, 3, 1)}))
+    verified(made, reference.agree(made, {"x": image(1, 4, 6, 2)}, {"x": image(2, 2, 3, 1)}))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_value_between_them_that_others_need_stays(forward, extra: str, output
         (declined,) = one.declined
         assert "other nodes read the value between" in declined
     assert one.strategy not in NAMES.values()
-    proven(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
+    verified(made, reference.agree(made, {"x": image(12, 4, 6, 1)}))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_other_blocks_keep_both(forward: bool, reason: str) -> None:
     made.graph.node[2].input[1] = "o"
     (declined,) = plan(made).sites[0].declined
     assert reason in declined
-    proven(made, reference.agree(made, {"x": image(36, 6, 6, 1)}))
+    verified(made, reference.agree(made, {"x": image(36, 6, 6, 1)}))
 
 
 def test_parameters_that_only_the_run_knows() -> None:
@@ -160,7 +160,7 @@ def test_a_chain_cancels_pair_by_pair() -> None:
     }}""")
     converted = reference.agree(made, {"x": image(1, 4, 6, 2)})
     assert structure.ops(converted) == ["Identity", "Identity", "Neg"]
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_the_same_operator_twice_is_no_pair() -> None:

@@ -210,7 +210,7 @@ def test_a_reshape_that_is_no_transpose(
     assert "Reshape splits or joins axes" in declined(made)
 
 
-def test_it_is_proven_and_a_wrong_one_is_not() -> None:
+def test_it_is_verified_and_a_wrong_one_is_not() -> None:
     made = model(*COMPUTED, first=TO_FIRST, last=TO_LAST)
     converted = convert(made, domains=["tf"])
     assert verify(made, converted, domains=["tf"])

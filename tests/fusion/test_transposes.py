@@ -116,7 +116,7 @@ def absorbed(made: onnx.ModelProto, **options) -> list[tuple[str, ...]]:
     return [site.absorbed for site in plan(made, **options).sites]
 
 
-def proven(made: onnx.ModelProto, converted: onnx.ModelProto) -> None:
+def verified(made: onnx.ModelProto, converted: onnx.ModelProto) -> None:
     """Verification, which knows nothing of what was done, says so; each operator on its own."""
     result = verify(made, converted)
     assert result, result.message
@@ -142,7 +142,7 @@ def test_transposes_on_either_side_are_absorbed(name: str, around: str) -> None:
     converted = reference.agree(made, {"x": unturned(image(*shape), before)})
     assert not {"front", "behind0"} & {n.name for n in converted.graph.node}
     assert not {"data", "result"} & {o for n in converted.graph.node for o in n.output}
-    proven(made, converted)
+    verified(made, converted)
 
 
 @pytest.mark.parametrize("perms", [((1, 0, 2, 3), (3, 2, 1, 0)), ((3, 2, 1, 0), (2, 0, 3, 1))])
@@ -152,7 +152,7 @@ def test_any_permutation(perms: tuple[tuple[int, ...], tuple[int, ...]]) -> None
         shape = shape_of(OPERATORS[name])
         made = between_transposes(OPERATORS[name], 4, before=before, behind=[behind])
         assert absorbed(made) == [("front", "behind0")]
-        proven(made, reference.agree(made, {"x": unturned(image(*shape), before)}))
+        verified(made, reference.agree(made, {"x": unturned(image(*shape), before)}))
 
 
 @given(rng=sampling.randoms)
@@ -204,13 +204,13 @@ def test_a_transpose_in_front_that_others_read_stays_for_them() -> None:
     assert absorbed(made) == [("behind0",)]
     converted = reference.agree(made, {"x": unturned(image(2, 4, 5, 3), TO_NHWC)})
     assert "front" in [n.name for n in converted.graph.node]
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_a_transpose_in_front_that_is_an_output_stays() -> None:
     made = between_transposes(OPERATORS["patches"], 4, before=TO_NHWC, outputs=["data"])
     assert absorbed(made) == [()]
-    proven(made, reference.agree(made, {"x": unturned(image(2, 5, 7, 3), TO_NHWC)}))
+    verified(made, reference.agree(made, {"x": unturned(image(2, 5, 7, 3), TO_NHWC)}))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_transpose_in_front_is_absorbed_where_it_stays_if_that_is_cheaper(chea
     converted = convert(made)
     (reader,) = (n for n in converted.graph.node if "data" in n.input)
     assert list(reader.output) == ["also"]
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_the_output_of_a_transpose_behind_may_be_the_models() -> None:
@@ -241,7 +241,7 @@ def test_the_output_of_a_transpose_behind_may_be_the_models() -> None:
         OPERATORS["batch to space"], 4, before=TO_NHWC, behind=[TO_NCHW], outputs=["t0"]
     )
     assert absorbed(made) == [("front", "behind0")]
-    proven(made, reference.agree(made, {"x": unturned(image(12, 2, 3, 2), TO_NHWC)}))
+    verified(made, reference.agree(made, {"x": unturned(image(12, 2, 3, 2), TO_NHWC)}))
 
 
 def test_equal_transposes_behind_become_one_value_and_all_names_stay() -> None:
@@ -253,7 +253,7 @@ def test_equal_transposes_behind_become_one_value_and_all_names_stay() -> None:
     copies = [n for n in converted.graph.node if n.op_type == "Identity" and n.metadata_props]
     assert [list(n.output) for n in copies] == [["t2"], ["t0"]]
     assert {n.input[0] for n in copies} == {"t1"}
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_a_transpose_behind_that_nobody_reads_goes_too() -> None:
@@ -281,7 +281,7 @@ def test_behind_all_or_none(behind, outputs, reason) -> None:
     made = between_transposes(OPERATORS["space to batch"], 4, behind=behind, outputs=outputs)
     (declined,) = plan(made).sites[0].declined
     assert reason in declined and "'behind0'" in declined
-    proven(made, reference.agree(made, {"x": image(2, 4, 5, 3)}))
+    verified(made, reference.agree(made, {"x": image(2, 4, 5, 3)}))
 
 
 OTHERS = {
@@ -311,7 +311,7 @@ def test_nothing_is_absorbed_behind_what_others_read(name: str) -> None:
     assert "read" in declined and "'behind'" in declined
     feeds = [{"x": image(1, 3, 3, 3), "yes": np.array(flag)} for flag in (True, False)]
     if name != "a branch, as it is":  # which some runtimes take, and onnx's checker does not
-        proven(made, reference.agree(made, *feeds))
+        verified(made, reference.agree(made, *feeds))
 
 
 def test_a_branch_that_is_listed_before_what_it_reads() -> None:
@@ -341,7 +341,7 @@ def test_a_transpose_that_a_branch_reads_keeps_its_name() -> None:
     feeds = [{"x": image(1, 4, 6, 3), "yes": np.array(flag)} for flag in (True, False)]
     converted = reference.agree(made, *feeds)
     assert {"y", "z"} <= {o for n in converted.graph.node for o in n.output}
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_two_operators_behind_one_transpose_leave_it() -> None:
@@ -352,7 +352,7 @@ def test_two_operators_behind_one_transpose_leave_it() -> None:
         z = M.SpaceToBatchND(a, block, none)
     }""")
     assert absorbed(made) == [(), ()]
-    proven(made, reference.agree(made, {"x": image(1, 3, 4, 6)}))
+    verified(made, reference.agree(made, {"x": image(1, 3, 4, 6)}))
 
 
 def test_the_last_reader_takes_a_transpose_with_it(cheaper) -> None:
@@ -363,7 +363,7 @@ def test_the_last_reader_takes_a_transpose_with_it(cheaper) -> None:
         z = M.SpaceToBatchND(a, block, none)
     }""")
     assert absorbed(made) == [(), ("front",)]
-    proven(made, reference.agree(made, {"x": image(1, 3, 4, 6)}))
+    verified(made, reference.agree(made, {"x": image(1, 3, 4, 6)}))
 
 
 def test_a_transpose_between_two_operators_goes_once() -> None:
@@ -374,7 +374,7 @@ def test_a_transpose_between_two_operators_goes_once() -> None:
         [b2s] y = M.BatchToSpaceND(b, other, none)
     }""")
     assert absorbed(made) == [("turn",), ()]
-    proven(made, reference.agree(made, {"x": image(1, 4, 6, 3)}))
+    verified(made, reference.agree(made, {"x": image(1, 4, 6, 3)}))
 
 
 # What is known
@@ -386,7 +386,7 @@ def test_dims_that_only_the_run_knows() -> None:
     made = between_transposes(made, 4, before=TO_NHWC, behind=[TO_NCHW])
     assert absorbed(made) == [("front", "behind0")]
     feeds = [{"x": unturned(image(*s), TO_NHWC)} for s in ((2, 4, 5, 3), (1, 2, 8, 3))]
-    proven(made, reference.agree(made, *feeds))
+    verified(made, reference.agree(made, *feeds))
 
 
 def test_parameters_that_only_the_run_knows() -> None:
@@ -395,7 +395,7 @@ def test_parameters_that_only_the_run_knows() -> None:
     made = between_transposes(made, 4, before=TO_NHWC, behind=[TO_NCHW])
     assert absorbed(made) == [("front", "behind0")]
     feeds = {"x": unturned(data[0], TO_NHWC), "p1": data[1], "p2": data[2]}
-    proven(made, reference.agree(made, feeds))
+    verified(made, reference.agree(made, feeds))
 
 
 def test_an_unknown_rank_is_left_alone() -> None:
@@ -469,7 +469,7 @@ def test_in_other_graphs(place: str) -> None:
     assert absorbed(made) == [("front", "behind")]
     converted = convert(made)
     assert not {"front", "behind"} & {n.name for n in structure.nodes(converted)}
-    proven(made, converted)
+    verified(made, converted)
 
 
 def test_a_transpose_of_the_graph_around_stays(cheaper) -> None:
@@ -493,7 +493,7 @@ def test_nodes_in_any_order() -> None:
     assert absorbed(made) == [("front", "behind0")]
     converted = plan(made).model
     assert converted is not None
-    proven(made, converted)
+    verified(made, converted)
 
 
 # What is said of it
@@ -544,7 +544,7 @@ def test_what_cannot_be_written_with_its_transposes_is_written_without(monkeypat
     monkeypatch.setattr(planning, "lower_preferring", lower)
     made = between_transposes(OPERATORS["patches"], 4, before=TO_NHWC, behind=[TO_NCHW])
     assert absorbed(made) == [("behind0",)]
-    proven(made, convert(made))
+    verified(made, convert(made))
 
 
 def test_a_forced_strategy_is_kept() -> None:
@@ -559,7 +559,7 @@ def test_absorption_that_costs_more_is_declined(monkeypatch) -> None:
     (site,) = plan(made).sites
     if not site.absorbed:
         assert site.declined == ("the Transposes around it cost no more than absorbing them",)
-    proven(made, convert(made))
+    verified(made, convert(made))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])

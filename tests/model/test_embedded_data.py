@@ -100,7 +100,7 @@ def test_a_conversion_leaves_them_in_the_file_and_writes_them(path, tmp_path):
     np.testing.assert_array_equal(y, blocks + w + w)
 
 
-def test_the_command_of_the_proof_sees_through_it(path, tmp_path):
+def test_the_command_of_the_verification_sees_through_it(path, tmp_path):
     onnx_spatial.convert(path, tmp_path / "out.onnx", verify=False)
     assert onnx_spatial.verify(path, tmp_path / "out.onnx")
     wrong = onnx.load(tmp_path / "out.onnx")

@@ -220,7 +220,7 @@ def test_in_place_the_input_becomes_the_result(path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_in_place_without_proof_the_original_is_kept(path):
+def test_in_place_without_verification_the_original_is_kept(path):
     before = path.read_bytes()
     (path.parent / "model.onnx.orig").write_bytes(b"of an earlier day")
     backup = writer.replace(edited(path), path, keep=True)

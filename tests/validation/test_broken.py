@@ -80,7 +80,7 @@ def test_convert_says_what_is_wrong_in_one_line_and_leaves_no_file(name, tmp_pat
     assert list(tmp_path.iterdir()) == []
     *before, line = err.splitlines()
     assert line.startswith(f"error: {BROKEN / name / MODEL}: ")
-    if case.convert_code == 1:  # the verdict of the proof stands in front
+    if case.convert_code == 1:  # the verdict of the verification stands in front
         assert len(before) == 1 and before[0].startswith("UNVERIFIED  ")
     else:
         assert before == []

@@ -88,12 +88,13 @@ def test_the_key_covers_external_data(tmp_path):
 
 
 def test_the_key_covers_options_and_versions(model, monkeypatch):
-    keys = {cache.key_of(model, o) for o in (OPTIONS, Options(seed=1), Options(strict=True))}
+    others = (Options(seed=1), Options(strict=True), Options(strict_proof=True))
+    keys = {cache.key_of(model, o) for o in (OPTIONS, *others)}
     monkeypatch.setattr(cache, "tools", lambda: {"onnxruntime": "0"})
     keys.add(cache.key_of(model, OPTIONS))
     monkeypatch.setattr(cache, "_own_source", lambda: "other")
     keys.add(cache.key_of(model, OPTIONS))
-    assert len(keys) == 5
+    assert len(keys) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"onnx_spatial_validation": 1}', None])

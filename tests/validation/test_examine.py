@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -27,10 +28,12 @@ from validating import (
     space_to_batch,
 )
 
-from onnx_spatial.validation import ModelResult, Options
+from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.checks import conversions
 from onnx_spatial.validation.checks.examine import examine
+from onnx_spatial.validation.report import junit, sarif
 from onnx_spatial.verification import verify
+from onnx_spatial.verification.checks import proof
 
 #: Both oracles are known to be right about it.
 BACK_TO_SPACE = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.converters.tensorflow" : 1]>
@@ -133,14 +136,14 @@ def test_other_runtimes_have_their_say(tmp_path, oracle):
     assert all(c["passed"] for c in told)
 
 
-def test_a_proof_is_asked_for_as_the_options_say(tmp_path, monkeypatch):
+def test_a_verification_has_the_options(tmp_path, monkeypatch):
     asked = {}
 
-    def proving(original, converted, **how):
+    def verifying(original, converted, **how):
         asked.update(how)
         return verify(original, converted)
 
-    monkeypatch.setattr(conversions, "verify", proving)
+    monkeypatch.setattr(conversions, "verify", verifying)
     wanted = {"oracles": ("openvino",), "seed": 3, "domains": ("a.b",)}
     look(save(tmp_path / "m.onnx"), **wanted, shapes=(("x", (2, 4, 6, 3)), ("other", (1,))))
     assert {name: asked[name] for name in wanted} == wanted
@@ -197,6 +200,46 @@ def test_what_is_missing_on_the_machine_leaves_a_valid_model_unverified(tmp_path
     assert (result.status, result.kind) == ("unverified", "unverified")
     assert "valid" in result.message and "xx_NOWHERE" in result.message
     assert result.fails(Options(strict=True))
+
+
+class TestProof:
+    @pytest.fixture(params=["all sizes", "these sizes", "sampled"])
+    def scope(self, request, monkeypatch):
+        """What the prover says of every operator."""
+        found = proof.Proof(request.param, reason="no rule for Einsum")
+        monkeypatch.setattr(proof, "_prove", lambda operator, context: found)
+        return request.param
+
+    def test_it_is_in_the_result(self, tmp_path, scope):
+        result = look(save(tmp_path / "m.onnx"))
+        (site,) = result.modes[0]["verification"]["sites"]
+        assert (result.status, site["proven"]) == ("passed", scope)
+        count = 1 if scope == "all sizes" else 0
+        assert f"; proven for all sizes: {count} of 1 operator" in result.message
+
+    def test_without_one_a_model_fails_if_it_is_required(self, tmp_path, scope):
+        options = Options(strict_proof=True)
+        result = look(save(tmp_path / "m.onnx"), strict_proof=True)
+        report = Report([result], options)
+        (case,) = ElementTree.fromstring(junit.render(report)).iter("testcase")
+        levels = [r["level"] for r in sarif.document(report)["runs"][0]["results"]]
+        if scope != "sampled":
+            assert (result.status, report.exit_code, levels) == ("passed", 0, [])
+            return
+        assert (result.status, result.kind, report.exit_code) == ("failed", "unverified", 1)
+        assert result.message == (
+            "failed: SpaceToBatchND node 's2b' (main graph) is not proven, only compared at sampled "
+            "sizes: no rule for Einsum"
+        )
+        assert [entry.nodes for entry in result.entries] == [("s2b",)]
+        assert case.find("failure") is not None
+        assert levels == ["error"]
+
+    def test_a_mode_that_is_not_verified_is_not_proven(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(conversions, "available", lambda: False)
+        path = save(tmp_path / "m.onnx")
+        assert look(path, modes=("custom-op",)).status == "unverified"
+        assert look(path, modes=("custom-op",), strict_proof=True).status == "failed"
 
 
 def test_operators_of_somebody_else_leave_a_model_unverified(tmp_path):
@@ -396,7 +439,7 @@ class TestRecordedData:
         assert result.status == "passed"
         assert [(e.level, e.kind) for e in result.entries] == [("warning", "recorded-data")]
 
-    def test_a_sequence_that_matches_is_all_the_proof_that_there_is(self, tmp_path):
+    def test_a_sequence_that_matches_is_enough(self, tmp_path):
         arrays = [np.full((2, 4), i, np.float32) for i in range(3)]
         path = save(tmp_path / "m.onnx", SEQUENCE)
         assert look(path).status == "unverified"
@@ -405,7 +448,7 @@ class TestRecordedData:
         record(tmp_path, [numpy_helper.from_list(arrays, "x"), np.array(1)], [arrays[2]], 1)
         assert look(path).kind == "recorded-data"
 
-    def test_recorded_inputs_prove_a_model_whose_sizes_nobody_guesses(self, tmp_path):
+    def test_recorded_inputs_verify_a_model_whose_sizes_nobody_guesses(self, tmp_path):
         # The rank of x is unknown: made-up data has no shape.
         text = S2B.replace("float[N,4,6,3] x", "float[] x").replace("float[M,2,2,3] y", "float[] y")
         text = text.replace(" y = ai.onnx", " z = ai.onnx")
@@ -416,6 +459,6 @@ class TestRecordedData:
         record(tmp_path, [-image()], [space_to_batch(image())])
         result = look(path)
         assert result.status == "passed", result.message
-        assert "proven on recorded data" in result.message
+        assert "verified on recorded data" in result.message
         (entry,) = result.entries
         assert (entry.level, entry.source) == ("info", "verify:lower")

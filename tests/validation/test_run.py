@@ -290,11 +290,12 @@ def test_options_survive_json_and_become_a_command_line():
         seed=3,
         oracles=("openvino",),
         strict=True,
+        strict_proof=True,
         rtol=0.5,
     )
     assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert options.command(["m x.onnx", "-y"]) == (
         "onnx-spatial validate 'm x.onnx' ./-y --seed 3 --mode lower --mode function --no-fuse "
         "--max-rank 5 --prefer slices --rtol 0.5 --oracle openvino --domain 'a b' --static N=2 "
-        "--shape x=1,2 --strict"
+        "--shape x=1,2 --strict --strict-proof"
     )

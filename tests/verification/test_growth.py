@@ -28,7 +28,7 @@ BEHIND = {
 }
 
 
-def proven(original: onnx.ModelProto, lines: list[str] | None = None) -> Verification:
+def verified(original: onnx.ModelProto, lines: list[str] | None = None) -> Verification:
     converted = onnx_spatial.convert(original, verify=False).model
     progress = None if lines is None else lines.append
     result = verify(original, converted, progress=progress)
@@ -40,7 +40,7 @@ def proven(original: onnx.ModelProto, lines: list[str] | None = None) -> Verific
 def test_lengths_grow_to_little_more_than_what_is_cropped(behind: str) -> None:
     lines: list[str] = []
     text = CROPPED.replace("OTHER", "").replace("BEHIND", BEHIND[behind])
-    result = proven(model(text), lines)
+    result = verified(model(text), lines)
     lengths = {run.shapes["x"][1] for run in result.runs}
     assert len(lengths) >= 2
     assert all(6000 < length < 6400 for length in lengths)
@@ -52,7 +52,7 @@ def test_lengths_grow_to_little_more_than_what_is_cropped(behind: str) -> None:
 def test_outputs_that_are_always_empty_are_compared_as_they_are() -> None:
     text = CROPPED.replace("OTHER", "").replace("BEHIND", "y = Slice(d, from, one, one)")
     text = text.replace("int64[1] from = {3000}", "int64[1] from = {3}")
-    result = proven(model(text.replace("int64[1] to = {-3000}", "int64[1] to = {-3}")))
+    result = verified(model(text.replace("int64[1] to = {-3000}", "int64[1] to = {-3}")))
     assert all(o.elements == 0 for o in result.outputs)
 
 
@@ -61,7 +61,7 @@ def test_data_grows_while_what_is_fed_beside_it_stays_small() -> None:
         "BEHIND", "e = MatMul(z, z2)\n f = Add(d, e)\n y = Relu(f)"
     )
     text = text.replace("<int32[1] block", "<float[2,2] z2 = {1, 2, 3, 4}, int32[1] block")
-    result = proven(model(text))
+    result = verified(model(text))
     assert all(run.shapes["x"][1] > 6000 for run in result.runs)
 
 

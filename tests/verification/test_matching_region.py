@@ -18,7 +18,7 @@ MUTANTS = [
 ]
 
 
-def proven_alone(result: Verification) -> bool:
+def passed_alone(result: Verification) -> bool:
     return all(s.passed and "isolated" in s.how for s in result.sites)
 
 
@@ -27,7 +27,7 @@ def test_right(name: str) -> None:
     case = CASES[name]
     result = verify(filled(case.original), filled(case.converted))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     assert len(result.sites) == case.sites
     assert (
         f"{case.sites} of {case.sites} operators within tolerance as parts of convolutions, "
@@ -111,7 +111,7 @@ def test_taps_that_only_meet_padding_at_likely_sizes() -> None:
     before = filled(original.replace("WEIGHTS", "filter"))
     result = verify(before, filled(converted))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     assert max(c.shape[1] for c in result.sites[0].checks) >= 1024
     wrong = filled(converted)
     (tensor,) = wrong.graph.initializer
@@ -175,7 +175,7 @@ def test_weights_that_can_be_overridden() -> None:
 
     result = verify(overridable(PLAIN.original), overridable(PLAIN.converted))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     wrong = overridable(PLAIN.converted.replace("(t1, w, b)", "(t1, w)"))
     assert [s.passed for s in verify(overridable(PLAIN.original), wrong).sites] == [False, False]
 
@@ -329,7 +329,7 @@ def test_sizes_that_the_model_never_has_there() -> None:
     right = EVEN.replace("BODY", "[conv] y = Conv<dilations = [2, 1]>(u, w)")
     result = verify(original, filled(right))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     wrong = verify(original, filled(right.replace("[2, 1]", "[1, 2]")))
     assert [s.passed for s in wrong.sites] == [False, False]
 
@@ -342,7 +342,7 @@ def with_foreign(text: str, more: str = "") -> onnx.ModelProto:
     return filled(text.replace("z = Neg(y)", f"z = Neg(y)\n q = loc.Unknown(x)\n {more}"))
 
 
-def test_the_rest_may_lack_what_was_proven_in_regions() -> None:
+def test_the_rest_may_lack_what_was_verified_in_regions() -> None:
     for case in (PLAIN, CASES["dynamic"]):
         result = verify(with_foreign(case.original), with_foreign(case.converted))
         assert result.status == "unverified"
@@ -383,7 +383,7 @@ def test_half_precision() -> None:
     original = of_type(PLAIN.original, "float16", np.float16)
     result = verify(original, of_type(PLAIN.converted, "float16", np.float16))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     check = result.sites[0].checks[0]
     assert check.dtype == "float16"
     assert check.max_ulps is not None and check.max_ulps < 1.5
@@ -433,7 +433,7 @@ def test_quantised() -> None:
     text = QUANTISED.replace("BODY", QUANTISED_AFTER)
     result = verify(original, filled(text))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     assert {c.max_ulps for s in result.sites for c in s.checks} == {None}
     for right, wrong in (("[1, 1, 3, 0]", "[2, 1, 2, 0]"), ("(u, scale", "(x, scale")):
         mutant = verify(original, filled(text.replace(right, wrong)))
@@ -444,7 +444,7 @@ def test_data_whose_rank_follows_from_what_reads_it() -> None:
     original = behind_a_contrib_operator(PLAIN.original)
     result = verify(original, behind_a_contrib_operator(PLAIN.converted))
     assert result, result.message
-    assert proven_alone(result)
+    assert passed_alone(result)
     for mutant in PLAIN.mutants():
         wrong = verify(original, behind_a_contrib_operator(mutant))
         assert [s.passed for s in wrong.sites] == [False, False]

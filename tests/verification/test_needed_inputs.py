@@ -34,7 +34,7 @@ def test_values_that_are_a_shape_are_asked_for_with_inputs(body, name):
     assert "--shape" not in str(refused.value)
 
 
-def test_with_them_it_is_proven():
+def test_with_them_it_is_verified():
     inputs = {"x": np.zeros((1, 4, 6, 3), np.float32), "front": np.array([2, 4])}
     inputs["shape"] = np.array([4, 2, 3, 3])
     assert onnx_spatial.convert(model(RESHAPED), inputs=inputs).verification

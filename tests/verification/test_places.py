@@ -74,7 +74,7 @@ def test_subgraphs(text: str) -> None:
     result = verify(original, model(text.replace("SITE", LOWERED)))
     assert result, result.message
     (site,) = result.sites
-    # In the Loop nothing is known of the sizes: what was made for one size proves itself there.
+    # In the Loop nothing is known of the sizes: what was made for one size is compared there.
     assert site.how == (["end to end"] if text is LOOP else ["isolated", "end to end"])
     assert site.graph.startswith("main graph > ")
     assert all(o.equal_bits for o in result.outputs)

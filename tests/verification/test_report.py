@@ -29,7 +29,9 @@ def test_to_dict_is_json() -> None:
         assert data["runs"][0]["seed"] == 3
         assert data["runs"][0]["inputs"]["x"]["dtype"] == "float32"
         named = {"node", "graph", "op_type", "domain"}
-        assert named | {"exact", "how", "passed", "reason", "checks"} == set(data["sites"][0])
+        proof = {"proven", "assumptions", "proof_reason", "counterexample"}
+        compared = {"exact", "how", "passed", "reason", "checks"}
+        assert named | compared | proof == set(data["sites"][0])
         assert (data["first_difference"] is None) == bool(result)
 
 

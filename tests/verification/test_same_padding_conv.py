@@ -1,4 +1,4 @@
-"""Convolutions that onnxruntime refuses to run are proven too: a wrong pad is found wherever it is."""
+"""Convolutions that onnxruntime refuses to run are verified too: a wrong pad is found wherever it is."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def strided(place: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_right_is_proven(place: str, strides: tuple[int, int]) -> None:
+def test_what_is_right_is_verified(place: str, strides: tuple[int, int]) -> None:
     strides = (1, 1) if strides == (1, 1) else strided(place)
     made = model(place, strides=strides)
     result = verify(made, convert(made))

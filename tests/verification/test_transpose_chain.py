@@ -284,7 +284,7 @@ def foreign(text: str, others: str = FOREIGN) -> onnx.ModelProto:
     return filled(text, others, ", float w")
 
 
-def test_the_rest_may_lack_what_was_proven_with_the_sites() -> None:
+def test_the_rest_may_lack_what_was_verified_with_the_sites() -> None:
     result = verify(foreign(ORIGINAL), foreign(CONVERTED))
     assert result.status == "unverified"
     assert result.sites_only, result.problems

@@ -121,7 +121,7 @@ def another_sparse_weight(made: onnx.ModelProto) -> None:
     stored(made, 3.0)
 
 
-def test_what_is_right_has_its_operators_proven() -> None:
+def test_what_is_right_has_its_operators_verified() -> None:
     before = net()
     result = verify(before, convert(before, verify=False).model)
     assert result.status == "unverified"

@@ -8,7 +8,7 @@ import pytest
 
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, Proof, Undecided
+from onnx_spatial.verification.checks.region import Compared, RegionComparison, Undecided
 from onnx_spatial.verification.compare.rounding import Verdict
 from onnx_spatial.verification.report import Check, SiteResult
 
@@ -38,9 +38,9 @@ RIGHT = compared(None)
 def test_small_numbers_decide(
     usual: list[Compared], small: list[Compared], left: list[Compared] | None
 ) -> None:
-    proof = object.__new__(Proof)
-    proof.spread = lambda kinds: small if kinds == ("small",) else []  # type: ignore[method-assign]
-    found = proof._decided(usual)
+    comparison = object.__new__(RegionComparison)
+    comparison.spread = lambda kinds: small if kinds == ("small",) else []  # type: ignore[method-assign]
+    found = comparison._decided(usual)
     assert isinstance(found, Undecided) if left is None else found == left
 
 

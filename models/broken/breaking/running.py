@@ -7,35 +7,35 @@ from breaking.case import BLOCK, Case, files
 S2B = "TF.SpaceToBatchND(x, block, amounts)"
 
 
-def _unproven(wrong: str, *says: str, graph: str) -> Case:
+def _unverified(wrong: str, *says: str, graph: str) -> Case:
     return Case(wrong, "unverified", says, files(graph), "unverified")
 
 
-UNPROVEN = {
-    "foreign_operator": _unproven(
+UNVERIFIED = {
+    "foreign_operator": _unverified(
         "an operator of somebody else behind a good one",
         *("no runtime here has", "somebody.else:Magic (node 'magic')"),
         graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
         f"{{ [s2b] z = {S2B} [magic] y = somebody.else.Magic(z) }}",
     ),
-    "foreign_operator_alone": _unproven(
+    "foreign_operator_alone": _unverified(
         "an operator of somebody else, and nothing to convert",
         *("Magic", "somebody.else"),
         graph="net (float[4] x) => (float[4] y) { [magic] y = somebody.else.Magic(x) }",
     ),
-    "random_numbers": _unproven(
+    "random_numbers": _unverified(
         "random numbers are added to what a good operator gives",
         *("output 'y' differs from run to run", "RandomNormalLike node 'noise'"),
         graph=f"net (float[2,4,6,3] x) => (float[?,?,?,?] y) <{BLOCK}> "
         f"{{ [s2b] z = {S2B} [noise] r = RandomNormalLike(z) y = Add(z, r) }}",
     ),
-    "no_legal_sizes": _unproven(
+    "no_legal_sizes": _unverified(
         "sizes that no input satisfies: the width is a multiple of 3, and 7",
         *("no legal sizes were found for N, W", "--shape x=SIZE", "--shape a=SIZE"),
         graph="net (float[N,4,W,3] x, float[W] a, float[7] b) => (float[?,?,?,?] y, float[?] z) "
         f"<{BLOCK}> {{ [s2b] y = {S2B} [add] z = Add(a, b) }}",
     ),
-    "sizes_from_data": _unproven(
+    "sizes_from_data": _unverified(
         "data of which nobody knows what it may be: it says where to cut",
         *("no legal values were found for 'shape'", "Reshape", "'cut'", "test_data_set_0"),
         graph=f"net (float[2,4,6,3] x, int64[2] shape) => (float[?,?] z) <{BLOCK}> "
@@ -76,4 +76,4 @@ PROCESSES = {
     ),
 }
 
-CASES = {**UNPROVEN, **PROCESSES}
+CASES = {**UNVERIFIED, **PROCESSES}

@@ -87,8 +87,8 @@ def build(body_request: BodyRequest, options: ConvertOptions) -> Body:
         inputs.append(value)
     request = Request.of(call, facts, inputs, body_request.element_types, body_request.opset)
     # Referenced attributes were checked when each call was read.
-    proven = frozenset(range(len(formals), len(inputs)))
-    request = replace(request, checked=options.checked, proven=proven)
+    legal = frozenset(range(len(formals), len(inputs)))
+    request = replace(request, checked=options.checked, legal=legal)
     lowered = lower_preferring(request, options.strategy, options.max_rank)
     lowered.output.name = _OUTPUT
     function = onnx.FunctionProto(input=names, output=[_OUTPUT])

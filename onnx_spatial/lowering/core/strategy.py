@@ -33,7 +33,7 @@ class Request:
             `inputs[0]` is its input, `shape` the shape of its output. None if there is none.
         after: permutation of a Transpose behind the operator that is lowered with it.
         parameter_shapes: declared shape of each input, None unless it is fully known.
-        proven: inputs whose values are known to break no rule.
+        legal: inputs whose values are known to break no rule.
         ranked: whether the data is known to have as many dims as `shape`.
         checked: whether a run that breaks a rule must fail even if its output is empty.
         near: whether another Transpose stands in front, and one behind, with at most a Reshape in
@@ -50,7 +50,7 @@ class Request:
     after: tuple[int, ...] | None = None
     near: tuple[bool, bool] = (False, False)
     parameter_shapes: tuple[tuple[int, ...] | None, ...] = ()
-    proven: frozenset[int] = frozenset()
+    legal: frozenset[int] = frozenset()
     ranked: bool = True
     checked: bool = False
 
@@ -154,7 +154,7 @@ class Request:
             return []
         value = self._flat(emit, vector, least)
         count = vector.step * vector.rows
-        if vector.input not in self.proven:
+        if vector.input not in self.legal:
             # An entry that breaks the rule gets an index out of range, which Gather refuses.
             broken = self._broken(emit, vector, value, least)
             none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")

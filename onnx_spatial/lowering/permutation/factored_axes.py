@@ -47,8 +47,8 @@ class Rearrangement:
         cuts: (start, end) that each axis of `x` is cut to before it is padded, None for no cut.
         near: see `Request.near`.
         tail: last dims of an input of unknown rank, which `x` joins to one axis; None for a known rank.
-        unproven: whether the run must check that blocks divide the sizes that they split, by a Reshape
-            to exact sizes.
+        checks_division: whether the run must check that blocks divide the sizes that they split, by a
+            Reshape to exact sizes.
     """
 
     x: Tensor
@@ -62,7 +62,7 @@ class Rearrangement:
     cuts: tuple[Cut, ...] = ()
     near: tuple[bool, bool] = (False, False)
     tail: ir.Value | None = None
-    unproven: bool = False
+    checks_division: bool = False
 
     @classmethod
     def of(cls, request: Request, emit: Emitter, x: Tensor | None = None) -> Rearrangement:
@@ -206,7 +206,7 @@ def _space_to_batch(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels),
         ((0, 0),) * x.rank,
         request.element_types,
-        unproven=any(
+        checks_division=any(
             not isinstance(c, int) and not same(b, 1) for c, b in zip(cells, block, strict=True)
         ),
     )
@@ -229,7 +229,7 @@ def _batch_to_space(request: Request, emit: Emitter, x: Tensor) -> Rearrangement
         tuple(crops),
         request.element_types,
         cuts=cuts,
-        unproven=not isinstance(batch, int) and not same(factor, 1),
+        checks_division=not isinstance(batch, int) and not same(factor, 1),
     )
 
 

@@ -86,7 +86,7 @@ class _Moving:
         self.joined: dict[Order, Size] = {}
         #: Axes of the output that are cropped already.
         self.cropped: set[int] = set()
-        self.proven = not r.unproven
+        self.checks_division = r.checks_division
 
     def size(self, factors: Sequence[int]) -> Size:
         """Return the size of neighbouring factors together."""
@@ -166,8 +166,8 @@ class _Moving:
         rows = self.size(stage.before[front : n - back])
         dims = [rows, row] if front == 0 else [self.size(stage.before[:front]), rows, row]
         # A Gather would ignore the remainder of a size that a block does not divide.
-        x = self.emit.reshape(self.x, dims, exact=not self.proven)
-        self.proven = True
+        x = self.emit.reshape(self.x, dims, exact=self.checks_division)
+        self.checks_division = False
         return x, len(dims) - 2
 
     def _crops(self, moving: Order, rest: Sequence[Stage]) -> dict[int, Order]:

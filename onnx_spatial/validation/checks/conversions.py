@@ -12,7 +12,7 @@ from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, U
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
-from onnx_spatial.validation.result import Kind
+from onnx_spatial.validation.result import Kind, Level
 from onnx_spatial.verification import Verification, verify
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 
@@ -90,11 +90,12 @@ def _add_refusals(subject: ExaminedModel, source: str, error: ConversionError) -
 
 
 def _verify(subject: ExaminedModel, form: ModelForm) -> None:
-    """Compare a form with the original on generated data."""
+    """Compare a form with the original on generated data; with strict_proof it must be proven."""
     source = f"verify:{form.name}"
+    unverified: Level = "error" if subject.options.strict_proof else "warning"
     if form.mode == "custom-op" and not available():
         form.message = "Python operators need onnxruntime-extensions, which is not installed"
-        subject.add("warning", source, form.message, "unverified")
+        subject.add(unverified, source, form.message, "unverified")
         return
     try:
         form.verification = verify(
@@ -110,12 +111,16 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
         )
     except UsageError as error:  # the shapes of the options do not fit
         form.message = str(error)
-        subject.add("warning", source, str(error), "unverified")
+        subject.add(unverified, source, str(error), "unverified")
     except SpatialError as error:
         form.message = str(error)
         subject.add("error", source, str(error), _kind_of(error))
     if form.verification is not None and form.verification.status == "failed":
         add_differences(subject, source, form.verification)
+    elif form.verification is not None and subject.options.strict_proof:
+        for site in form.verification.sites:
+            if site.unproven is not None:
+                subject.add("error", source, site.unproven, "unverified", (site.node,))
 
 
 def add_differences(subject: ExaminedModel, source: str, result: Verification) -> None:

@@ -77,8 +77,8 @@ def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
 def _status(subject: ExaminedModel) -> Status:
     if subject.has_failed():
         return "failed"
-    unproven = any(e.kind == "unverified" and e.level == "warning" for e in subject.entries)
-    return "unverified" if unproven else "passed"
+    unverified = any(e.kind == "unverified" and e.level == "warning" for e in subject.entries)
+    return "unverified" if unverified else "passed"
 
 
 def _result(subject: ExaminedModel) -> ModelResult:
@@ -87,7 +87,7 @@ def _result(subject: ExaminedModel) -> ModelResult:
     if status == "unverified":
         problems = [e for e in subject.entries if e.kind == "unverified"]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"{status}: {problems[0].message}{more}" if problems else _proofs(subject)
+    message = f"{status}: {problems[0].message}{more}" if problems else _passed(subject)
     return ModelResult(
         str(subject.path),
         status,
@@ -100,17 +100,19 @@ def _result(subject: ExaminedModel) -> ModelResult:
     )
 
 
-def _proofs(subject: ExaminedModel) -> str:
-    """Say in one line what was proven."""
+def _passed(subject: ExaminedModel) -> str:
+    """Say in one line what was compared and proven."""
     parts = []
     for form in subject.forms:
         result = form.verification
-        proof = form.message or ("" if result is None else result.message.removeprefix("passed: "))
+        text = form.message or ("" if result is None else result.message.removeprefix("passed: "))
         if form.mode is None:
             sites = subject.inspection is not None and subject.inspection.sites
-            proof = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
-            proof += "with optimisations off and on"
-        parts.append(f"mode {form.mode}: {proof}" if len(subject.forms) > 1 else proof)
+            text = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
+            text += "with optimisations off and on"
+        elif result is not None and result.sites:
+            text += f"; {result.proofs}"
+        parts.append(f"mode {form.mode}: {text}" if len(subject.forms) > 1 else text)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])
     if sets:
         parts.append(f"matches the recorded data in {', '.join(sets)}")

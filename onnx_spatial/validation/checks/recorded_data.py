@@ -31,7 +31,7 @@ _RANDOM = "random: not compared"
 
 
 def check(subject: ExaminedModel) -> None:
-    """Read the recorded data, run the forms on it, and conclude what is proven."""
+    """Read the recorded data, run the forms on it, and conclude what is verified."""
     for path in data_sets.find(subject.path):
         source = f"recorded:{path.name}"
         subject.stage(source, "reading recorded data")
@@ -132,9 +132,11 @@ def _add_run_failure(
     subject: ExaminedModel, form: ModelForm, source: str, message: str, failure: RunFailure
 ) -> None:
     """Add an error, or a warning if onnxruntime lacks a kernel that the model needs."""
-    proven = form.changed and form.verification is not None and form.verification.status == "passed"
+    verified = (
+        form.changed and form.verification is not None and form.verification.status == "passed"
+    )
     message = f"{message}: {failure}"
-    if failure.lacks_kernel and not proven:
+    if failure.lacks_kernel and not verified:
         subject.add("warning", source, message, "unverified")
     else:
         subject.add("error", source, message, "recorded-data")
@@ -251,7 +253,7 @@ def _add_result(
             f"output {result.name!r} (mode {form.name}, {optimisations}) {_difference(result)}"
         )
         if form.changed and form.verification is not None and form.verification:
-            message += "; the converted model is proven equal to the original, so "
+            message += "; the converted model was verified to equal the original, so "
             if result.tolerance:
                 message += "the data was recorded with other rounding (--rtol allows more), or "
             message += "the recorded data belongs to another model"
@@ -263,25 +265,25 @@ def _difference(result: OutputResult) -> str:
 
 
 def _conclude(subject: ExaminedModel, form: ModelForm) -> None:
-    """Add what is unproven: neither generated nor recorded data proves the form."""
+    """Add what is unverified: the form was compared neither on generated nor on recorded data."""
     result = form.verification
     if result is None or result.status != "unverified":
         return
     source = f"verify:{form.name}"
-    # Equal outputs prove an unconverted model, or one in which only the operators were replaced.
+    # Equal outputs verify an unconverted model, or one in which only the operators were replaced.
     matched = form.matched and (not form.changed or result.sites_only)
-    if not subject.has_failed() and (_proven_on_recorded(subject, form, source) or matched):
-        message = f"proven on recorded data only; on generated data: {result.message}"
+    if not subject.has_failed() and (_equal_on_recorded(subject, form, source) or matched):
+        message = f"verified on recorded data only; on generated data: {result.message}"
         subject.add("info", source, message)
-        form.message = "proven on recorded data"
+        form.message = "verified on recorded data"
         return
     for problem in result.problems or [result.message]:
         subject.add("warning", source, problem, "unverified")
 
 
-def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:
-    """Return whether original and form are proven equal on recorded inputs; add what differs."""
-    proven = False
+def _equal_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> bool:
+    """Return whether original and form are equal on recorded inputs; add what differs."""
+    equal = False
     for data in subject.sets:
         if not data.dense:
             continue
@@ -300,5 +302,5 @@ def _proven_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) ->
         if result.status == "failed":
             add_differences(subject, source, result)
             return False
-        proven |= result.status == "passed"
-    return proven
+        equal |= result.status == "passed"
+    return equal

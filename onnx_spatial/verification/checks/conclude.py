@@ -27,6 +27,9 @@ def conclude(findings: Findings) -> Verification:
     compared = bool(whole.outputs) and not failures
     for node in nodes:
         node.result.end_to_end = compared and node.info.index in whole.executed
+        ran = node.result.compared or node.result.end_to_end
+        if node.result.proven == "sampled" and (node.difference is not None or not ran):
+            node.result.proven = None
     differences = [node.difference for node in nodes if node.difference is not None]
     failures = [*(d.message for d in differences), *failures]
     whole_gaps = whole.gaps + [n.gap for n in whole.changed if n.gap and n.difference is None]
@@ -46,8 +49,8 @@ def conclude(findings: Findings) -> Verification:
         ),
     ]
     status: Status = "failed" if failures else "unverified" if gaps else "passed"
-    proven = all(n.result.passed for n in nodes if n.info.known_domain)
-    sites_only = status == "unverified" and proven and not whole_gaps
+    all_passed = all(n.result.passed for n in nodes if n.info.known_domain)
+    sites_only = status == "unverified" and all_passed and not whole_gaps
     if reasons := failures or gaps:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         message = f"{status}: {reasons[0]}{more}"

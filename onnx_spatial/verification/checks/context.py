@@ -10,7 +10,7 @@ from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Recorder
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Proof
+from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
@@ -29,7 +29,7 @@ class Context:
         request: seed and sizes of the data, and where to report progress.
         oracles: other runtimes to compare the numpy kernels with, by name.
         findings: what the checks found so far; they add to it.
-        watched: nodes that could not be proven apart from the whole model, each with the region to
+        watched: nodes that could not be compared apart from the whole model, each with the region to
             compare in its runs.
     """
 
@@ -37,7 +37,7 @@ class Context:
     request: RunRequest
     oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
     findings: Findings = field(init=False)
-    watched: list[tuple[Recorder, Proof]] = field(default_factory=list)
+    watched: list[tuple[Recorder, RegionComparison]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.findings = Findings([OperatorCheck.of(info) for info in self.reference.infos])

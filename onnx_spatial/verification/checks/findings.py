@@ -12,7 +12,14 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.report import Check, Difference, OutputResult, Run, SiteResult
+from onnx_spatial.verification.report import (
+    Check,
+    Counterexample,
+    Difference,
+    OutputResult,
+    Run,
+    SiteResult,
+)
 
 
 class Recorder(Protocol):
@@ -28,11 +35,11 @@ class OperatorCheck:
 
     Attributes:
         info: analysis of the node.
-        result: what is proven so far.
+        result: what is known so far.
         difference: the first comparison that failed, with its inputs.
         merged: whether its output in the converted model is computed together with other nodes.
         undecided: difference of the region that it was fused into, which may be rounding or not.
-        replaced: nodes of the original that were proven together with it, by their position in
+        replaced: nodes of the original that were compared together with it, by their position in
             `traversal.nodes`.
     """
 
@@ -45,7 +52,7 @@ class OperatorCheck:
 
     @classmethod
     def of(cls, info: OperatorInfo, *, refused: bool = False) -> OperatorCheck:
-        """Begin the check of an operator; nothing is proven yet."""
+        """Begin the check of an operator; nothing is compared yet."""
         node, graph = info.node, str(info.place)
         result = SiteResult(
             traversal.label(node), graph, node.op_type, node.domain, refused=refused
@@ -77,6 +84,21 @@ class OperatorCheck:
             value,
             self.info.place,
             check.optimised,
+        )
+
+    def disprove(self, counterexample: Counterexample) -> None:
+        """Keep an input for which the nodes that replace the operator are wrong."""
+        result = self.result
+        result.counterexample = counterexample
+        result.reason = message = f"{result.label}: {counterexample.message}"
+        self.difference = Difference(
+            "site",
+            result.node,
+            result.graph,
+            message,
+            counterexample.inputs,
+            self.output,
+            self.info.place,
         )
 
     def withdraw(self, reason: str) -> None:
@@ -156,11 +178,11 @@ class Findings:
     rest: list[str] = field(default_factory=list)
 
     @property
-    def proven(self) -> set[int]:
-        """Nodes whose replacement is checked on its own, by position in `traversal.nodes`."""
+    def compared(self) -> set[int]:
+        """Nodes that were compared with what replaces them, by position in `traversal.nodes`."""
         known = {o.info.index for o in self.operators if o.info.known_domain}
-        compared = {c.info.index for c in self.convolutions if c.result.checks}
-        return known.union(compared, *(o.replaced for o in self.operators))
+        convolutions = {c.info.index for c in self.convolutions if c.result.checks}
+        return known.union(convolutions, *(o.replaced for o in self.operators))
 
     def fail(self, message: str, difference: Difference | None = None) -> None:
         """Add a failure, and the inputs that show it."""

@@ -29,7 +29,7 @@ def _check(operator: OperatorCheck, context: Context) -> None:
             reason = compared
             if isinstance(compared, Undecided):
                 operator.undecided = compared
-            context.watched.append((operator, context.region_results.proof(region)))
+            context.watched.append((operator, context.region_results.comparison(region)))
         else:
             comparisons += ((each, region.output) for each in compared)
     if reason is not None:

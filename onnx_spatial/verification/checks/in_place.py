@@ -19,7 +19,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array, constant_value, dtype_name
 from onnx_spatial.verification.checks.findings import OperatorCheck, Recorder
-from onnx_spatial.verification.checks.region import Proof
+from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
 from onnx_spatial.verification.report import Check
@@ -41,13 +41,15 @@ class InPlace:
         operators: Sequence[OperatorCheck],
         original: Original,
         converted: Graphs,
-        watched: Sequence[tuple[Recorder, Proof]] = (),
+        watched: Sequence[tuple[Recorder, RegionComparison]] = (),
     ) -> None:
         self._converted = converted
-        self._regions: dict[str, tuple[Proof, list[Recorder]]] = {}
-        for recorder, proof in watched:
-            if proof.region.place == _MAIN:  # several nodes may share a region
-                self._regions.setdefault(proof.region.output, (proof, []))[1].append(recorder)
+        self._regions: dict[str, tuple[RegionComparison, list[Recorder]]] = {}
+        for recorder, comparison in watched:
+            if comparison.region.place == _MAIN:  # several nodes may share a region
+                self._regions.setdefault(comparison.region.output, (comparison, []))[1].append(
+                    recorder
+                )
         self._chains = [
             (operator, next((c for c in chains if converted.holds(c.source)), chains[0]))
             for operator in operators
@@ -75,17 +77,17 @@ class InPlace:
 
         for operator, chain in self._chains:
             part_for(2 * size_of(chain.head.index))._chains.append((operator, chain))
-        for output, (proof, recorders) in self._regions.items():
-            largest = max(map(size_of, proof.region.sites), default=0)
-            part = part_for((len(proof.region.inputs) + 1) * largest)
-            part._regions[output] = (proof, recorders)
+        for output, (comparison, recorders) in self._regions.items():
+            largest = max(map(size_of, comparison.region.sites), default=0)
+            part = part_for((len(comparison.region.inputs) + 1) * largest)
+            part._regions[output] = (comparison, recorders)
         return parts or [self]
 
     def value_names(self) -> list[str]:
         """Return the names of the values to fetch, each computed by a node of the main graph."""
         names = [n for _, c in self._chains for n in (c.source, *c.head.node.input[1:], c.sink)]
-        for proof, _ in self._regions.values():
-            names += [*proof.region.inputs, proof.region.output]
+        for comparison, _ in self._regions.values():
+            names += [*comparison.region.inputs, comparison.region.output]
         return [n for n in dict.fromkeys(names) if self._converted.computes(n)]
 
     def compare(self, values: Mapping[str, Array], stored: Callable[[str], Array | None]) -> None:
@@ -97,12 +99,12 @@ class InPlace:
 
         for operator, chain in self._chains:
             _compare_chain(operator, chain, value_of, values.get(chain.sink))
-        for output, (proof, recorders) in self._regions.items():
-            inputs = {n: value_of(n) for n in proof.region.inputs}
+        for output, (comparison, recorders) in self._regions.items():
+            inputs = {n: value_of(n) for n in comparison.region.inputs}
             feeds = {n: a for n, a in inputs.items() if a is not None}
             if output not in values or len(feeds) < len(inputs):
                 continue
-            compared = proof.in_place(feeds, values[output])
+            compared = comparison.in_place(feeds, values[output])
             if not isinstance(compared, str):
                 for recorder in recorders:
                     recorder.record(compared.check, compared.feeds, output)

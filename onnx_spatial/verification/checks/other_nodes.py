@@ -57,7 +57,7 @@ def check(context: Context) -> None:
             compared = region
         else:
             compared = context.region_results.on_rare_numbers(region)
-            context.watched.append((changed, context.region_results.proof(region)))
+            context.watched.append((changed, context.region_results.comparison(region)))
         if not isinstance(compared, str):
             for each in compared:
                 changed.record(each.check, each.feeds, name)
@@ -67,7 +67,7 @@ def check(context: Context) -> None:
 
 def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place]]:
     """Yield position, node and graph of the nodes whose message or stored inputs are changed."""
-    same, proven = Equality(context.models), context.findings.proven
+    same, compared = Equality(context.models), context.findings.compared
     original, converted = Graphs(context.models.original.proto), context.converted
 
     def is_changed(node: onnx.NodeProto, place: traversal.Place) -> bool:
@@ -82,7 +82,7 @@ def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.
         )
 
     for index, (place, _, node) in enumerate(traversal.nodes(original.model)):
-        if index in proven or not node.output or not node.output[0]:
+        if index in compared or not node.output or not node.output[0]:
             continue
         if converted.computes(node.output[0], place) and is_changed(node, place):
             yield index, node, place

@@ -47,14 +47,14 @@ class Compared:
 
 
 class Doubt(str):
-    """A reason why nothing is proven: there is a difference that may not matter."""
+    """A reason why nothing is concluded: there is a difference that may not matter."""
 
 
 class Undecided(Doubt):
-    """A reason why nothing is proven: rounding may explain the difference."""
+    """A reason why nothing is concluded: rounding may explain the difference."""
 
 
-class Proof:
+class RegionComparison:
     """The two parts of a region, ready to be compared.
 
     Args:
@@ -124,16 +124,16 @@ class Proof:
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):
             return "it has values that are not tensors"
         typed = replace(self.region, inputs={n: type_of(a) for n, a in feeds.items()})
-        proof = Proof(typed, self._models, self._seed, self._budget)
-        with closing(proof):
+        comparison = RegionComparison(typed, self._models, self._seed, self._budget)
+        with closing(comparison):
             try:
-                own = proof._original.program.run(feeds)[self.region.output]
-                if proof._reference.random:
+                own = comparison._original.program.run(feeds)[self.region.output]
+                if comparison._reference.random:
                     return _RANDOM
-                expected = proof._reference.expected(feeds, own)
+                expected = comparison._reference.expected(feeds, own)
             except (RunFailure, OperatorError, ModelFileError) as failure:
                 return str(failure)
-            compared = proof._judged("in place", False, dict(feeds), expected, actual, actual)
+            compared = comparison._judged("in place", False, dict(feeds), expected, actual, actual)
         if compared.undecided:
             return Undecided(f"undecided: rounding may explain that {compared.check.reason}")
         return compared

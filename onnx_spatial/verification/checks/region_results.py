@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Compared, Doubt, Proof
+from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, MatchingRegions
 
@@ -23,9 +23,9 @@ class RegionResults:
     _results: dict[tuple[traversal.Place, str], list[Compared] | str] = field(default_factory=dict)
     _unconfirmed: set[tuple[traversal.Place, str]] = field(default_factory=set)
 
-    def proof(self, region: MatchingRegion) -> Proof:
+    def comparison(self, region: MatchingRegion) -> RegionComparison:
         """Return a region ready to be compared."""
-        return Proof(region, self.models, self.seed, self._budget)
+        return RegionComparison(region, self.models, self.seed, self._budget)
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region; or return why that is impossible. Each is compared once."""
@@ -71,12 +71,12 @@ class RegionResults:
         return compared
 
     def _compared(self, region: MatchingRegion) -> list[Compared] | str:
-        with closing(self.proof(region)) as proof:
-            return proof.isolated()
+        with closing(self.comparison(region)) as comparison:
+            return comparison.isolated()
 
     def _on_rare(self, region: MatchingRegion) -> list[Compared]:
-        with closing(self.proof(region)) as proof:
-            return proof.spread()
+        with closing(self.comparison(region)) as comparison:
+            return comparison.spread()
 
 
 def _differs(compared: list[Compared] | str) -> bool:

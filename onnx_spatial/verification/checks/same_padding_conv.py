@@ -52,7 +52,7 @@ def check(context: Context) -> None:
 
 
 def _find(context: Context) -> list[OperatorCheck]:
-    """Return the refused convolutions of the original, of which nothing is proven yet."""
+    """Return the refused convolutions of the original, of which nothing is compared yet."""
     model = context.reference.named
     local = {(f.domain, f.name) for f in model.functions}
     refused = {

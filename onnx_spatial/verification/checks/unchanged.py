@@ -1,7 +1,7 @@
 """Check that the converted model holds the rest of the original unchanged, message by message.
 
 This takes the place of a run where the whole cannot be run: if every other node, initializer and
-function is the same message and every operator was proven on its own, nothing else can differ.
+function is the same message and every operator was compared on its own, nothing else can differ.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _Graphs = dict[traversal.Place, traversal.GraphLike]
 
 def check(context: Context) -> None:
     """List the parts of the original that the converted model lacks or changes."""
-    context.findings.rest = list(differences(context.models, context.findings.proven))
+    context.findings.rest = list(differences(context.models, context.findings.compared))
 
 
-def differences(models: ModelPair, proven: Collection[int]) -> Iterator[str]:
+def differences(models: ModelPair, compared: Collection[int]) -> Iterator[str]:
     """Yield one line for each part of the original that the converted model lacks or changes.
 
-    Nodes that are `proven` were replaced: spatial operators, and the Transposes and regions with them.
+    Nodes that were `compared` are left out: spatial operators, the Transposes and regions with them.
     """
     same = Equality(models)
     original, converted = models.original.proto, models.converted.proto
@@ -44,7 +44,7 @@ def differences(models: ModelPair, proven: Collection[int]) -> Iterator[str]:
         if node.output
     }
     for index, (place, _, node) in enumerate(traversal.nodes(original)):
-        if index in proven:
+        if index in compared:
             continue
         counterpart = nodes.get((place, tuple(node.output)))
         if counterpart is None or not same.nodes(node, counterpart):

@@ -2,21 +2,27 @@
 
 from onnx_spatial.verification.report.comparisons import Check, OutputResult
 from onnx_spatial.verification.report.verification import (
+    Counterexample,
     Difference,
     FirstValue,
+    ProofScope,
     Run,
     SiteResult,
     Status,
     Verification,
+    count_proofs,
 )
 
 __all__ = [
     "Check",
+    "Counterexample",
     "Difference",
     "FirstValue",
     "OutputResult",
+    "ProofScope",
     "Run",
     "SiteResult",
     "Status",
     "Verification",
+    "count_proofs",
 ]

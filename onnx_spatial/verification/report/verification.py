@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,15 +11,42 @@ from typing import Any, Literal
 import numpy as np
 
 from onnx_spatial.model import traversal
+from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.report.comparisons import Check, OutputResult
 
 Status = Literal["passed", "failed", "unverified"]
+ProofScope = Literal["all sizes", "these sizes", "sampled"]
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """An input for which the nodes that replace an operator compute something else.
+
+    Attributes:
+        inputs: data of the operator, or of the region that it became part of.
+        parameters: values of those of the inputs that are parameters.
+        element: index of the first element of the output that differs; None if its shape does.
+        reason: how it differs, as the rest of a sentence: "is x[0, 4, 1, 0] instead of ...".
+    """
+
+    inputs: dict[str, Array] = field(repr=False)
+    parameters: dict[str, list[Any]]
+    element: tuple[int, ...] | None
+    reason: str
+
+    @property
+    def message(self) -> str:
+        """The counterexample in one line."""
+        data = [f"{n} {show(a.shape)}" for n, a in self.inputs.items() if n not in self.parameters]
+        parameters = [f"{name} = {values}" for name, values in self.parameters.items()]
+        where = "" if self.element is None else f"element {show(self.element)} of "
+        return f"for {', '.join([*data, *parameters])}, {where}the output {self.reason}"
 
 
 @dataclass
 class SiteResult:
-    """The proof of one operator node of the original.
+    """The result for one operator node of the original.
 
     Attributes:
         node: its name, or <its output> if it has none.
@@ -30,6 +57,12 @@ class SiteResult:
         end_to_end: whether it took part in a run of the whole model that was compared.
         refused: whether it is not a spatial operator but a convolution that onnxruntime refuses;
             its results may differ by `RTOL`.
+        proven: "all sizes": the nodes that replace it are proven equal for all sizes and values;
+            "these sizes": for all values at the sizes of the file, which are static; "sampled": no
+            proof, only comparisons at sampled sizes; None: nothing was compared, or it differs.
+        assumptions: what a proof for all sizes assumes, one sentence each.
+        proof_reason: why it is not proven.
+        counterexample: input for which it differs, if the prover found one.
     """
 
     node: str
@@ -40,6 +73,10 @@ class SiteResult:
     reason: str | None = None
     end_to_end: bool = False
     refused: bool = False
+    proven: ProofScope | None = None
+    assumptions: tuple[str, ...] = ()
+    proof_reason: str | None = None
+    counterexample: Counterexample | None = None
 
     @property
     def label(self) -> str:
@@ -55,6 +92,8 @@ class SiteResult:
     @property
     def passed(self) -> bool | None:
         """Whether every comparison passed; None if none could be made apart from the whole model."""
+        if self.counterexample is not None:
+            return False
         return all(c.passed for c in self.checks) if self.compared else None
 
     @property
@@ -66,6 +105,15 @@ class SiteResult:
     def exact(self) -> bool:
         """Whether it was compared, and every comparison was bit for bit."""
         return not self.refused and bool(self.compared) and all(c.exact for c in self.compared)
+
+    @property
+    def unproven(self) -> str | None:
+        """Why it is not proven, in one line; None if it is."""
+        if self.proven in ("all sizes", "these sizes"):
+            return None
+        compared = "not proven, only compared at sampled sizes"
+        reason = self.proof_reason or self.reason or "not compared"
+        return f"{self.label} is {compared if self.proven else 'not proven'}: {reason}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +208,7 @@ class Verification:
         reproducer: script that shows the first difference, if one was asked for and saved.
         unsteady: sizes that were left out, because the original's outputs change from run to run.
         sites_only: unverified because of the rest of the model (an operator that no runtime has,
-            random numbers, too much rounding); every operator was proven on its own.
+            random numbers, too much rounding); every operator was compared on its own and passed.
         rest: where nothing was run end to end, the parts of the original that the converted model
             lacks or changes.
     """
@@ -183,6 +231,16 @@ class Verification:
     def __bool__(self) -> bool:
         return self.status == "passed"
 
+    @property
+    def proofs(self) -> str:
+        """How many operators are proven, in one line."""
+        return count_proofs([site.proven for site in self.sites])
+
+    @property
+    def unproven(self) -> list[str]:
+        """Why operators are not proven, one line for each of these."""
+        return [reason for site in self.sites if (reason := site.unproven) is not None]
+
     def to_dict(self) -> dict[str, object]:
         """Return version 1 of the report, ready for JSON; docs/verification.md lists its keys.
 
@@ -192,6 +250,14 @@ class Verification:
         return {"version": 1, **_plain(self)}
 
 
+def count_proofs(scopes: Sequence[str | None]) -> str:
+    """Count operators by `SiteResult.proven`: "proven for all sizes: 2 of 3 operators; sampled: 1"."""
+    counts = [("these sizes", "these sizes"), ("sampled", "sampled"), (None, "not compared")]
+    others = [f"; {name}: {n}" for scope, name in counts if (n := scopes.count(scope))]
+    noun = "operator" if len(scopes) == 1 else "operators"
+    return f"proven for all sizes: {scopes.count('all sizes')} of {len(scopes)} {noun}{''.join(others)}"
+
+
 #: Attributes that are keys of the JSON report, in order; of other classes all of them.
 _KEYS = {
     Verification: (
@@ -199,7 +265,11 @@ _KEYS = {
         "advice unsteady reproducer"
     ),
     Run: "seed inputs overridden",
-    SiteResult: "node graph op_type domain exact how passed reason checks",
+    SiteResult: (
+        "node graph op_type domain exact how passed reason proven assumptions proof_reason "
+        "counterexample checks"
+    ),
+    Counterexample: "inputs parameters element reason",
     Check: (
         "how optimised dtype shape elements mismatches reason exact max_ulps max_relative_error "
         "allowed_ulps skipped passed"

@@ -57,7 +57,7 @@ def draw_sample(facts: NodeFacts, rng: np.random.Generator, number: int) -> Shap
         sample, operator = drawn
         output = math.prod(d for d in operator.output_shape(sample.shape) if isinstance(d, int))
         sample = replace(sample, elements=max(math.prod(sample.shape), output))
-        # An empty output proves little: only if nothing else is legal.
+        # An empty output shows little: only if nothing else is legal.
         if 0 < sample.elements <= MAX_ELEMENTS and output:
             return sample
         best = best or sample
