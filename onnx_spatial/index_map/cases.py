@@ -9,10 +9,14 @@ a second time with the answer no. Results that were computed before the split ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from onnx_spatial.index_map.facts import Facts
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
@@ -106,7 +110,7 @@ class Case:
         """Return a polynomial with the symbols replaced that were found to depend on others."""
         return substitute(p, self._pins) if self._pins else p
 
-    def replace(self, atom: Atom, p: Polynomial) -> None:
+    def replace(self, atom: Atom, p: Polynomial) -> NoReturn:
         """Replace a symbol by a polynomial from now on: in the facts, too.
 
         Raises:
@@ -116,7 +120,8 @@ class Case:
         if split.before is None:
             split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
         pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
-        facts = [substitute(fact, {atom: p}) for fact in self.facts]
+        # Facts about quotients are found again with the quotients.
+        facts = [substitute(fact, {atom: p}) for fact in self.facts if not _is_inside(atom, fact)]
         if p.constant is None and not p.nonnegative:
             facts.append(p)
         self._pins = pins
@@ -158,7 +163,22 @@ class Case:
 
     def are_equal(self, a: Polynomial, b: Polynomial) -> bool:
         """Tell whether two numbers are provably equal, without a split."""
-        return a == b or (self.surely(a - b) and self.surely(b - a))
+        if a == b or (self.surely(a - b) and self.surely(b - a)):
+            return True
+        return everywhere(self, a - b, lambda values: values == 0)
+
+    def is_inside(self, place: Polynomial, extents: Sequence[Polynomial]) -> bool:
+        """Tell whether a place is provably one of an axis that is made of digits."""
+        for extent in reversed(extents[1:]):
+            if extent == ONE:
+                continue
+            for quotient, rest in _divisions(place, extent):
+                if self.surely(rest) and self.surely(extent - 1 - rest):
+                    place = quotient
+                    break
+            else:
+                return False
+        return self.surely(place) and self.surely(extents[0] - 1 - place)
 
     def require(self, p: Polynomial, what: str) -> None:
         """Fail unless `p` is provably 0 or more.
@@ -166,7 +186,7 @@ class Case:
         Raises:
             UndecidedError: it is not.
         """
-        if not self.surely(p):
+        if not self.surely(p) and not everywhere(self, p, lambda values: values >= 0):
             raise UndecidedError(f"{what}: {show(p)} may be negative")
 
     def require_equal(self, a: Polynomial, b: Polynomial, what: str) -> None:
@@ -182,7 +202,16 @@ class Case:
         """Add something that holds by definition in this case."""
         self.facts.add(fact)
 
-    def each_value(self, atom: Atom, count: int) -> None:
+    def split_by_value(self, atoms: set[Atom]) -> NoReturn:
+        """Split by the values of the one of several indices that has the fewest.
+
+        Raises:
+            _AgainError: always.
+        """
+        atom = min(atoms, key=lambda a: (self.extents[a], a.serial))
+        self.each_value(atom, self.extents[atom])
+
+    def each_value(self, atom: Atom, count: int) -> NoReturn:
         """Split by the value of an index below `count`.
 
         Raises:
@@ -215,10 +244,9 @@ class Case:
         """
         if p.constant is not None:
             return p.constant
-        known = [a for a in atoms_of(p) if a in self.extents and a not in self._pins]
+        known = {a for a in atoms_of(p) if a in self.extents and a not in self._pins}
         if known:
-            atom = min(known, key=lambda a: (self.extents[a], a.serial))
-            self.each_value(atom, self.extents[atom])
+            self.split_by_value(known)
         if count > MAX_VALUES:
             raise UndecidedError(f"a number has {count} values to distinguish")
         for value in range(count - 1):
@@ -285,7 +313,9 @@ class Case:
             if not split.left:
                 continue
             go = split.left.pop()
-            self._splits.append(_Split(split.facts, split.left, [], split.before and dict(split.before)))
+            self._splits.append(
+                _Split(split.facts, split.left, [], split.before and dict(split.before))
+            )
             go()
             if not self.facts.contradictory():
                 return True
@@ -379,10 +409,75 @@ class Case:
         return None
 
 
+#: The most combinations of indices that are tried one by one.
+MAX_PLACES = 1 << 20
+
+Values = npt.NDArray[np.int64]
+Grid = dict[Atom, Values]
+
+
+def everywhere(case: Case, p: Polynomial, holds: Callable[[Values], npt.NDArray[np.bool_]]) -> bool:
+    """Tell whether a polynomial of indices of known extents has a property for all their values."""
+    bases = bases_of(p)
+    if not bases:
+        return p.constant is not None and bool(holds(np.asarray(p.constant)))
+    grid = grid_of(case, bases)
+    return grid is not None and bool(holds(evaluate(p, grid)).all())
+
+
+def grid_of(case: Case, bases: set[Atom]) -> Grid | None:
+    """Return all values of some indices that are possible in a case; None if there are too many.
+
+    Facts about these indices alone count.
+    """
+    if any(atom not in case.extents for atom in bases):
+        return None
+    ordered = sorted(bases, key=lambda atom: atom.serial)
+    counts = [case.extents[atom] for atom in ordered]
+    if math.prod(counts) > MAX_PLACES:
+        return None
+    axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
+    grid = {a: axis.reshape(-1).astype(np.int64) for a, axis in zip(ordered, axes, strict=True)}
+    keep = np.ones(math.prod(counts), bool)
+    for fact in case.facts:
+        inner = bases_of(fact)
+        if inner and inner <= bases:
+            keep &= evaluate(fact, grid) >= 0
+    return {atom: values[keep] for atom, values in grid.items()}
+
+
+def bases_of(p: Polynomial) -> set[Atom]:
+    """Return the atoms of a polynomial that are no quotients."""
+    return {
+        atom
+        for atom in atoms_of(p)
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
+    }
+
+
+def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
+    """Return the value of a polynomial for values of its atoms; quotients are computed."""
+    total = np.int64(0)
+    for product, factor in p.terms.items():
+        term = np.int64(factor)
+        for atom in product:
+            term = term * _value(atom, values)
+        total = total + term
+    return np.asarray(total)
+
+
+def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
+    if atom in values:
+        return values[atom]
+    key = atom.key
+    if isinstance(key, OperationKey) and key.operator == "Floor":
+        a, b = key.operands
+        return evaluate(a, values) // evaluate(b, values)
+    raise UndecidedError("a number that is not known")
+
+
 def _common_factors(b: Polynomial) -> Iterator[Polynomial]:
     """Yield factors of all terms of `b`, the largest first."""
-    import math
-
     content = math.gcd(*b.terms.values())
     products = list(b.terms)
     shared = list(products[0])
@@ -427,9 +522,7 @@ def _divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polyn
         quotient = Polynomial({m: f // constant for m, f in a.terms.items()})
         yield quotient, a - quotient * constant
         return
-    leads = sorted(
-        (m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m])
-    )
+    leads = sorted((m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m]))
     ways = [_long_division(a, b, lead) for lead in leads]
     yield from reversed(ways)
 
@@ -474,6 +567,11 @@ def atoms_of(p: Polynomial) -> set[Atom]:
                     if isinstance(atom.key, OperationKey):
                         todo.extend(q for q in atom.key.operands if isinstance(q, Polynomial))
     return found
+
+
+def _is_inside(atom: Atom, p: Polynomial) -> bool:
+    """Tell whether an atom is in an operation of a polynomial."""
+    return any(atom in atoms_of(Polynomial({(a,): 1})) for a in atoms_of_top(p) if a is not atom)
 
 
 def substitute(p: Polynomial, values: dict[Atom, Polynomial]) -> Polynomial:

@@ -65,9 +65,7 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
     expected, actual = case.once("maps", lambda: maps(case))
     facts = tuple(case.facts)
     if expected.rank != actual.rank:
-        return Difference(
-            f"the ranks are {expected.rank} and {actual.rank}", facts, ZERO, ZERO
-        )
+        return Difference(f"the ranks are {expected.rank} and {actual.rank}", facts, ZERO, ZERO)
     for axis, (a, b) in enumerate(zip(expected.dims, actual.dims, strict=True)):
         if not case.are_equal(a, b):
             return Difference(f"dim {axis} of the output is {show(a)} and {show(b)}", facts, a, b)
@@ -84,7 +82,16 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
 
 
 def _index(case: Case, tensor: Tensor) -> Index:
-    index = []
+    index: list[Polynomial] = []
+    if tensor.order is not None:
+        flat = ZERO
+        for number, extent in enumerate(tensor.order):
+            flat = flat * extent + case.index(f"i{number}", extent)
+        for dim in reversed(tensor.dims[1:]):
+            quotient = case.floor_div(flat, dim)
+            index.insert(0, flat - quotient * dim)
+            flat = quotient
+        return (flat, *index)
     for axis, (dim, digits) in enumerate(zip(tensor.dims, tensor.axes, strict=True)):
         place = ZERO
         for number, extent in enumerate(digits.extents):

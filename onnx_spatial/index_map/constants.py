@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, atoms_of
+from onnx_spatial.index_map.cases import (
+    ZERO,
+    Case,
+    Grid,
+    UndecidedError,
+    atoms_of,
+    bases_of,
+    evaluate,
+    grid_of,
+)
 from onnx_spatial.index_map.node import number
 from onnx_spatial.index_map.tensor import Index, Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 Array = npt.NDArray[np.generic]
-_Grid = dict[Atom, npt.NDArray[np.int64]]
-
-#: The most places of a table that are compared with a formula.
-MAX_PLACES = 1 << 20
 
 #: The most elements of a constant that are looked through for one common value.
 _MAX_UNIFORM = 1 << 24
@@ -90,52 +93,29 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
     """
     bases: set[Atom] = set()
     for i in index:
-        bases |= _bases(i)
-    if any(atom not in case.extents for atom in bases):
-        raise UndecidedError("a constant table is read at an index of unknown size")
-    ordered = sorted(bases, key=lambda atom: atom.serial)
-    counts = [case.extents[atom] for atom in ordered]
-    if np.prod(counts, dtype=object) > MAX_PLACES:
-        raise UndecidedError("a constant table is too large")
-    grid = {
-        atom: axis.reshape(-1).astype(np.int64)
-        for atom, axis in zip(ordered, np.meshgrid(*map(np.arange, counts), indexing="ij"), strict=True)
-    }
-    features = [Polynomial({(atom,): 1}) for atom in ordered]
-    keep = np.ones(grid[ordered[0]].shape, bool)
-    for fact in case.facts:
-        inner = _bases(fact)
-        if inner and inner <= bases:
-            keep &= evaluate(fact, grid) >= 0
-            features += [
-                f
-                for atom in atoms_of(fact)
-                if isinstance(atom.key, OperationKey)
-                and atom.key.operator == "Floor"
-                and (f := Polynomial({(atom,): 1})) not in features
-            ]
-    for i in index:
-        for atom in atoms_of(i):
-            f = Polynomial({(atom,): 1})
-            if f not in features:
-                features.append(f)
-    grid = {atom: values[keep] for atom, values in grid.items()}
-    if not keep.any():
+        bases |= bases_of(i)
+    grid = grid_of(case, bases)
+    if grid is None:
+        raise UndecidedError("a constant table is read at an index of unknown or large extent")
+    count = len(next(iter(grid.values())))
+    if not count:
         return ZERO  # no element is read in this case
-    places = [np.broadcast_to(evaluate(i, grid), (int(keep.sum()),)) for i in index]
+    quotients = [atoms_of(i) for i in index]
+    quotients += [atoms_of(f) for f in case.facts if bases_of(f) and bases_of(f) <= bases]
+    atoms = sorted(set().union(*quotients), key=lambda atom: atom.serial)
+    features = [Polynomial({(atom,): 1}) for atom in atoms]
+    places = [np.broadcast_to(evaluate(i, grid), (count,)) for i in index]
     if any((p < 0).any() or (p >= n).any() for p, n in zip(places, array.shape, strict=True)):
         raise UndecidedError("a constant table is read beyond its end")
     values = array[tuple(places)].astype(np.int64)
     formula = _fitted(values, features, grid)
     if formula is None:
-        atom = min(ordered, key=lambda a: (case.extents[a], a.serial))
-        case.each_value(atom, case.extents[atom])
-        raise AssertionError
+        case.split_by_value(bases)
     return formula
 
 
 def _fitted(
-    values: npt.NDArray[np.int64], features: list[Polynomial], grid: _Grid
+    values: npt.NDArray[np.int64], features: list[Polynomial], grid: Grid
 ) -> Polynomial | None:
     """Return the integer combination of features that gives all values, if there is one."""
     if (values == values[0]).all():
@@ -155,33 +135,3 @@ def _fitted(
     for factor, feature in zip(factors[:-1], features, strict=True):
         total = total + feature * int(factor)
     return total
-
-
-def _bases(p: Polynomial) -> set[Atom]:
-    """Return the atoms of a polynomial that are no quotients."""
-    return {
-        atom
-        for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
-    }
-
-
-def evaluate(p: Polynomial, values: Mapping[Atom, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return the value of a polynomial for values of its atoms; quotients are computed."""
-    total = np.int64(0)
-    for product, factor in p.terms.items():
-        term = np.int64(factor)
-        for atom in product:
-            term = term * _value(atom, values)
-        total = total + term
-    return np.asarray(total)
-
-
-def _value(atom: Atom, values: Mapping[Atom, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    if atom in values:
-        return values[atom]
-    key = atom.key
-    if isinstance(key, OperationKey) and key.operator == "Floor":
-        a, b = key.operands
-        return evaluate(a, values) // evaluate(b, values)
-    raise UndecidedError("a number that is not known")

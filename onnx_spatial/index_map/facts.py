@@ -31,6 +31,8 @@ class Facts:
         self._proven: dict[Polynomial, int] = {}
         self._failed: dict[Polynomial, int] = {}
         self._positive: set[Atom] = set()
+        self._lone: set[Polynomial] = set()
+        self._least: dict[Atom, int] = {}
         self._version = 0
         self._steps = 0
 
@@ -43,25 +45,28 @@ class Facts:
     def add(self, fact: Polynomial) -> None:
         """Add a polynomial that is 0 or more."""
         fact = _tightened(fact)
-        if fact in self._known or (fact.constant or -1) >= 0:
+        if fact in self._known or fact.nonnegative:
             return
         self._known[fact] = len(self._facts)
         self._facts.append(fact)
         self._version += 1
-        atom = (fact + 1).lone_atom
-        if atom is not None and fact.terms.get(()) == -1 and atom.nonnegative:
+        low = -fact.terms.get((), 0)
+        atom = (fact + low).lone_atom
+        if atom is not None and atom.nonnegative and low > 0:
+            if low == 1:
+                self._lone.add(fact + 1)
             self._positive.add(atom)
+            self._least[atom] = max(low, self._least.get(atom, 0))
 
     def forget(self, count: int) -> None:
         """Keep the first `count` facts."""
         if count == len(self._facts):
             return
-        for fact in self._facts[count:]:
-            del self._known[fact]
-            atom = (fact + 1).lone_atom
-            if atom is not None:
-                self._positive.discard(atom)
-        del self._facts[count:]
+        kept = self._facts[:count]
+        self._facts, self._known = [], {}
+        self._positive, self._lone, self._least = set(), set(), {}
+        for fact in kept:
+            self.add(fact)
         self._proven = {p: at for p, at in self._proven.items() if at <= count}
         self._failed.clear()
         self._version += 1
@@ -97,6 +102,8 @@ class Facts:
         bad = [(m, f) for m, f in p.terms.items() if f < 0 or not all(a.nonnegative for a in m)]
         if not bad:
             return True
+        if self._dominated(p, bad) or self._shifted(p):
+            return True
         if depth == 0 or self._steps <= 0 or p in seen:
             return False
         seen.add(p)
@@ -116,12 +123,64 @@ class Facts:
                 return False
         return False
 
+    def _shifted(self, p: Polynomial) -> bool:
+        """Tell whether `p` has no negative term in how much each size exceeds its least value.
+
+        (2*h - 1) * (3*w - 2) is (2*h' + 1) * (3*w' + 1) for h = h' + 1, w = w' + 1.
+        """
+        atoms = {atom for product in p.terms for atom in product}
+        if not all(atom.nonnegative for atom in atoms):
+            return False
+        least = {a: self._least[a] for a in atoms if a in self._least}
+        if not least or len(p.terms) > 40:
+            return False
+        terms: dict[_Product, int] = {}
+        for product, factor in p.terms.items():
+            shifted: dict[_Product, int] = {(): factor}
+            for atom in product:
+                low = least.get(atom, 0)
+                grown: dict[_Product, int] = {}
+                for m, f in shifted.items():
+                    key = tuple(sorted((*m, atom), key=lambda a: a.serial))
+                    grown[key] = grown.get(key, 0) + f
+                    if low:
+                        grown[m] = grown.get(m, 0) + f * low
+                shifted = grown
+            for m, f in shifted.items():
+                terms[m] = terms.get(m, 0) + f
+        return all(f >= 0 for f in terms.values())
+
+    def _dominated(self, p: Polynomial, bad: list[tuple[_Product, int]]) -> bool:
+        """Tell whether positive terms outweigh the others, by factors that are 1 or more.
+
+        n*h*w >= n*h for w >= 1.
+        """
+        if any(factor > 0 for _, factor in bad):
+            return False
+        left = {m: f for m, f in p.terms.items() if f > 0}
+        for product, factor in sorted(bad, key=lambda term: -len(term[0])):
+            missing = -factor
+            for larger in sorted(left, key=len):
+                quotients = _apart(larger, product)
+                if quotients is None or quotients[1] or not self._positive.issuperset(quotients[0]):
+                    continue
+                used = min(missing, left[larger])
+                left[larger] -= used
+                missing -= used
+                if not missing:
+                    break
+            if missing:
+                return False
+        return True
+
     def _cancellations(
         self, p: Polynomial, product: _Product, factor: int
     ) -> list[tuple[tuple[int, int, int], Polynomial]]:
         """Return what is left of `p` after cancelling one term with each fact that has such a term."""
         steps = []
         for fact in self._facts:
+            if len(fact.terms) == 2 and fact + 1 in self._lone:
+                continue  # see `_dominated`
             for other, its_factor in fact.terms.items():
                 if (its_factor < 0) != (factor < 0):
                     continue
@@ -133,7 +192,7 @@ class Facts:
                     continue
                 if len(scale) > 1 or not all(a.nonnegative for a in times):
                     continue
-                if not other and fact.constant is None and product and len(fact.terms) > 2:
+                if not other and product and not _fits(p, fact, product):
                     continue  # its constant alone fits: rarely of use
                 common = math.gcd(factor, its_factor)
                 a, k = abs(its_factor) // common, abs(factor) // common
@@ -143,6 +202,16 @@ class Facts:
                 weight = sum(1 for f in rest.terms.values() if f < 0)
                 steps.append(((len(scale), weight, len(rest.terms)), rest))
         return steps
+
+
+def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
+    """Tell whether each positive term of a fact, times a product, is a positive term of `p`."""
+    for m, factor in fact.terms.items():
+        if factor > 0:
+            key = tuple(sorted((*m, *product), key=lambda atom: atom.serial))
+            if p.terms.get(key, 0) <= 0:
+                return False
+    return True
 
 
 def _tightened(p: Polynomial) -> Polynomial:

@@ -1,15 +1,15 @@
 """The maps of the spatial operators, from their definitions; nothing here is shared with lowering.
 
-    SpaceToBatch    y[(r1*b2 + r2)*N + n, o1, o2, ..] = x[n, o1*b1 + r1 - p1, o2*b2 + r2 - p2, ..] or 0
-    BatchToSpace    y[n, y1, y2, ..] = x[(r1*b2 + r2)*N + n, o1, o2, ..],  o*b + r = y + crop
-    patches         y[n, o.., k*C + c] = x[n, o*s + k*r - p, c] or 0
+SpaceToBatch    y[(r1*b2 + r2)*N + n, o1, o2, ..] = x[n, o1*b1 + r1 - p1, o2*b2 + r2 - p2, ..] or 0
+BatchToSpace    y[n, y1, y2, ..] = x[(r1*b2 + r2)*N + n, o1, o2, ..],  o*b + r = y + crop
+patches         y[n, o.., k*C + c] = x[n, o*s + k*r - p, c] or 0
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
 from onnx_spatial.index_map.rules_movement import product
 from onnx_spatial.index_map.rules_numbers import div, maximum
 from onnx_spatial.index_map.tensor import Axis, Index, Tensor
@@ -19,7 +19,9 @@ from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, Reorg
 Sizes = Sequence[Polynomial]
 
 
-def apply(case: Case, kind: type[Operator], operator: Operator | None, x: Tensor, *parameters: Sizes) -> Tensor:
+def apply(
+    case: Case, kind: type[Operator], operator: Operator | None, x: Tensor, *parameters: Sizes
+) -> Tensor:
     """Return the map behind a spatial operator.
 
     Args:
@@ -190,7 +192,6 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
             source = quotient
         return x.at((source, *reversed(moved)))
 
-    return Tensor(case, dims, at, whole=x.whole)
-
-
-__all__ = ["ONE", "apply"]
+    whole = case.exact(c, s * s)
+    order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]
+    return Tensor(case, dims, at, whole=x.whole, order=order)

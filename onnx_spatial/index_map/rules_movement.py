@@ -339,7 +339,12 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
             number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
         else:
             number = 0
-            while number < len(parts) - 1 and not case.decide(ends[number] - 1 - place):
+            first = parts[0].axes[axis]
+            while (
+                not (first.start == ZERO and case.is_inside(place, first.extents))
+                and number < len(parts) - 1
+                and not case.decide(ends[number] - 1 - place)
+            ):
                 number += 1
         start = ends[number] - parts[number].dims[axis]
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
@@ -379,13 +384,15 @@ def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial)
     return _same_kind(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
 
 
-def _entry(case: Case, indices: Tensor, index: Index, dim: Polynomial) -> Polynomial:
-    """Return an element of an index tensor, counted from the start of an axis.
+def _entry(case: Case, indices: Tensor, index: Index, x: Tensor, axis: int) -> Polynomial:
+    """Return an element of an index tensor, counted from the start of an axis of `x`.
 
     Raises:
         UndecidedError: it may lie outside.
     """
-    place = indices.at(index)
+    place, dim = indices.at(index), x.dims[axis]
+    if x.axes[axis].start == ZERO and case.is_inside(place, x.axes[axis].extents):
+        return place
     if not case.decide(place):
         place = place + dim
         case.require(place, "Gather: an index")
@@ -400,7 +407,7 @@ def _gather(case: Case, node: NodeView) -> list[Tensor]:
     count = indices.rank
 
     def at(index: Index) -> Polynomial:
-        place = _entry(case, indices, index[axis : axis + count], x.dims[axis])
+        place = _entry(case, indices, index[axis : axis + count], x, axis)
         return x.at((*index[:axis], place, *index[axis + count :]))
 
     return [_same_kind(x, case, dims, at)]
@@ -417,7 +424,7 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         places = [
-            _entry(case, indices, (*index[:count], _of(k)), x.dims[batch + k]) for k in range(depth)
+            _entry(case, indices, (*index[:count], _of(k)), x, batch + k) for k in range(depth)
         ]
         return x.at((*index[:batch], *places, *index[count:]))
 

@@ -45,9 +45,11 @@ class Tensor:
         dims: polynomials.
         whole: whether the elements are integers (or bool), with which rules may compute.
         axes: digits of the index of each axis.
+        order: sizes of the digits of the index of the whole tensor in memory, where the digits of
+            each axis do not explain it; else None.
     """
 
-    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "whole")
+    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "order", "whole")
 
     def __init__(
         self,
@@ -57,7 +59,9 @@ class Tensor:
         *,
         whole: bool,
         axes: Sequence[Axis] | None = None,
+        order: Sequence[Polynomial] | None = None,
     ) -> None:
+        self.order = order
         self.dims: Dims = tuple(dims)
         self.whole = whole
         self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)

@@ -89,14 +89,25 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
                 from onnx_spatial.index_map.constants import constant
 
                 inputs[name] = constant(case, fact.value)
-            elif fact.shape is not None and all(isinstance(d, int) for d in fact.shape):
-                inputs[name] = given(
-                    case, name, [Polynomial.of(d) for d in fact.shape], whole=True
-                )
             else:
-                vectors = [p.vector for p in step.call.parameters if p.vector.input is not None]
-                raise UndecidedError(f"the shape of parameter {name!r} is unknown {vectors}")
+                inputs[name] = given(
+                    case, name, _parameter_dims(step, name, fact.shape), whole=True
+                )
     return source, inputs
+
+
+def _parameter_dims(step, name, shape):
+    """Return the dims of a run-time parameter: declared, or those that the operator requires."""
+    vector = next(
+        p.vector
+        for p in step.call.parameters
+        if p.vector.input is not None and step.node.input[p.vector.input] == name
+    )
+    if shape is not None and all(isinstance(d, int) for d in shape):
+        dims = shape
+    else:
+        dims = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
+    return [Polynomial.of(d) for d in dims]
 
 
 def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
