@@ -141,6 +141,13 @@ class Case:
             return True
         if self.facts.nonnegative(-p - 1):
             return False
+        bases = bases_of(p)
+        if all(atom in self.extents for atom in bases):
+            grid = grid_of(self, bases, MAX_DECIDED)
+            if grid is not None:
+                values = evaluate(p, grid) >= 0
+                if values.all() or not values.any():
+                    return bool(values.all())
         self._check_budget()
         self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
         self.facts.add(p)
@@ -411,6 +418,7 @@ class Case:
 
 #: The most combinations of indices that are tried one by one.
 MAX_PLACES = 1 << 20
+MAX_DECIDED = 1 << 14
 
 Values = npt.NDArray[np.int64]
 Grid = dict[Atom, Values]
@@ -425,7 +433,7 @@ def everywhere(case: Case, p: Polynomial, holds: Callable[[Values], npt.NDArray[
     return grid is not None and bool(holds(evaluate(p, grid)).all())
 
 
-def grid_of(case: Case, bases: set[Atom]) -> Grid | None:
+def grid_of(case: Case, bases: set[Atom], most: int = MAX_PLACES) -> Grid | None:
     """Return all values of some indices that are possible in a case; None if there are too many.
 
     Facts about these indices alone count.
@@ -434,7 +442,7 @@ def grid_of(case: Case, bases: set[Atom]) -> Grid | None:
         return None
     ordered = sorted(bases, key=lambda atom: atom.serial)
     counts = [case.extents[atom] for atom in ordered]
-    if math.prod(counts) > MAX_PLACES:
+    if math.prod(counts) > most:
         return None
     axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
     grid = {a: axis.reshape(-1).astype(np.int64) for a, axis in zip(ordered, axes, strict=True)}

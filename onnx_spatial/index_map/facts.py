@@ -13,13 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 _Product = tuple[Atom, ...]
 
 #: The most facts that one search combines, and the most steps that it takes.
 _MAX_DEPTH = 14
 _MAX_STEPS = 250
+
+#: The most quotients that are replaced by their bounds.
+_MAX_QUOTIENTS = 4
+
+#: Sizes, and parameters of operators, are below.
+LIMIT = 2**31
 
 
 class Facts:
@@ -77,8 +83,8 @@ class Facts:
             return p.constant >= 0
         if p.nonnegative:
             return True
-        p = _tightened(p)
-        if p in self._known or p in self._proven:
+        p = _tightened(_without_common_factor(p))
+        if p in self._known or p in self._proven or _is_far(p):
             return True
         if self._failed.get(p) == self._version:
             return False
@@ -90,10 +96,40 @@ class Facts:
 
     def _search_from(self, p: Polynomial) -> bool:
         self._steps = _MAX_STEPS
-        if self._search(p, _MAX_DEPTH, set()):
+        if self._search(p, _MAX_DEPTH, set()) or self._without_quotients(p):
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
+        return False
+
+    def _without_quotients(self, p: Polynomial) -> bool:
+        """Tell whether `p` is 0 or more by what its quotients are at least or at most, the outer ones first.
+
+        b * floor(a / b) is at most a, and at least a - b + 1.
+        """
+        for _ in range(_MAX_QUOTIENTS):
+            quotient = _outermost_quotient(p)
+            if quotient is None:
+                return False
+            a, divisor = quotient.key.operands  # type: ignore[attr-defined]
+            b = divisor.constant
+            if b is None:
+                return False
+            terms = Polynomial.of(b - 1)
+            for product, factor in p.terms.items():
+                if quotient not in product:
+                    terms = terms + Polynomial({product: factor * b})
+                    continue
+                rest = list(product)
+                rest.remove(quotient)
+                if quotient in rest or not all(atom.nonnegative for atom in rest):
+                    return False
+                bound = a if factor < 0 else a - (b - 1)
+                terms = terms + bound * Polynomial({tuple(rest): factor})
+            p = _tightened(terms)
+            self._steps = _MAX_STEPS
+            if self._search(p, _MAX_DEPTH, set()):
+                return True
         return False
 
     def _search(self, p: Polynomial, depth: int, seen: set[Polynomial]) -> bool:
@@ -202,6 +238,71 @@ class Facts:
                 weight = sum(1 for f in rest.terms.values() if f < 0)
                 steps.append(((len(scale), weight, len(rest.terms)), rest))
         return steps
+
+
+def _outermost_quotient(p: Polynomial) -> Atom | None:
+    """Return a quotient of a polynomial that is in no other quotient of it."""
+    quotients = {
+        atom
+        for product in p.terms
+        for atom in product
+        if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor"
+    }
+    for one in sorted(quotients, key=lambda atom: -atom.serial):
+        if not any(one in _inside(other) for other in quotients if other is not one):
+            return one
+    return None
+
+
+def _inside(atom: Atom) -> set[Atom]:
+    """Return the atoms that a quotient is computed from."""
+    found: set[Atom] = set()
+    todo = [atom]
+    while todo:
+        key = todo.pop().key
+        if isinstance(key, OperationKey):
+            for operand in key.operands:
+                new = {a for product in operand.terms for a in product} - found
+                found |= new
+                todo.extend(new)
+    return found
+
+
+def _is_far(p: Polynomial) -> bool:
+    """Tell whether the constant outweighs all other terms, as single sizes are below `LIMIT`."""
+    left = p.terms.get((), 0)
+    if left < LIMIT:
+        return False
+    for product, factor in p.terms.items():
+        if len(product) > 1 or (product and not product[0].nonnegative):
+            return False
+        left += min(factor, 0) * (LIMIT - 1) if product else 0
+    return left >= 0
+
+
+def _without_common_factor(p: Polynomial) -> Polynomial:
+    """Return the polynomial without atoms that are a factor of all terms, if these are 0 or more."""
+    products = list(p.terms)
+    shared = [atom for atom in products[0] if atom.nonnegative] if products else []
+    for product in products[1:]:
+        rest = list(product)
+        kept = []
+        for atom in shared:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        shared = kept
+        if not shared:
+            return p
+    if not shared:
+        return p
+    terms = {}
+    for product, factor in p.terms.items():
+        rest = list(product)
+        for atom in shared:
+            rest.remove(atom)
+        terms[tuple(rest)] = factor
+    return Polynomial(terms)
 
 
 def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
