@@ -442,7 +442,9 @@ def _entry(case: Case, indices: Tensor, index: Index, x: Tensor, axis: int) -> P
             return place
     if not case.decide(place):
         place = place + dim
-        case.require(place, "Gather: an index")
+        rows = x.leading.get(axis)
+        if rows is None or place != product(rows.extents):
+            case.require(place, "Gather: an index")
     case.require(dim - 1 - place, "Gather: the axis behind an index")
     return place
 
