@@ -100,11 +100,14 @@ class Case:
             self.assume(p - least)
         return p
 
-    def index(self, name: str, extent: Polynomial) -> Polynomial:
-        """Return an index that takes every value from 0 below `extent`, which is 1 or more."""
+    def index(self, name: str, extent: Polynomial, axis: Hashable = None) -> Polynomial:
+        """Return an index that takes every value from 0 below `extent`, which is 1 or more.
+
+        Equal arguments give the same index. All that is assumed of an index must follow from `axis`.
+        """
         if extent == ONE:
             return ZERO
-        atom = self._symbol(("index", extent), name)
+        atom = self._symbol(("index", extent, axis), name)
         self.facts.samples.define(atom, 0, extent)
         if extent.constant is not None:
             self.extents[atom] = extent.constant
@@ -523,6 +526,8 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     """Return the value of a polynomial for values of its atoms; quotients are computed."""
     total = np.int64(0)
     for product, factor in p.terms.items():
+        if abs(factor) >= 1 << 62:
+            raise UndecidedError("a number that may overflow")
         term = np.int64(factor)
         for atom in product:
             term = term * _value(atom, values)

@@ -299,7 +299,7 @@ def _is_far(p: Polynomial) -> bool:
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and not product[0].nonnegative):
+        if len(product) > 1 or (product and isinstance(product[0].key, OperationKey)):
             return False
         left += min(factor, 0) * (LIMIT - 1) if product else 0
     return left >= 0

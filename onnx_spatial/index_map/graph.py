@@ -13,8 +13,7 @@ from onnx_spatial.index_map import rules_movement, rules_numbers
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import product
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.tensor import Tensor, product
 from onnx_spatial.model import op_traits
 
 #: The map behind a node of another domain than ONNX's own; None if there is none.

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.node import WHOLE, NodeView
-from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, vector
+from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 _INT64 = int(TensorProto.INT64)
@@ -24,14 +24,6 @@ _FAR = 2**31 - 1
 
 def _of(value: int) -> Polynomial:
     return Polynomial.of(value)
-
-
-def product(sizes: Sequence[Polynomial]) -> Polynomial:
-    """Return the product of sizes."""
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
 
 
 def axes_of(given: Sequence[int], rank: int) -> list[int]:

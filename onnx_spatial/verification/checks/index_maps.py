@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
@@ -12,11 +12,11 @@ from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_movement import product, transposed
-from onnx_spatial.index_map.tensor import Tensor, given
+from onnx_spatial.index_map.rules_movement import transposed
+from onnx_spatial.index_map.tensor import Tensor, given, product
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators.spellings import Vector
-from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
@@ -25,8 +25,23 @@ MAX_RANK = 8
 
 
 def prove(
-    chain: TransposeChain, part: Part, functions: Sequence[onnx.FunctionProto], folder: object
+    chain: TransposeChain,
+    part: Part,
+    functions: Sequence[onnx.FunctionProto],
+    folder: object,
+    overridable: Collection[str] = (),
 ) -> Comparison:
+    """Prove that a part of the converted model computes a chain of the original, for all sizes.
+
+    Args:
+        chain: nodes of the original.
+        part: nodes of the converted model.
+        functions: local functions of the converted model.
+        folder: of external data.
+        overridable: initializers of the converted model that a caller may replace.
+    """
+    if fed := [t.name for t in part.stored if t.name in overridable]:
+        return Comparison(False, f"the caller of the model may replace {fed[0]!r}")
     data = chain.head.facts.inputs[0]
     shape = data.shape if data is not None else None
     call = chain.head.call
@@ -45,6 +60,9 @@ def prove(
         if not result.equal:
             break
     assert result is not None
+    if len(shapes) > 1:
+        rank = f"the rank is at most {MAX_RANK}"
+        result = replace(result, assumptions=(*result.assumptions, rank))
     return result
 
 
@@ -58,7 +76,12 @@ def _prove(chain, part, functions, folder, shape) -> Comparison:
         expected = _expected(case, chain, source, inputs)
         case.counts = [product(source.dims), product(expected.dims)]
         graph = GraphMaps(
-            case, part.nodes, {chain.source: source, **inputs}, constants, table, _no_rule
+            case,
+            part.nodes,
+            {n: t for n, t in {**inputs, chain.source: source}.items() if n in part.read},
+            constants,
+            table,
+            _no_rule,
         )
         return expected, graph.value(chain.sink)
 
