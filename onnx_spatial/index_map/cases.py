@@ -339,21 +339,18 @@ class Case:
         Raises:
             UndecidedError: there are too many cases.
         """
-        count = 0
-        while True:
-            count += 1
-            if count > MAX_CASES:
-                raise UndecidedError(f"more than {MAX_CASES} cases")
-            while True:
+        for _ in range(MAX_CASES):
+            possible = True
+            while possible:
                 self._check_budget()
                 try:
-                    result = body()
+                    yield body()
+                    break
                 except _AgainError:
-                    continue
-                break
-            yield result
+                    possible = not self.facts.contradictory()
             if not self._next():
                 return
+        raise UndecidedError(f"more than {MAX_CASES} cases")
 
     def _next(self) -> bool:
         """Turn to the next case; return False if there is none."""

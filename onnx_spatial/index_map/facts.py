@@ -177,7 +177,7 @@ class Facts:
         return False
 
     def _is_trivial(self, p: Polynomial) -> bool:
-        if p in self._known or p in self._proven:
+        if p in self._known or p in self._proven or p - 1 in self._known:
             return True
         bad = _doubtful(p)
         return not bad or self._dominated(p, bad) or self._shifted(p)
@@ -241,7 +241,7 @@ class Facts:
         """
         steps = []
         for fact in self._facts:
-            if len(fact.terms) == 2 and fact + 1 in self._lone:
+            if p.constant is None and len(fact.terms) == 2 and fact + 1 in self._lone:
                 continue  # see `_dominated`
             for other, its_factor in fact.terms.items():
                 if (its_factor < 0) != (factor < 0):

@@ -77,6 +77,8 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         if rest is None:
             rest = case.floor_div(total, known)
             case.require_equal(rest * known, total, "Reshape: the number of elements")
+        # A number of elements divided by another: the terms of a polynomial do not show it.
+        case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
         dims[unknown] = rest
     return [reshaped(case, x, dims)]
 
