@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NoReturn, TypeVar
@@ -75,6 +76,8 @@ class Case:
         self._symbols: dict[str, Polynomial] = {}
         self._deadline = perf_counter() + seconds
         self._fresh = 0
+        #: How many sums enclose what is computed, and whether integers are only compared.
+        self.context = (0, False)
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
 
@@ -263,6 +266,21 @@ class Case:
             self.facts.add(fact)
 
     # Results
+
+    @contextmanager
+    def within(self, *, sums: int = 0, opaque: bool = False) -> Iterator[None]:
+        """Compute inside further sums, or elements that are only compared.
+
+        Args:
+            sums: how many more sums enclose it: each has indices of its own.
+            opaque: whether integers of tables need no formula.
+        """
+        before = self.context
+        self.context = (before[0] + sums, opaque)
+        try:
+            yield
+        finally:
+            self.context = before
 
     def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Return what `compute` gives, computed once for a key as long as the case allows."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.constants import same_values
+from onnx_spatial.index_map.rules_products import vanishes
 from onnx_spatial.index_map.tensor import Index, Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -105,7 +107,7 @@ def _index(case: Case, tensor: Tensor) -> Index:
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements are provably the same."""
-    if a == b:
+    if a == b or (vanishes(case, a) and vanishes(case, b)) or same_values(case, a, b):
         return True
     left, right = a.lone_atom, b.lone_atom
     if left is not None and right is not None:
@@ -126,7 +128,7 @@ def _all_equal(case: Case, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> 
 
 
 def _is_element(key: OperationKey) -> bool:
-    return key.operator == "Element"
+    return key.operator != "Floor"
 
 
 def _holds_element(p: Polynomial) -> bool:

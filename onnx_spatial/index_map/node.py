@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ZERO, UndecidedError
+from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
+
+
+#: Of nodes whose opset is not given: newer than every version of an operator that means anything else.
+MAX_OPSET = 1 << 16
 
 
 class NodeView:
@@ -23,11 +27,44 @@ class NodeView:
         attributes: Mapping[str, Any],
         inputs: Sequence[Tensor | None],
         outputs: Sequence[str],
+        opset: int = MAX_OPSET,
+        *,
+        legal: bool = False,
     ) -> None:
         self.op_type = op_type
         self.attributes = attributes
         self.outputs = outputs
+        self.opset = opset
         self._inputs = inputs
+        self._legal = legal
+
+    @property
+    def count(self) -> int:
+        """Number of inputs, omitted ones included."""
+        return len(self._inputs)
+
+    def need(self, case: Case, p: Polynomial, what: str) -> None:
+        """Assume of a node whose run succeeds, and else show, that `p` is 0 or more.
+
+        Raises:
+            UndecidedError: it cannot be shown.
+        """
+        if self._legal:
+            case.assume(p)
+        else:
+            case.require(p, what)
+
+    def need_equal(self, case: Case, a: Polynomial, b: Polynomial, what: str) -> None:
+        """Assume of a node whose run succeeds, and else show, that two sizes are equal.
+
+        Raises:
+            UndecidedError: it cannot be shown.
+        """
+        if self._legal:
+            case.assume(a - b)
+            case.assume(b - a)
+        else:
+            case.require_equal(a, b, what)
 
     def get(self, name: str, default: Any) -> Any:
         """Return an attribute, or the default."""

@@ -76,7 +76,8 @@ class Tensor:
 
     def at(self, index: Index) -> Polynomial:
         """Return the element at an index."""
-        return self._case.once((self._serial, index), lambda: self._at(index))
+        key = (self._serial, self._case.context, index)
+        return self._case.once(key, lambda: self._at(index))
 
     def elements(self) -> list[Polynomial]:
         """Return all elements of a tensor of at most one axis, of known length.

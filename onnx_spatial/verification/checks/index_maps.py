@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -11,14 +11,22 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
-from onnx_spatial.index_map.graph import GraphMaps
+from onnx_spatial.index_map.constants import constant
+from onnx_spatial.index_map.graph import GraphMaps, NodeRule
+from onnx_spatial.index_map.node import MAX_OPSET
 from onnx_spatial.index_map.rules_movement import transposed
-from onnx_spatial.index_map.tensor import Tensor, given
-from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.index_map.tensor import ELEMENT, Index, Tensor, given
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.io.source import Source
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators.spellings import Vector
-from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
+
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 #: Ranks tried where the rank is unknown: numpy and onnxruntime have little use for more.
 MAX_RANK = 8
@@ -86,8 +94,6 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
             if not name or fact is None:
                 continue
             if fact.value is not None:
-                from onnx_spatial.index_map.constants import constant
-
                 inputs[name] = constant(case, fact.value)
             else:
                 inputs[name] = given(
@@ -108,6 +114,95 @@ def _parameter_dims(step, name, shape):
     else:
         dims = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
     return [Polynomial.of(d) for d in dims]
+
+
+def prove_region(
+    region: MatchingRegion, infos: Sequence[OperatorInfo], models: ModelPair
+) -> Comparison:
+    """Prove that both parts of a region move the same elements, and sum the same products."""
+    sites = {info.node.output[0]: info for info in infos if info.index in region.sites}
+
+    def maps(case: Case) -> tuple[Tensor, Tensor]:
+        inputs = {n: _region_input(case, n, known) for n, known in region.inputs.items()}
+
+        def spatial(
+            case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
+        ) -> Tensor | None:
+            info = sites.get(node.output[0])
+            return None if info is None else _operator(case, info, values)
+
+        expected = _part_maps(case, region.before, models.original, inputs, spatial, legal=True)
+        actual = _part_maps(case, region.after, models.converted, inputs, _no_rule)
+        return expected.value(region.output), actual.value(region.output)
+
+    return compare(Case(), maps)
+
+
+def _part_maps(
+    case: Case,
+    part: Part,
+    source: Source,
+    inputs: dict[str, Tensor],
+    rule: NodeRule,
+    *,
+    legal: bool = False,
+) -> GraphMaps:
+    functions = {(f.domain, f.name): f for f in source.proto.functions}
+    constants = {t.name: (lambda t=t: constant_value(t, source.folder)) for t in part.stored}
+    opset = part.imports.opsets.get("", MAX_OPSET)
+    return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
+
+
+def _region_input(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
+    """Return the map of a value that a region reads; small integers are parameters."""
+    sizes = shape_inference.dims(known)
+    if sizes is None:
+        raise UndecidedError(f"the rank of {name!r} is unknown")
+    if 0 in sizes:
+        raise UndecidedError(f"{name!r} is empty")
+    dims = [
+        Polynomial.of(d) if isinstance(d, int) else case.symbol(d or f"{name}.{axis}")
+        for axis, d in enumerate(sizes)
+    ]
+    if shape_inference.element_type(known) not in _INTEGERS or len(sizes) > 2:
+        return given(case, name, dims)
+
+    def at(index: Index) -> Polynomial:
+        if case.context[1] or any(i.constant is None for i in index):
+            return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
+        return case.symbol(f"{name}{[i.constant for i in index]}", None)
+
+    return Tensor(case, dims, at, whole=True)
+
+
+def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -> Tensor:
+    """Return the map behind a spatial operator of the original."""
+    call, x = info.call, values[0]
+    if call is None or x is None:
+        raise UndecidedError(f"{info.node.op_type}: its parameters are not known")
+    parameters = []
+    for parameter in call.parameters:
+        vector = parameter.vector
+        if vector.values is not None:
+            numbers = [Polynomial.of(v) for v in vector.values]
+        else:
+            tensor = values[vector.input] if vector.input is not None else None
+            if tensor is None:
+                raise UndecidedError(f"{info.node.op_type}: a parameter is missing")
+            numbers = _entries(tensor)[vector.start :: vector.step][: vector.length]
+        for number in numbers:
+            case.assume(number - parameter.least)
+        parameters.append(numbers)
+    return operators.apply(case, call.kind, call.operator, x, *parameters)
+
+
+def _entries(tensor: Tensor) -> list[Polynomial]:
+    """Return the elements of a list of numbers, or of a short list of rows."""
+    sizes = [d.constant for d in tensor.dims]
+    if any(size is None for size in sizes) or not tensor.whole:
+        raise UndecidedError("the number of parameters is unknown")
+    places = np.ndindex(*(size for size in sizes if size is not None))
+    return [tensor.at(tuple(Polynomial.of(i) for i in place)) for place in places]
 
 
 def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
