@@ -29,6 +29,9 @@ Array = npt.NDArray[np.generic]
 _MAX_UNIFORM = 1 << 24
 
 
+#: The largest number of a table that is made of steps.
+_MAX_AFFINE = 2.0**40
+
 #: The operator of the atoms for elements of constants.
 CONSTANT = "Constant"
 
@@ -171,6 +174,8 @@ def _digest(array: Array) -> str:
 
 def _affine(array: Array) -> tuple[int, list[int]] | None:
     """Return start and step of each axis, if these make every element."""
+    if np.abs(array.astype(np.float64)).max() > _MAX_AFFINE:
+        return None
     values = array.astype(np.int64)
     start = int(values.reshape(-1)[0])
     expected = np.array(start)

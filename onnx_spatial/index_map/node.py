@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError
+from onnx_spatial.index_map.cases import ZERO, Case, Symbol, UndecidedError, atoms_of
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
@@ -61,8 +61,7 @@ class NodeView:
             UndecidedError: it cannot be shown.
         """
         if self._legal:
-            case.assume(a - b)
-            case.assume(b - a)
+            assume_equal(case, a, b)
         else:
             case.require_equal(a, b, what)
 
@@ -136,6 +135,25 @@ class NodeView:
         array = numpy_helper.to_array(value).reshape(-1)
         whole = value.data_type in _WHOLE
         return number(array[0]), whole
+
+
+def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
+    """Assume that two sizes are equal; one that is a symbol is replaced by the other.
+
+    Raises:
+        UndecidedError: they are known, and differ.
+    """
+    difference = a - b
+    if difference == ZERO:
+        return
+    if difference.constant is not None:
+        raise UndecidedError("two sizes differ that must be equal")
+    for one, other in ((a, b), (b, a)):
+        atom = one.lone_atom
+        if atom is not None and isinstance(atom.key, Symbol) and atom not in atoms_of(other):
+            case.replace(atom, other)
+    case.assume(difference)
+    case.assume(-difference)
 
 
 _WHOLE = frozenset(

@@ -13,7 +13,7 @@ from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
-from onnx_spatial.index_map.node import MAX_OPSET
+from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
 from onnx_spatial.index_map.rules_movement import transposed
 from onnx_spatial.index_map.tensor import ELEMENT, Index, Tensor, given
 from onnx_spatial.model.inference import shape_inference
@@ -22,7 +22,7 @@ from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators.spellings import Vector
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Size
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
@@ -117,13 +117,25 @@ def _parameter_dims(step, name, shape):
 
 
 def prove_region(
-    region: MatchingRegion, infos: Sequence[OperatorInfo], models: ModelPair
+    region: MatchingRegion,
+    infos: Sequence[OperatorInfo],
+    models: ModelPair,
+    sizes: Sequence[Size] = (),
 ) -> Comparison:
-    """Prove that both parts of a region move the same elements, and sum the same products."""
+    """Prove that both parts of a region move the same elements, and sum the same products.
+
+    Args:
+        region: the region.
+        infos: the operators of the original.
+        models: the models that it was cut from.
+        sizes: how the original computes sizes and amounts that the region reads.
+    """
     sites = {info.node.output[0]: info for info in infos if info.index in region.sites}
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
         inputs = {n: _region_input(case, n, known) for n, known in region.inputs.items()}
+        for size in sizes:
+            inputs[size.name] = _size(case, size, models.original) or inputs[size.name]
 
         def spatial(
             case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
@@ -151,6 +163,17 @@ def _part_maps(
     constants = {t.name: (lambda t=t: constant_value(t, source.folder)) for t in part.stored}
     opset = part.imports.opsets.get("", MAX_OPSET)
     return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
+
+
+def _size(case: Case, size: Size, source: Source) -> Tensor | None:
+    """Return the map of a size that the original computes; None if it is not followed."""
+    try:
+        inputs = {n: _region_input(case, n, known) for n, known in size.inputs.items()}
+        graph = _part_maps(case, size.part, source, inputs, _no_rule, legal=True)
+        tensor = graph.value(size.name)
+    except UndecidedError:
+        return None
+    return tensor if tensor.whole else None
 
 
 def _region_input(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
@@ -189,20 +212,28 @@ def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -
             tensor = values[vector.input] if vector.input is not None else None
             if tensor is None:
                 raise UndecidedError(f"{info.node.op_type}: a parameter is missing")
-            numbers = _entries(tensor)[vector.start :: vector.step][: vector.length]
+            numbers = _entries(case, tensor, vector)
         for number in numbers:
             case.assume(number - parameter.least)
         parameters.append(numbers)
     return operators.apply(case, call.kind, call.operator, x, *parameters)
 
 
-def _entries(tensor: Tensor) -> list[Polynomial]:
-    """Return the elements of a list of numbers, or of a short list of rows."""
-    sizes = [d.constant for d in tensor.dims]
-    if any(size is None for size in sizes) or not tensor.whole:
-        raise UndecidedError("the number of parameters is unknown")
-    places = np.ndindex(*(size for size in sizes if size is not None))
-    return [tensor.at(tuple(Polynomial.of(i) for i in place)) for place in places]
+def _entries(case: Case, tensor: Tensor, vector: Vector) -> list[Polynomial]:
+    """Return the numbers of a parameter in a tensor of the size that the operator requires."""
+    if not tensor.whole:
+        raise UndecidedError("a parameter is not followed")
+    sizes = [vector.rows] if vector.step == 1 else [vector.rows, vector.step]
+    if tensor.rank != len(sizes):
+        sizes = [vector.rows * vector.step] if tensor.rank == 1 else [vector.length]
+    for dim, size in zip(tensor.dims, sizes, strict=False):
+        assume_equal(case, dim, Polynomial.of(size))
+    if tensor.rank == 0:
+        places: list[tuple[int, ...]] = [()]
+    else:
+        places = list(np.ndindex(*(d.constant or 0 for d in tensor.dims)))
+    table = [tensor.at(tuple(Polynomial.of(i) for i in place)) for place in places]
+    return table[vector.start :: vector.step][: vector.length]
 
 
 def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:

@@ -35,6 +35,8 @@ from onnx_spatial.verification.subgraphs.value_graph import (
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
 _MOST_NODES = 2048
+#: Nodes that compute an integer, at most.
+_MOST_SIZES = 256
 #: Extensions of a region, at most.
 _MOST_EXTENSIONS = 64
 
@@ -76,6 +78,21 @@ class MatchingRegion:
         return self.after.model(inputs, self.output)
 
 
+@dataclass(frozen=True)
+class Size:
+    """How the original computes an integer, such as an amount of padding, that a region reads.
+
+    Attributes:
+        name: of the value.
+        part: the nodes that compute it.
+        inputs: types of the values that these read, by name.
+    """
+
+    name: str
+    part: Part
+    inputs: dict[str, onnx.TypeProto]
+
+
 @dataclass
 class MatchingRegions:
     """The regions of a model and its conversion.
@@ -108,6 +125,31 @@ class MatchingRegions:
         if key not in self._regions:
             self._regions[key] = self._region(*key)
         return self._regions[key]
+
+    def sizes(self, region: MatchingRegion) -> list[Size]:
+        """Return how the original computes the integers that a region reads."""
+        place = region.place
+
+        def stops(name: str, producer: Producer | None) -> bool:
+            return not self._is_integer(name, place) or name in self._graphs.overridable
+
+        result = []
+        for name in region.inputs:
+            producer = self._graphs.find(name, place)
+            if not self._is_integer(name, place) or not is_computed(producer):
+                continue
+            part = self._graphs.part(place, name, stops)
+            if isinstance(part, Part) and len(part.nodes) <= _MOST_SIZES:
+                inputs = {n: self._type(n, place) for n in sorted(part.read)}
+                result.append(Size(name, part, inputs))
+        return result
+
+    def _is_integer(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is a list or table of integers."""
+        known = self._types.find(name, place)
+        dims = shape_inference.dims(known)
+        integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        return shape_inference.element_type(known) in integers and (dims is None or len(dims) < 3)
 
     def widened(self, region: MatchingRegion) -> MatchingRegion | str:
         """Extend a region to the inputs of the graph, or say why that is impossible."""
