@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators.spellings import Vector
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Size
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
@@ -118,65 +119,72 @@ def _parameter_dims(step, name, shape):
 
 def prove_region(
     region: MatchingRegion,
+    upstream: Upstream,
     infos: Sequence[OperatorInfo],
     models: ModelPair,
-    sizes: Sequence[Size] = (),
 ) -> Comparison:
     """Prove that both parts of a region move the same elements, and sum the same products.
 
     Args:
         region: the region.
+        upstream: how the original computes some of the values that it reads.
         infos: the operators of the original.
         models: the models that it was cut from.
-        sizes: how the original computes sizes and amounts that the region reads.
     """
-    sites = {info.node.output[0]: info for info in infos if info.index in region.sites}
+    opset = region.before.imports.opsets.get("", MAX_OPSET)
+    sites = {(info.node.op_type, info.node.output[0]): info for info in infos}
+
+    def spatial(
+        case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
+    ) -> Tensor | None:
+        info = sites.get((node.op_type, node.output[0]))
+        return None if info is None else _operator(case, info, values)
+
+    def original(
+        case: Case, part: Part | Upstream, inputs: dict[str, Tensor]
+    ) -> GraphMaps:
+        return _maps(case, part, models.original, inputs, spatial, opset, legal=True)
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
-        inputs = {n: _region_input(case, n, known) for n, known in region.inputs.items()}
-        for size in sizes:
-            inputs[size.name] = _size(case, size, models.original) or inputs[size.name]
-
-        def spatial(
-            case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
-        ) -> Tensor | None:
-            info = sites.get(node.output[0])
-            return None if info is None else _operator(case, info, values)
-
-        expected = _part_maps(case, region.before, models.original, inputs, spatial, legal=True)
-        actual = _part_maps(case, region.after, models.converted, inputs, _no_rule)
-        return expected.value(region.output), actual.value(region.output)
+        given_ahead = {n: _given(case, n, known) for n, known in upstream.inputs.items()}
+        ahead = original(case, upstream, given_ahead)
+        inputs = {}
+        for name, known in region.inputs.items():
+            value = _computed(ahead, name) if name in upstream.names else None
+            inputs[name] = value or _given(case, name, known)
+        expected = original(case, region.before, inputs).value(region.output)
+        actual = _maps(case, region.after, models.converted, inputs, _no_rule, opset)
+        return expected, actual.value(region.output)
 
     return compare(Case(), maps)
 
 
-def _part_maps(
+def _computed(graph: GraphMaps, name: str) -> Tensor | None:
+    """Return the map of a value; None if it is not followed."""
+    try:
+        return graph.value(name)
+    except UndecidedError:
+        return None
+
+
+def _maps(
     case: Case,
-    part: Part,
+    part: Part | Upstream,
     source: Source,
     inputs: dict[str, Tensor],
     rule: NodeRule,
+    opset: int,
     *,
     legal: bool = False,
 ) -> GraphMaps:
     functions = {(f.domain, f.name): f for f in source.proto.functions}
-    constants = {t.name: (lambda t=t: constant_value(t, source.folder)) for t in part.stored}
-    opset = part.imports.opsets.get("", MAX_OPSET)
-    return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
+    constants = {t.name: partial(constant_value, t, source.folder) for t in part.stored}
+    return GraphMaps(
+        case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal
+    )
 
 
-def _size(case: Case, size: Size, source: Source) -> Tensor | None:
-    """Return the map of a size that the original computes; None if it is not followed."""
-    try:
-        inputs = {n: _region_input(case, n, known) for n, known in size.inputs.items()}
-        graph = _part_maps(case, size.part, source, inputs, _no_rule, legal=True)
-        tensor = graph.value(size.name)
-    except UndecidedError:
-        return None
-    return tensor if tensor.whole else None
-
-
-def _region_input(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
+def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
     """Return the map of a value that a region reads; small integers are parameters."""
     sizes = shape_inference.dims(known)
     if sizes is None:

@@ -35,8 +35,8 @@ from onnx_spatial.verification.subgraphs.value_graph import (
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
 _MOST_NODES = 2048
-#: Nodes that compute an integer, at most.
-_MOST_SIZES = 256
+#: Nodes that compute a value that a region reads, at most.
+_MOST_UPSTREAM = 256
 #: Extensions of a region, at most.
 _MOST_EXTENSIONS = 64
 
@@ -79,17 +79,18 @@ class MatchingRegion:
 
 
 @dataclass(frozen=True)
-class Size:
-    """How the original computes an integer, such as an amount of padding, that a region reads.
+class Upstream:
+    """How the original computes some of the values that a region reads.
 
     Attributes:
-        name: of the value.
-        part: the nodes that compute it.
-        inputs: types of the values that these read, by name.
+        names: of these values.
+        nodes, stored: what computes them, and the constants that it needs.
+        inputs: types of the values that it reads, by name.
     """
 
-    name: str
-    part: Part
+    names: list[str]
+    nodes: list[onnx.NodeProto]
+    stored: list[onnx.TensorProto]
     inputs: dict[str, onnx.TypeProto]
 
 
@@ -126,23 +127,33 @@ class MatchingRegions:
             self._regions[key] = self._region(*key)
         return self._regions[key]
 
-    def sizes(self, region: MatchingRegion) -> list[Size]:
-        """Return how the original computes the integers that a region reads."""
-        place = region.place
+    def upstream(self, region: MatchingRegion) -> Upstream:
+        """Return how the original computes what ties the values together that a region reads.
 
-        def stops(name: str, producer: Producer | None) -> bool:
-            return not self._is_integer(name, place) or name in self._graphs.overridable
-
-        result = []
+        Integers are made of sizes; and what only the original's part reads is often made of what both
+        read.
+        """
+        place, both = region.place, region.after.read
+        names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
+        read: set[str] = set()
         for name in region.inputs:
-            producer = self._graphs.find(name, place)
-            if not self._is_integer(name, place) or not is_computed(producer):
+            whole = self._is_integer(name, place)
+            if not (whole or name not in both) or not is_computed(self._graphs.find(name, place)):
                 continue
+
+            def stops(other: str, producer: Producer | None, whole: bool = whole) -> bool:
+                inside = self._is_integer(other, place) if whole else other not in both
+                return not inside or other in self._graphs.overridable
+
             part = self._graphs.part(place, name, stops)
-            if isinstance(part, Part) and len(part.nodes) <= _MOST_SIZES:
-                inputs = {n: self._type(n, place) for n in sorted(part.read)}
-                result.append(Size(name, part, inputs))
-        return result
+            if isinstance(part, Part) and len(part.nodes) <= _MOST_UPSTREAM:
+                names.append(name)
+                nodes.update((id(node), node) for node in part.nodes)
+                stored += part.stored
+                read |= part.read
+        read -= {output for node in nodes.values() for output in node.output}
+        inputs = {name: self._type(name, place) for name in sorted(read)}
+        return Upstream(names, list(nodes.values()), stored, inputs)
 
     def _is_integer(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is a list or table of integers."""
