@@ -36,6 +36,9 @@ PRODUCTS = "Products"
 #: In front of the names of ONNX's operators on elements; without it, "Floor" is a quotient of sizes.
 _DOMAIN = "ai.onnx."
 
+#: Atoms whose operands may be swapped.
+COMMUTATIVE = frozenset({_DOMAIN + "Add", _DOMAIN + "Mul"})
+
 _KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 
 
@@ -100,6 +103,17 @@ def _flat(indices: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polyn
     for index, extent in zip(indices, extents, strict=True):
         place = place * extent + index
     return place
+
+
+def _sum(
+    factor: Polynomial,
+    data: Polynomial,
+    extents: Sequence[Polynomial],
+    added: Polynomial | None,
+) -> Polynomial:
+    """Return a sum of products along indices of some extents, and what is added to it."""
+    total = _atom(PRODUCTS, (), (factor, data, *_lengths(extents)))
+    return total if added is None else _atom("Add", (False, False), (total, added))
 
 
 def _finite(case: Case, weight: Polynomial) -> bool:
@@ -216,11 +230,13 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
             else:
                 data = ZERO if zero is None else parameter(zero, ZERO)
                 _finite(case, factor)
+        added = None if bias is None else parameter(bias, index[1])
+        if node.op_type == "Conv":
+            return _sum(factor, data, extents, added)
         row = [parameter(t, index[1]) for _, t in parameters]
-        added = [] if bias is None else [parameter(bias, index[1])]
-        details = (len(added), *(i for i, _ in parameters))
-        name = PRODUCTS if node.op_type == "Conv" else node.op_type
-        return _atom(name, details, (factor, data, *added, *row, *_lengths(extents)))
+        row += [] if added is None else [added]
+        details = (added is None, *(i for i, _ in parameters))
+        return _atom(node.op_type, details, (factor, data, *row, *_lengths(extents)))
 
     axes = [x.axes[0], Axis([groups, each]), *windows.axes]
     return [Tensor(case, [x.dims[0], outputs, *windows.dims], at, whole=False, axes=axes)]
@@ -288,8 +304,8 @@ def _product(
             factor = _broadcast_outer(case, b, (*index[:-2], place, index[-1]))
         if stored_in(data) is not None and stored_in(factor) is None:
             data, factor = factor, data
-        row = [] if added is None else [_broadcast_element(added, case, index)]
-        return _atom(PRODUCTS, (len(row),), (factor, data, *row, *_lengths(extents)))
+        more = None if added is None else _broadcast_element(added, case, index)
+        return _sum(factor, data, extents, more)
 
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
@@ -516,8 +532,7 @@ def vanishes(case: Case, p: Polynomial) -> bool:
         return False
     if key.operator == PRODUCTS:
         factor, data, *_ = key.operands
-        added = key.details[0]
-        return not added and any(
+        return any(
             vanishes(case, one) and _finite(case, other)
             for one, other in ((data, factor), (factor, data))
         )

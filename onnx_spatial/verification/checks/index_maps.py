@@ -134,15 +134,11 @@ def prove_region(
     opset = region.before.imports.opsets.get("", MAX_OPSET)
     sites = {(info.node.op_type, info.node.output[0]): info for info in infos}
 
-    def spatial(
-        case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]
-    ) -> Tensor | None:
+    def spatial(case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]) -> Tensor | None:
         info = sites.get((node.op_type, node.output[0]))
         return None if info is None else _operator(case, info, values)
 
-    def original(
-        case: Case, part: Part | Upstream, inputs: dict[str, Tensor]
-    ) -> GraphMaps:
+    def original(case: Case, part: Part | Upstream, inputs: dict[str, Tensor]) -> GraphMaps:
         return _maps(case, part, models.original, inputs, spatial, opset, legal=True)
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
@@ -179,9 +175,7 @@ def _maps(
 ) -> GraphMaps:
     functions = {(f.domain, f.name): f for f in source.proto.functions}
     constants = {t.name: partial(constant_value, t, source.folder) for t in part.stored}
-    return GraphMaps(
-        case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal
-    )
+    return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
 
 
 def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
