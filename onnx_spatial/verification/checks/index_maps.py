@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
 
-import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
+from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.rules_movement import transposed
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector
-from onnx_spatial.verification.arrays import Array, constant_value
+from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
@@ -24,59 +30,92 @@ from onnx_spatial.verification.subgraphs.value_graph import Part
 MAX_RANK = 8
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """The outcome of comparing the maps of a chain and its part, and what it was based on.
+
+    Attributes:
+        comparison: the outcome.
+        case: the case in which the maps differ, if they do.
+        dims: of the data of the operator at the head of the chain.
+    """
+
+    comparison: Comparison
+    case: Case
+    dims: tuple[Dim, ...]
+
+
 def prove(
-    chain: TransposeChain, part: Part, functions: Sequence[onnx.FunctionProto], folder: object
-) -> Comparison:
+    chain: TransposeChain,
+    part: Part,
+    functions: Sequence[onnx.FunctionProto],
+    folder: Path | None,
+    seconds: float = MAX_SECONDS,
+) -> Attempt:
+    """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
+
+    The attempt is the first that fails, else the last.
+    """
     data = chain.head.facts.inputs[0]
-    shape = data.shape if data is not None else None
     call = chain.head.call
     assert call is not None
-    if shape is None or (data is not None and not data.ranked):
-        if call.rank:
-            ranks = [call.rank]
-        else:
-            ranks = list(range(call.axes, MAX_RANK + 1))
-        shapes = [(None,) * rank for rank in ranks]
+    if data is not None and data.shape is not None and data.ranked:
+        ranks: list[tuple[Dim, ...]] = [data.shape]
+    elif call.rank:
+        ranks = [(None,) * call.rank]
     else:
-        shapes = [shape]
-    result = None
-    for each in shapes:
-        result = _prove(chain, part, functions, folder, each)
-        if not result.equal:
+        ranks = [(None,) * rank for rank in range(call.axes, MAX_RANK + 1)]
+    end = perf_counter() + seconds
+    for dims in ranks:
+        attempt = _prove(chain, part, functions, folder, dims, end - perf_counter())
+        if not attempt.comparison.equal:
             break
-    assert result is not None
-    return result
+    return attempt
 
 
-def _prove(chain, part, functions, folder, shape) -> Comparison:
-    case = Case()
+def _prove(
+    chain: TransposeChain,
+    part: Part,
+    functions: Sequence[onnx.FunctionProto],
+    folder: Path | None,
+    dims: tuple[Dim, ...],
+    seconds: float,
+) -> Attempt:
+    case = Case(seconds)
     table = {(f.domain, f.name): f for f in functions}
-    constants = {t.name: (lambda t=t: constant_value(t, folder)) for t in part.stored}
+    constants = {t.name: partial(constant_value, t, folder) for t in part.stored}
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
-        source, inputs = _inputs(case, chain, shape)
+        source, inputs = _inputs(case, chain, dims)
         expected = _expected(case, chain, source, inputs)
         graph = GraphMaps(
             case, part.nodes, {chain.source: source, **inputs}, constants, table, _no_rule
         )
         return expected, graph.value(chain.sink)
 
-    return compare(case, maps)
+    return Attempt(compare(case, maps), case, dims)
 
 
-def _no_rule(case, node, inputs):
+def _no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
     return None
 
 
-def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the maps of the data and of the unknown parameters."""
+def size_name(axis: int, dim: Dim) -> str:
+    """Return the name of an unknown dim: the model's, else D with the number of the axis."""
+    return dim if isinstance(dim, str) else f"D{axis}"
+
+
+def _inputs(
+    case: Case, chain: TransposeChain, shape: Sequence[Dim]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the maps of the data and of the parameters."""
     dims = []
-    for axis, dim in enumerate(chain.source_shape(range(len(shape)))):
-        size = shape[dim]
+    for axis in chain.source_shape(range(len(shape))):
+        size = shape[axis]
         if isinstance(size, int):
             dims.append(Polynomial.of(size))
         else:
-            dims.append(case.symbol(size if isinstance(size, str) else f"D{dim}"))
+            dims.append(case.symbol(size_name(axis, size)))
     source = given(case, chain.source, dims)
     inputs = {}
     for step in (chain.head, *chain.rest):
@@ -86,28 +125,32 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
             if not name or fact is None:
                 continue
             if fact.value is not None:
-                from onnx_spatial.index_map.constants import constant
-
                 inputs[name] = constant(case, fact.value)
             else:
                 inputs[name] = given(
-                    case, name, _parameter_dims(step, name, fact.shape), whole=True
+                    case,
+                    name,
+                    [Polynomial.of(d) for d in parameter_dims(step, name, fact.shape)],
+                    whole=True,
                 )
     return source, inputs
 
 
-def _parameter_dims(step, name, shape):
+def parameter_dims(step: OperatorInfo, name: str, shape: Sequence[Dim] | None) -> tuple[int, ...]:
     """Return the dims of a run-time parameter: declared, or those that the operator requires."""
-    vector = next(
+    assert step.call is not None
+    vectors = (
         p.vector
         for p in step.call.parameters
         if p.vector.input is not None and step.node.input[p.vector.input] == name
     )
-    if shape is not None and all(isinstance(d, int) for d in shape):
-        dims = shape
-    else:
-        dims = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
-    return [Polynomial.of(d) for d in dims]
+    vector = next(vectors, None)
+    if vector is None:
+        raise UndecidedError(f"input {name!r} is no parameter of the operator")
+    known = tuple(d for d in shape or () if isinstance(d, int))
+    if shape is not None and len(known) == len(shape):
+        return known
+    return (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
 
 
 def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
@@ -118,6 +161,7 @@ def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Te
             x = transposed(case, x, step.axes(x.rank))
             continue
         call = step.call
+        assert call is not None
         parameters = [_read(case, step, p.vector, p.least, inputs) for p in call.parameters]
         x = operators.apply(case, call.kind, call.operator, x, *parameters)
     return x
@@ -128,16 +172,10 @@ def _read(
 ) -> list[Polynomial]:
     if vector.values is not None:
         return [Polynomial.of(v) for v in vector.values]
+    assert vector.input is not None
     tensor = inputs[step.node.input[vector.input]]
-    if tensor.rank == 1:
-        table = tensor.elements()
-    else:
-        rows, columns = (d.constant for d in tensor.dims)
-        table = [
-            tensor.at((Polynomial.of(i), Polynomial.of(j)))
-            for i in range(rows)
-            for j in range(columns)
-        ]
+    indices = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
+    table = [tensor.at(tuple(map(Polynomial.of, index))) for index in indices]
     values = table[vector.start :: vector.step][: vector.length]
     for value in values:
         case.assume(value - least)
