@@ -17,7 +17,7 @@ from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
 from onnx_spatial.verification.subgraphs.transpose_chain import Original
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
@@ -33,6 +33,7 @@ class Context:
         oracles: other runtimes to compare the numpy kernels with, by name.
         findings: what the checks found so far; they add to it.
         proofs: what is proven of replacements, by their `Replacement.key`.
+        region_proofs: what is proven of regions, by their `MatchingRegion.key`.
         proof_seconds: time left for proofs.
         watched: nodes that could not be compared apart from the whole model, each with the region to
             compare in its runs.
@@ -43,6 +44,7 @@ class Context:
     oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
     findings: Findings = field(init=False)
     proofs: dict[bytes, Proof] = field(default_factory=dict)
+    region_proofs: dict[RegionKey, Proof] = field(default_factory=dict)
     proof_seconds: float = 5.0
     watched: list[tuple[Recorder, RegionComparison]] = field(default_factory=list)
     _replacements: dict[int, list[Replacement] | str] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Context:
     @cached_property
     def region_results(self) -> RegionResults:
         """Comparisons of these regions, made once for each."""
-        return RegionResults(self.regions, self.models, self.seed)
+        return RegionResults(self.regions, self.models, self.seed, self.region_proofs)
 
 
 @dataclass(frozen=True)

