@@ -44,8 +44,9 @@ def _check(context: Context) -> None:
         request = replace(request, more_sizes=MANY_SIZES)
     try:
         program = reference.program
+        proven = _is_proven(context)
         runs = reference_runs.find(
-            program, original, reference.inputs, infos, request, only_first=_is_proven(context)
+            program, original, reference.inputs, infos, request, only_first=proven
         )
         findings.gaps += runs.gaps
         findings.forced = runs.forced
@@ -60,7 +61,7 @@ def _check(context: Context) -> None:
     program.close()  # every session maps the weights or holds copies: one at a time
     findings.runs = _runs(trials, context)
     loads = not infos and not program.pads and not program.substitutes
-    expected = Baseline(program, marks, trials, original if loads else None)
+    expected = Baseline(program, marks, trials, original if loads else None, proven=proven)
     in_place = InPlace(findings.operators, context.chains, context.converted, context.watched)
     first, *others = in_place.parts(lambda index: _size(program, index), MOST_WATCHED)
     for optimised in (False, True):

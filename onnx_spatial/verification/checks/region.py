@@ -172,10 +172,13 @@ class RegionComparison:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
         if not isinstance(own, np.ndarray):
             raise RunFailure("the output of the fused nodes is not a tensor", "load")
-        expected = self._reference.expected(feeds, own)
+        # The sums of a proven region have the same terms: double precision is for what looks wrong.
+        expected = self._reference.in_own_types(own) if self._proven else None
         for optimised, actual, failure in self._sessions.run(feeds):
             if failure is not None and failure.lacks_kernel:
                 raise failure  # the whole model will tell whether that is the conversion's fault
+            if expected is None or not expected.check("isolated", optimised, own, actual).passed:
+                expected = self._reference.expected(feeds, own)
             yield self._judged("isolated", optimised, feeds, expected, actual, own)
 
     def _judged(
