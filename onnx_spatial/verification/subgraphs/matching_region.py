@@ -97,10 +97,13 @@ class MatchingRegions:
     named: onnx.ModelProto
     infos: Sequence[OperatorInfo]
     _regions: dict[RegionKey, MatchingRegion | str] = field(default_factory=dict)
+    _outputs: dict[int, list[str] | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """Return the regions of a site, one for each value that depends on it; or why there are none."""
-        outputs = self._nearest(info)
+        if info.index not in self._outputs:
+            self._outputs[info.index] = self._nearest(info)
+        outputs = self._outputs[info.index]
         if isinstance(outputs, str):
             return outputs
         regions = []
