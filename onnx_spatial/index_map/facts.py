@@ -23,7 +23,7 @@ from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomia
 _Product = tuple[Atom, ...]
 
 #: The most sums of facts that one search tries.
-_MAX_STEPS = 150
+_MAX_STEPS = 400
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4

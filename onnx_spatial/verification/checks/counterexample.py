@@ -9,7 +9,7 @@ of the case's symbols are tried, near the constants in its facts:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomia
 from onnx_spatial.operators.shapes import is_countable, show
 from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, patterns
 from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.checks.index_maps import Attempt, parameter_dims, size_name
+from onnx_spatial.verification.checks.index_maps import Attempt, parameter_dims, size_symbol
 from onnx_spatial.verification.checks.replacement import (
     MAX_ELEMENTS,
     Outcome,
@@ -125,7 +125,11 @@ def _samples(
 ) -> Iterator[ShapeSample]:
     """Yield some legal sizes and parameters at which two maps may differ, the smallest first."""
     chain, case = replacement.chain, attempt.case
-    pinned = {name: case.replaced(p) for name, p in case.symbols.items()}
+    pinned = {
+        (atom.key.kind, atom.key.name): case.replaced(Polynomial({(atom,): 1}))
+        for atom in case.symbols
+        if isinstance(atom.key, Symbol)
+    }
     rows = _solutions(difference, pinned.values())
     count = max((len(values) for values in rows.values()), default=0)
     try:
@@ -134,9 +138,9 @@ def _samples(
         return
     samples: dict[object, ShapeSample] = {}
     for row in range(count):
-        symbols = {name: int(column[row]) for name, column in values.items()}
+        symbols: dict[Hashable, int] = {name: int(c[row]) for name, c in values.items()}
         shape = tuple(
-            dim if isinstance(dim, int) else symbols.get(size_name(axis, dim), 1)
+            dim if isinstance(dim, int) else symbols.get(size_symbol(axis, dim), 1)
             for axis, dim in enumerate(attempt.dims)
         )
         parameters = _parameters(chain.head, symbols)
@@ -157,7 +161,7 @@ def _samples(
         yield sample
 
 
-def _parameters(head: OperatorInfo, symbols: Mapping[str, int]) -> dict[int, Array]:
+def _parameters(head: OperatorInfo, symbols: Mapping[Hashable, int]) -> dict[int, Array]:
     """Return the values of the run-time parameters of an operator, by the number of the input."""
     assert head.call is not None
     least = {p.vector.input: p.least for p in head.call.parameters}
@@ -168,9 +172,8 @@ def _parameters(head: OperatorInfo, symbols: Mapping[str, int]) -> dict[int, Arr
         name = head.node.input[index]
         dims = parameter_dims(head, name, fact.shape)
         places = itertools.product(*map(range, dims))
-        elements = [
-            symbols.get(f"{name}[{','.join(map(str, place))}]", least[index]) for place in places
-        ]
+        names = (f"{name}[{','.join(map(str, place))}]" for place in places)
+        elements = [symbols.get(("parameter", n), least[index]) for n in names]
         parameters[index] = np.array(elements, fact.dtype or np.int64).reshape(dims)
     return parameters
 

@@ -11,17 +11,18 @@ from time import perf_counter
 
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import OperatorInfo, element_type_named
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_movement import transposed
+from onnx_spatial.index_map.rules_movement import product, transposed
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.spellings import Vector
+from onnx_spatial.operators.spellings import InputFacts, Vector
+from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
@@ -88,6 +89,7 @@ def _prove(
     def maps(case: Case) -> tuple[Tensor, Tensor]:
         source, inputs = _inputs(case, chain, dims)
         expected = _expected(case, chain, source, inputs)
+        case.counts = [product(source.dims), product(expected.dims)]
         graph = GraphMaps(
             case, part.nodes, {chain.source: source, **inputs}, constants, table, _no_rule
         )
@@ -100,9 +102,9 @@ def _no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) 
     return None
 
 
-def size_name(axis: int, dim: Dim) -> str:
-    """Return the name of an unknown dim: the model's, else D with the number of the axis."""
-    return dim if isinstance(dim, str) else f"D{axis}"
+def size_symbol(axis: int, dim: Dim) -> tuple[str, str]:
+    """Return kind and name of the symbol of an unknown dim, which the model may have named."""
+    return ("size", dim) if isinstance(dim, str) else ("dim", f"D{axis}")
 
 
 def _inputs(
@@ -115,8 +117,10 @@ def _inputs(
         if isinstance(size, int):
             dims.append(Polynomial.of(size))
         else:
-            dims.append(case.symbol(size_name(axis, size)))
-    source = given(case, chain.source, dims)
+            kind, name = size_symbol(axis, size)
+            dims.append(case.symbol(name, kind=kind))
+    (element_type,) = chain.head.element_types if len(chain.head.element_types) == 1 else (0,)
+    source = given(case, chain.source, dims, type=element_type)
     inputs = {}
     for step in (chain.head, *chain.rest):
         if not isinstance(step, OperatorInfo):
@@ -127,26 +131,46 @@ def _inputs(
             if fact.value is not None:
                 inputs[name] = constant(case, fact.value)
             else:
-                inputs[name] = given(
-                    case,
-                    name,
-                    [Polynomial.of(d) for d in parameter_dims(step, name, fact.shape)],
-                    whole=True,
-                )
+                inputs[name] = _parameter(case, step, name, fact)
     return source, inputs
+
+
+def _parameter(case: Case, step: OperatorInfo, name: str, fact: InputFacts) -> Tensor:
+    """Return the map of a run-time parameter; its entry for the batch does nothing."""
+    dims = parameter_dims(step, name, fact.shape)
+    element_type = element_type_named(fact.dtype) if fact.dtype is not None else None
+    sizes = [Polynomial.of(d) for d in dims]
+    known = given(case, name, sizes, whole=True, type=element_type or 0)
+    of_input = _parameters_in(step, name)
+    read = {p.vector.start + p.vector.step * i for p in of_input for i in range(p.vector.length)}
+    neutral = Polynomial.of(of_input[0].least)
+    columns = dims[-1] if len(dims) == 2 else 1
+
+    def at(index: Index) -> Polynomial:
+        place = index[0] if len(index) == 1 else index[0] * columns + index[1]
+        if place.constant is None:
+            raise UndecidedError(f"parameter {name!r} is read at an unknown place")
+        return known.at(index) if place.constant in read else neutral
+
+    return Tensor(case, sizes, at, whole=True, type=known.type)
+
+
+def _parameters_in(step: OperatorInfo, name: str) -> list[Parameter]:
+    """Return the parameters of an operator that it reads from an input."""
+    assert step.call is not None
+    return [
+        p
+        for p in step.call.parameters
+        if p.vector.input is not None and step.node.input[p.vector.input] == name
+    ]
 
 
 def parameter_dims(step: OperatorInfo, name: str, shape: Sequence[Dim] | None) -> tuple[int, ...]:
     """Return the dims of a run-time parameter: declared, or those that the operator requires."""
-    assert step.call is not None
-    vectors = (
-        p.vector
-        for p in step.call.parameters
-        if p.vector.input is not None and step.node.input[p.vector.input] == name
-    )
-    vector = next(vectors, None)
-    if vector is None:
+    parameters = _parameters_in(step, name)
+    if not parameters:
         raise UndecidedError(f"input {name!r} is no parameter of the operator")
+    vector = parameters[0].vector
     known = tuple(d for d in shape or () if isinstance(d, int))
     if shape is not None and len(known) == len(shape):
         return known

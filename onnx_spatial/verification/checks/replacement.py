@@ -107,7 +107,11 @@ class Replacement:
             content.CopyFrom(tensor)
             content.name = tensor.name if nested else names[tensor.name]
             digest.update(content.SerializeToString(deterministic=True))
-        add(nested and self.chain.source, sorted(self.part.imports.opsets.items()))
+        add(
+            nested and self.chain.source,
+            sorted(self.chain.head.element_types),
+            sorted(self.part.imports.opsets.items()),
+        )
         for step in (*self.chain.turns, self.chain.head, *self.chain.rest):
             if isinstance(step, Transpose):
                 add(step.perm)
