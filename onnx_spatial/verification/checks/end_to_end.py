@@ -82,7 +82,8 @@ def _is_proven(context: Context) -> bool:
     """
     findings = context.findings
     replaced = (*findings.operators, *findings.convolutions)
-    if not all(operator.is_proven and operator.difference is None for operator in replaced):
+    proven = (operator.is_proven and operator.difference is None for operator in replaced)
+    if not replaced or not all(proven):
         return False
     return next(unchanged.differences(context.models, findings.compared), None) is None
 

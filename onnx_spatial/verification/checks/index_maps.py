@@ -90,9 +90,9 @@ def _prove(
         source, inputs = _inputs(case, chain, dims)
         expected = _expected(case, chain, source, inputs)
         case.counts = [product(source.dims), product(expected.dims)]
-        graph = GraphMaps(
-            case, part.nodes, {chain.source: source, **inputs}, constants, table, _no_rule
-        )
+        # A constant of the part may have the name of a parameter.
+        read = {n: t for n, t in {chain.source: source, **inputs}.items() if n in part.read}
+        graph = GraphMaps(case, part.nodes, read, constants, table, _no_rule)
         return expected, graph.value(chain.sink)
 
     return Attempt(compare(case, maps), case, dims)

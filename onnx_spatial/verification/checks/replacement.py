@@ -85,8 +85,6 @@ class Replacement:
         names = {self.chain.source: "source"}
         names |= {n: f"parameter {i}" for i, n in enumerate(self.chain.parameters)}
         nested = any(True for node in self.part.nodes for _ in traversal.subgraphs(node))
-        for tensor in self.part.stored:
-            names.setdefault(tensor.name, f"constant {len(names)}")
         digest = hashlib.sha256()
 
         def add(*values: object) -> None:
@@ -102,10 +100,11 @@ class Replacement:
                 copy.input[:] = [names[n] for n in node.input]
                 copy.output[:] = [names[n] for n in node.output]
             digest.update(copy.SerializeToString(deterministic=True))
-        for tensor in self.part.stored:
+        stored = {t.name if nested else names[t.name]: t for t in self.part.stored}
+        for name in sorted(stored):
             content = onnx.TensorProto()
-            content.CopyFrom(tensor)
-            content.name = tensor.name if nested else names[tensor.name]
+            content.CopyFrom(stored[name])
+            content.name = name
             digest.update(content.SerializeToString(deterministic=True))
         add(
             nested and self.chain.source,
