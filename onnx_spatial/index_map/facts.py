@@ -92,6 +92,8 @@ class Facts:
             return p.constant >= 0
         if p.nonnegative:
             return True
+        if _tightened(p) in self._known or _tightened(p - 1) in self._known:
+            return True
         p = _tightened(_without_common_factor(p))
         if p in self._known or p in self._proven or _is_far(p):
             return True

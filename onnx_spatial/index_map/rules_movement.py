@@ -96,7 +96,7 @@ def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
     def at(index: Index) -> Polynomial:
         return x.at(regrouped(case, groups, x.dims, tuple(dims), index))
 
-    axes = _regrouped_axes(x, groups, tuple(dims))
+    axes = _regrouped_axes(case, x, groups, tuple(dims))
     return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
@@ -193,16 +193,42 @@ def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> l
     return places[::-1]
 
 
-def _regrouped_axes(x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
-    """Return digits for the new axes where they are those of one old axis, or of several."""
+def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
+    """Return digits for the new axes, made of those of the old ones where they fit."""
     axes = [Axis([d]) for d in after]
     for inside, outside in groups:
         large = [a for a in inside if x.dims[a] != ONE]
-        if len(outside) == 1 and len(large) == 1:
-            axes[outside[0]] = x.axes[large[0]]
-        elif len(outside) == 1 and all(x.axes[a].covers(x.dims[a]) for a in inside):
-            axes[outside[0]] = Axis([e for a in inside for e in x.axes[a].extents])
+        if len(outside) == 1:
+            axes[outside[0]] = Axis.joined([x.axes[a] for a in large or inside])
+            continue
+        extents = [e for a in inside for e in x.axes[a].extents]
+        for axis in reversed(outside):
+            digits = _taken(case, extents, after[axis])
+            if digits is None:
+                break
+            axes[axis] = Axis(digits)
     return axes
+
+
+def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
+    """Take the last extents that make up a size off a list, one of them cut; None if none do."""
+    digits: list[Polynomial] = []
+    while size != ONE:
+        extent = extents.pop() if extents else ONE
+        if extent == ONE and not extents:
+            return None
+        rest = case.exact(size, extent)
+        if rest is not None:
+            digits.insert(0, extent)
+            size = rest
+            continue
+        rest = case.exact(extent, size)
+        if rest is None:
+            return None
+        digits.insert(0, size)
+        extents.append(rest)
+        size = ONE
+    return digits or [ONE]
 
 
 def _flatten(case: Case, node: NodeView) -> list[Tensor]:
@@ -312,7 +338,10 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
             moved[axis] = first + index[axis] * step
         return x.at(tuple(moved))
 
-    return [_same_kind(x, case, dims, at)]
+    digits = list(x.axes)
+    for axis, (first, step) in windows.items():
+        digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
+    return [Tensor(case, dims, at, whole=x.whole, type=x.type, axes=digits)]
 
 
 def _bounds(
@@ -417,7 +446,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         else:
             number = 0
             while (
-                not (first.start == ZERO and case.is_inside(place, first.extents))
+                not (first.covers(parts[0].dims[axis]) and case.is_inside(place, first.extents))
                 and number < len(parts) - 1
                 and not case.decide(ends[number] - 1 - place)
             ):
