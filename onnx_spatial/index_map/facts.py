@@ -29,8 +29,8 @@ _MAX_STEPS = 400
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
 
-#: Sizes, and parameters of operators, are below.
-LIMIT = 2**31
+#: Sizes, and parameters of operators, are below: their sums fit 32 bits.
+LIMIT = 2**27
 
 
 class Facts:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -235,6 +236,8 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
+    if not 0 <= axis <= x.rank:
+        raise UndecidedError("Flatten at an axis beyond the rank")
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
@@ -349,6 +352,11 @@ def _bounds(
 ) -> tuple[Polynomial, Polynomial]:
     """Return the first element that a Slice takes of an axis, and how many."""
 
+    if step < 0 and (end.constant or 0) >= _FAR:
+        raise UndecidedError("Slice backwards to an end that runtimes read differently")
+    if not case.decide(dim - 1):
+        return ZERO, ZERO
+
     def clamped(bound: Polynomial, low: int, high: Polynomial) -> Polynomial:
         known = bound.constant
         if known is not None and known >= _FAR:
@@ -416,8 +424,7 @@ def padded(
 
 def _concat(case: Case, node: NodeView) -> list[Tensor]:
     parts = node.inputs()
-    axis = node.get("axis", 1)
-    axis = axis + parts[0].rank if axis < 0 else axis
+    (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
     for part in parts[1:]:
         if part.rank != parts[0].rank:
             raise UndecidedError("Concat of different ranks")
@@ -460,7 +467,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
 
 def _split(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    axis = node.get("axis", 0) % x.rank
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
@@ -470,7 +477,8 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
         if each is None and not node.has("num_outputs"):
             raise UndecidedError("Split: the number of parts may not divide the size")
         if each is None:
-            case.require(x.dims[axis] - count, "Split: the size of the axis")
+            # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
+            case.require(x.dims[axis] - count * count, "Split: the size of the axis")
             each = case.floor_div(x.dims[axis] + (count - 1), _of(count))
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
@@ -537,7 +545,7 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     batch = node.get("batch_dims", 0)
     depth = indices.dims[-1].constant
-    if depth is None or not indices.whole:
+    if depth is None or not indices.whole or not 0 < depth <= x.rank - batch:
         raise UndecidedError("GatherND at indices that are not followed")
     for a, b in zip(x.dims[:batch], indices.dims[:batch], strict=True):
         case.require_equal(a, b, "GatherND: a batch size")
@@ -651,7 +659,8 @@ def _range(case: Case, node: NodeView) -> list[Tensor]:
     numbers = node.inputs()
     if not all(n.whole and product(n.dims) == ONE for n in numbers):
         raise UndecidedError("Range of anything but three integers")
-    start, limit, delta = (n.at((ZERO,) * n.rank) for n in numbers)
+    # onnxruntime computes the length in double precision.
+    start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
     if not case.decide(delta - 1):
         raise UndecidedError("Range with a step that may not be positive")
     count = ZERO

@@ -171,13 +171,11 @@ class Tensor:
         return tuple(places)
 
     def elements(self) -> list[Polynomial]:
-        """Return all elements of a tensor of at most one axis, of known length.
+        """Return all elements of a tensor of one axis, of known length.
 
         Raises:
-            UndecidedError: its length is unknown.
+            UndecidedError: its length is unknown, or its rank is another.
         """
-        if not self.dims:
-            return [self.at(())]
         return [self.at((Polynomial.of(i),)) for i in range(self.length())]
 
     def length(self) -> int:
