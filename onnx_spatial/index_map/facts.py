@@ -118,7 +118,7 @@ class Facts:
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        if self._search(p) or self._without_quotients(p) or follows(p, self._facts):
+        if follows(p, self._facts) or self._search(p) or self._without_quotients(p):
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
