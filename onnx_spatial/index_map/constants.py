@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from onnx_spatial.index_map.cases import (
     ZERO,
@@ -134,6 +135,10 @@ def _raw(array: Array) -> npt.NDArray[np.uint8]:
 def constant(case: Case, array: Array) -> Tensor:
     """Return the map of a constant."""
     whole = array.dtype.kind in "iub"
+    try:
+        element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    except (KeyError, ValueError):
+        element_type = 0
     dims = [Polynomial.of(d) for d in array.shape]
     uniform = None
     if 0 < array.size <= _MAX_UNIFORM:
@@ -156,7 +161,7 @@ def constant(case: Case, array: Array) -> Tensor:
             return _look_up(case, array, index)
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
-    return Tensor(case, dims, at, whole=whole)
+    return Tensor(case, dims, at, whole=whole, type=int(element_type))
 
 
 def _all_equal(array: Array) -> bool:
@@ -177,6 +182,8 @@ def _affine(array: Array) -> tuple[int, list[int]] | None:
     if np.abs(array.astype(np.float64)).max() > _MAX_AFFINE:
         return None
     values = array.astype(np.int64)
+    if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
+        return None
     start = int(values.reshape(-1)[0])
     expected = np.array(start)
     steps = []
@@ -214,6 +221,8 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
     if any((p < 0).any() or (p >= n).any() for p, n in zip(places, array.shape, strict=True)):
         raise UndecidedError("a constant table is read beyond its end")
     values = array[tuple(places)].astype(np.int64)
+    if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
+        raise UndecidedError("a constant table of large numbers")
     formula = _fitted(values, features, grid)
     if formula is None:
         case.split_by_value(bases)

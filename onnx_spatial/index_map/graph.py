@@ -10,10 +10,10 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_spatial.index_map import rules_movement, rules_numbers, rules_products
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
 from onnx_spatial.index_map.node import MAX_OPSET, NodeView
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.tensor import Tensor, product
 from onnx_spatial.model import op_traits
 
 #: The map behind a node of another domain than ONNX's own; None if there is none.
@@ -51,10 +51,12 @@ class GraphMaps:
         rule: NodeRule,
         outer: GraphMaps | None = None,
         attributes: Mapping[str, onnx.AttributeProto] | None = None,
+        place: str = "",
         *,
         opset: int = MAX_OPSET,
         legal: bool = False,
     ) -> None:
+        self._place = place
         self._case = case
         self._producers = {name: node for node in nodes for name in node.output if name}
         self._inputs = inputs
@@ -135,6 +137,7 @@ class GraphMaps:
             list(node.output),
             self._opset,
             legal=self._legal,
+            place=self._place,
         )
         return rule(self._case, view)
 
@@ -181,8 +184,8 @@ class GraphMaps:
             {},
             self._functions,
             self._rule,
-            None,
-            attributes,
+            attributes=attributes,
+            place=f"{self._place}{node.output[0]}/",
             opset=op_traits.opset_of(function.opset_import) or self._opset,
             legal=self._legal,
         )
@@ -190,7 +193,7 @@ class GraphMaps:
 
     def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         condition = inputs[0]
-        if condition is None or not condition.whole:
+        if condition is None or not condition.whole or product(condition.dims) != ONE:
             raise UndecidedError("If on a value that is not followed")
         value = condition.at(tuple(ZERO for _ in condition.dims))
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
@@ -205,6 +208,7 @@ class GraphMaps:
             self._rule,
             self,
             self._referred,
+            f"{self._place}{node.output[0]}.{name}/",
             opset=self._opset,
             legal=self._legal,
         )

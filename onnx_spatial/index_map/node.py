@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Symbol, UndecidedError, atoms_of
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, Symbol, UndecidedError, atoms_of
 from onnx_spatial.index_map.tensor import Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
-
 
 #: Of nodes whose opset is not given: newer than every version of an operator that means anything else.
 MAX_OPSET = 1 << 16
@@ -30,13 +29,16 @@ class NodeView:
         opset: int = MAX_OPSET,
         *,
         legal: bool = False,
+        place: str = "",
     ) -> None:
+        #: Name of the first output, unique among all graphs.
+        self.name = f"{place}{outputs[0] if outputs else ''}"
         self.op_type = op_type
         self.attributes = attributes
         self.outputs = outputs
         self.opset = opset
         self._inputs = inputs
-        self._legal = legal
+        self.legal = legal
 
     @property
     def count(self) -> int:
@@ -49,7 +51,7 @@ class NodeView:
         Raises:
             UndecidedError: it cannot be shown.
         """
-        if self._legal:
+        if self.legal:
             case.assume(p)
         else:
             case.require(p, what)
@@ -60,7 +62,7 @@ class NodeView:
         Raises:
             UndecidedError: it cannot be shown.
         """
-        if self._legal:
+        if self.legal:
             assume_equal(case, a, b)
         else:
             case.require_equal(a, b, what)
@@ -79,7 +81,7 @@ class NodeView:
             sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
             others = [size for size in sizes if size != ONE]
             for size in others[1:]:
-                if self._legal and not case.are_equal(size, others[0]):
+                if self.legal and not case.are_equal(size, others[0]):
                     for one in (size, others[0]):
                         if one.constant is None and case.is_zero(one - ONE):
                             assume_equal(case, one, ONE)
@@ -87,6 +89,17 @@ class NodeView:
                 case.require_equal(size, others[0], "broadcasting: a size")
             dims.append(others[0] if others else ONE)
         return tuple(dims)
+
+    def for_all(
+        self,
+        case: Case,
+        dims: Sequence[Polynomial],
+        check: Callable[[Index], None],
+        index: Callable[[], Index] | None = None,
+    ) -> None:
+        """Check something of all elements of a tensor, see `Case.for_all`, unless the run succeeds."""
+        if not self.legal:
+            case.for_all(self.name, dims, check, index)
 
     def get(self, name: str, default: Any) -> Any:
         """Return an attribute, or the default."""
@@ -110,6 +123,11 @@ class NodeView:
     def inputs(self) -> list[Tensor]:
         """Return all inputs of an operator that requires them all."""
         return [self.input(i) for i in range(len(self._inputs))]
+
+    @property
+    def optionals(self) -> Sequence[Tensor | None]:
+        """All inputs, None for those that are omitted."""
+        return self._inputs
 
     def optional_sizes(self, name: str, position: int) -> list[Polynomial] | None:
         """Return integers that older opsets have as an attribute, newer ones as an input."""
@@ -150,14 +168,13 @@ class NodeView:
         value = self.optional(2)
         return value.at((ZERO,) * value.rank) if value is not None else ZERO
 
-    def fill_value(self) -> tuple[Polynomial, bool]:
-        """Return the value of a ConstantOfShape, and whether it is an integer."""
+    def fill_value(self) -> tuple[Polynomial, int]:
+        """Return the value of a ConstantOfShape, and its element type."""
         value = self.get("value", None)
         if value is None:
-            return ZERO, False
+            return ZERO, int(TensorProto.FLOAT)
         array = numpy_helper.to_array(value).reshape(-1)
-        whole = value.data_type in _WHOLE
-        return number(array[0]), whole
+        return number(array[0]), value.data_type
 
 
 def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
@@ -179,7 +196,7 @@ def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
     case.assume(-difference)
 
 
-_WHOLE = frozenset(
+WHOLE = frozenset(
     {
         *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
         *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
@@ -193,7 +210,7 @@ def number(value: Any) -> Polynomial:
     if isinstance(value, str | bytes):
         return ZERO if not value else Polynomial.atom(("text", value))
     kind = np.asarray(value).dtype.kind
-    if kind in "iub":
+    if kind in "iub":  # exact, uint64 included
         return Polynomial.of(int(value))
     bits = np.asarray(value).tobytes()
     if not any(bits):
