@@ -18,14 +18,16 @@ from time import process_time
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.index_map.linear import follows
+from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 _Product = tuple[Atom, ...]
 
-#: The most sums of facts that one search tries.
+#: The most sums of facts that one search tries; where linear programming found none without products of
+#: symbols, only rounding may help.
 _MAX_STEPS = 400
+_MAX_ROUNDED = 12
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
@@ -133,13 +135,19 @@ class Facts:
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        if self._search(p) or self._without_quotients(p) or follows(p, self._facts):
+        related = linear.related(p, self._facts)
+        found = linear.follows(p, related)
+        if not found:
+            degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
+            steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED
+            found = self._search(p, steps) or self._without_quotients(p, steps)
+        if found:
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
         return False
 
-    def _without_quotients(self, p: Polynomial) -> bool:
+    def _without_quotients(self, p: Polynomial, steps: int) -> bool:
         """Tell whether `p` is 0 or more by what its quotients are at least or at most, the outer ones first.
 
         b * floor(a / b) is at most a, and at least a - b + 1.
@@ -164,17 +172,17 @@ class Facts:
                 bound = a if factor < 0 else a - (b - 1)
                 terms = terms + bound * Polynomial({tuple(rest): factor})
             p = _tightened(terms)
-            if self._search(p):
+            if self._search(p, steps):
                 return True
         return False
 
-    def _search(self, start: Polynomial) -> bool:
+    def _search(self, start: Polynomial, steps: int) -> bool:
         """Look for a sum of facts that is at most `start`, the most promising one first."""
         if self._is_trivial(start):
             return True
         queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
         seen = {start}
-        for number in range(1, _MAX_STEPS):
+        for number in range(1, steps):
             if not queue or process_time() > self._deadline:
                 return False
             _, _, depth, p = heapq.heappop(queue)

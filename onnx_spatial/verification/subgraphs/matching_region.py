@@ -142,30 +142,42 @@ class MatchingRegions:
     def upstream(self, region: MatchingRegion) -> Upstream:
         """Return how the original computes what ties the values together that a region reads.
 
-        Integers are made of sizes; and what only the original's part reads is often made of what both
-        read.
+        Integers are made of sizes; what only the original's part reads is made of what both read; and of
+        two values that both read, one may be made of the other.
         """
-        place, both = region.place, region.after.read
         names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
         read: set[str] = set()
         for name in region.inputs:
-            whole = self._is_integer(name, place)
-            if not (whole or name not in both) or not is_computed(self._graphs.find(name, place)):
+            if not is_computed(self._graphs.find(name, region.place)):
                 continue
-
-            def stops(other: str, producer: Producer | None, whole: bool = whole) -> bool:
-                inside = self._is_integer(other, place) if whole else other not in both
-                return not inside or other in self._graphs.overridable
-
-            part = self._graphs.part(place, name, stops)
-            if isinstance(part, Part) and len(part.nodes) <= _MOST_UPSTREAM:
+            part = self._part_upstream(name, region)
+            if part is not None:
                 names.append(name)
                 nodes.update((id(node), node) for node in part.nodes)
                 stored += part.stored
                 read |= part.read
         read -= {output for node in nodes.values() for output in node.output}
-        inputs = {name: self._type(name, place) for name in sorted(read)}
+        inputs = {name: self._type(name, region.place) for name in sorted(read)}
         return Upstream(names, list(nodes.values()), stored, inputs)
+
+    def _part_upstream(self, name: str, region: MatchingRegion) -> Part | None:
+        place, both = region.place, region.after.read
+        others = region.inputs.keys() - {name}
+        seen: set[str] = set()
+
+        def stops(other: str, producer: Producer | None) -> bool:
+            seen.add(other)
+            if other in self._graphs.overridable or len(seen) > _MOST_UPSTREAM:
+                return True
+            if self._is_integer(name, place):
+                return not self._is_integer(other, place)
+            return other in (both if name not in both else others)
+
+        part = self._graphs.part(place, name, stops)
+        if not isinstance(part, Part) or len(seen) > _MOST_UPSTREAM:
+            return None
+        closed = self._is_integer(name, place) or name not in both or part.read <= others
+        return part if closed else None
 
     def _is_integer(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is a list or table of integers."""
