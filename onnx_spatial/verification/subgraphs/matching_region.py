@@ -15,7 +15,7 @@ must fit the data, so they are followed back to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx
@@ -23,6 +23,7 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.subgraphs.value_graph import (
     Graphs,
     KnownTypes,
@@ -134,6 +135,26 @@ class MatchingRegions:
         if len(before.nodes) > _MOST_NODES or after.read - before.read:
             return "the nodes before it are too many, or differ from the original's"
         return self._matching(region.place, region.output, before, after)
+
+    def analysed(self, region: MatchingRegion) -> list[OperatorInfo] | None:
+        """Return the sites of a region as those of the model of its original part; None if unknown.
+
+        That model has its own inputs, so the dims of the data that a site reads there are theirs.
+        """
+        nodes = region.before.nodes
+        if self.original.functions or any(any(traversal.subgraphs(node)) for node in nodes):
+            return None
+        positions = {self._positions[id(node)]: index for index, node in enumerate(nodes)}
+        infos = [info for info in self.infos if info.index in positions]
+        return [
+            replace(
+                info,
+                index=positions[info.index],
+                place=traversal.Place(),
+                facts=_of_input(info.facts) if info.node.input[0] in region.inputs else info.facts,
+            )
+            for info in infos
+        ]
 
     @cached_property
     def _graphs(self) -> Graphs:
@@ -272,3 +293,9 @@ class MatchingRegions:
             return False
         dims = shape_inference.dims(known)
         return dims is None or len(dims) < 2 or (len(dims) == 2 and dims[1] == 2)
+
+
+def _of_input(facts: NodeFacts) -> NodeFacts:
+    """Return the facts of a node whose data is an input of a model."""
+    data, *others = facts.inputs
+    return replace(facts, inputs=(data and replace(data, shape=None), *others))
