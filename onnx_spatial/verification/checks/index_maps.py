@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,8 +17,8 @@ from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedErro
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_movement import product, transposed
-from onnx_spatial.index_map.tensor import Tensor, given
+from onnx_spatial.index_map.rules_movement import transposed
+from onnx_spatial.index_map.tensor import Tensor, given, product
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector
@@ -26,6 +26,8 @@ from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
+
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 #: Ranks tried where the rank is unknown: numpy and onnxruntime have little use for more.
 MAX_RANK = 8
@@ -52,11 +54,16 @@ def prove(
     functions: Sequence[onnx.FunctionProto],
     folder: Path | None,
     seconds: float = MAX_SECONDS,
+    overridable: Collection[str] = (),
 ) -> Attempt:
     """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
 
-    The attempt is the first that fails, else the last.
+    The attempt is the first that fails, else the last. `overridable` are the initializers of the
+    converted model that a caller may replace.
     """
+    if fed := [t.name for t in part.stored if t.name in overridable]:
+        reason = f"the caller of the model may replace {fed[0]!r}"
+        return Attempt(Comparison(False, reason), Case(), ())
     data = chain.head.facts.inputs[0]
     call = chain.head.call
     assert call is not None
@@ -71,6 +78,11 @@ def prove(
         attempt = _prove(chain, part, functions, folder, dims, end - perf_counter())
         if not attempt.comparison.equal:
             break
+    if attempt.comparison.equal and len(ranks) > 1:
+        rank = f"the rank is at most {MAX_RANK}"
+        comparison = attempt.comparison
+        assumptions = (*comparison.assumptions, rank)
+        return replace(attempt, comparison=replace(comparison, assumptions=assumptions))
     return attempt
 
 
@@ -92,13 +104,13 @@ def _prove(
         case.counts = [product(source.dims), product(expected.dims)]
         # A constant of the part may have the name of a parameter.
         read = {n: t for n, t in {chain.source: source, **inputs}.items() if n in part.read}
-        graph = GraphMaps(case, part.nodes, read, constants, table, _no_rule)
+        graph = GraphMaps(case, part.nodes, read, constants, table, no_rule)
         return expected, graph.value(chain.sink)
 
     return Attempt(compare(case, maps), case, dims)
 
 
-def _no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
+def no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
     return None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import STRING, dtype_of, is_native, same_bits
-from onnx_spatial.verification.checks import counterexample, index_maps
+from onnx_spatial.verification.checks import counterexample, index_maps, region_maps
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck, Proof
 from onnx_spatial.verification.checks.replacement import (
@@ -90,7 +90,23 @@ def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
 
 def _prove_region(region: MatchingRegion, context: Context) -> Proof:
     """Prove that both parts of a region sum the same products, for all sizes and values."""
-    return Proof("sampled", reason="it became part of a convolution")
+    started = perf_counter()
+    seconds = min(SECONDS, context.proof_seconds)
+    try:
+        comparison = region_maps.prove_region(
+            region,
+            context.regions.upstream(region),
+            context.reference.infos,
+            context.models,
+            seconds,
+        )
+    except (OperatorError, ModelFileError) as error:
+        return Proof("sampled", reason=str(error))
+    finally:
+        context.proof_seconds -= perf_counter() - started
+    if comparison.equal:
+        return Proof("all sizes", (*comparison.assumptions, *STANDING))
+    return Proof("sampled", reason=comparison.reason)
 
 
 def _prove_replacement(
@@ -119,6 +135,7 @@ def _attempt(
             source.proto.functions,
             source.folder,
             min(SECONDS, context.proof_seconds),
+            context.converted.overridable,
         )
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))
