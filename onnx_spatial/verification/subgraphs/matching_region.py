@@ -58,8 +58,6 @@ class MatchingRegion:
         inputs: types of the values that the parts read, as far as they are known, by name.
         sites: positions of the sites in it in `traversal.nodes`.
         replaced: positions of the nodes of the original that the conversion replaced.
-        settled: whether any legal sizes of its inputs occur in the whole model: all sizes are fixed, or
-            its inputs are those of the model.
         fed: whether its inputs are those of the model, and may have any values.
     """
 
@@ -70,13 +68,23 @@ class MatchingRegion:
     inputs: dict[str, onnx.TypeProto]
     sites: frozenset[int]
     replaced: frozenset[int]
-    settled: bool
     fed: bool
 
     @property
     def key(self) -> RegionKey:
         """The value that it computes."""
         return self.place, self.output
+
+    @property
+    def settled(self) -> bool:
+        """Whether any legal sizes of its inputs occur in the whole model."""
+        return self.fed or self.is_static
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes of the values that it reads are fixed."""
+        dims = [shape_inference.dims(known) for known in self.inputs.values()]
+        return all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
@@ -295,11 +303,8 @@ class MatchingRegions:
             if output in node.output or not any(self._is_computed(n, place) for n in node.output)
         }
         sites = frozenset(info.index for info in self.infos if info.index in positions)
-        dims = [shape_inference.dims(known) for known in inputs.values()]
-        fixed = all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
         fed = all(self._is_input(n, place) for n in inputs)
-        known = (inputs, sites, frozenset(replaced), fixed or fed, fed)
-        return MatchingRegion(place, output, before, after, *known)
+        return MatchingRegion(place, output, before, after, inputs, sites, frozenset(replaced), fed)
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         known = self._types.find(name, place)
