@@ -84,6 +84,8 @@ class Case:
         """Return a size or parameter of which only the least value is known (None: not even that)."""
         p = Polynomial.atom(Symbol(id(self), name), nonnegative=least is not None and least >= 0)
         self._symbols.setdefault(name, p)
+        if p.lone_atom is not None:
+            self.facts.samples.define(p.lone_atom, least or 0)
         p = self.replaced(p)
         if least:
             self.assume(p - least)
@@ -96,6 +98,8 @@ class Case:
         p = Polynomial.atom(Symbol(id(self), name), nonnegative=True)
         self._symbols.setdefault(name, p)
         atom, p = p.lone_atom, self.replaced(p)
+        if atom is not None:
+            self.facts.samples.define(atom, 0, extent)
         if extent.constant is not None and atom is not None:
             self.extents[atom] = extent.constant
         self.assume(extent - 1 - p)
@@ -141,6 +145,13 @@ class Case:
             return True
         if self.facts.nonnegative(-p - 1):
             return False
+        bases = bases_of(p)
+        if all(atom in self.extents for atom in bases):
+            grid = grid_of(self, bases, MAX_DECIDED)
+            if grid is not None:
+                values = evaluate(p, grid) >= 0
+                if values.all() or not values.any():
+                    return bool(values.all())
         self._check_budget()
         self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
         self.facts.add(p)
@@ -172,12 +183,10 @@ class Case:
         for extent in reversed(extents[1:]):
             if extent == ONE:
                 continue
-            for quotient, rest in _divisions(place, extent):
-                if self.surely(rest) and self.surely(extent - 1 - rest):
-                    place = quotient
-                    break
-            else:
+            quotient = self._known_quotient(place, extent)
+            if quotient is None:
                 return False
+            place = quotient
         return self.surely(place) and self.surely(extents[0] - 1 - place)
 
     def require(self, p: Polynomial, what: str) -> None:
@@ -331,6 +340,8 @@ class Case:
         """Return `a / b` rounded down; `b` is 1 or more."""
         if b == ONE:
             return a
+        if b.constant is not None and b.constant <= 0:
+            raise UndecidedError("a division by 0")
         if a.constant is not None and b.constant is not None:
             return Polynomial.of(a.constant // b.constant)
         return self.once(("floor", a, b), lambda: self._floor_div(a, b))
@@ -341,6 +352,8 @@ class Case:
 
     def exact(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
         """Return `a / b` if `b` provably divides `a`, as a polynomial."""
+        if b == ZERO:
+            return None
         for quotient, rest in _divisions(a, b):
             if rest == ZERO:
                 return quotient
@@ -374,13 +387,10 @@ class Case:
         return floor
 
     def _floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        quotient = ZERO
-        candidates = list(_divisions(a, b))
-        for q, rest in candidates:
-            for shift in (0, -1, 1):
-                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
-                    return q + shift
-        quotient, rest = candidates[-1]
+        known = self._known_quotient(a, b)
+        if known is not None:
+            return known
+        *_, (quotient, rest) = _divisions(a, b)
         lone = rest.lone_atom
         if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == "Floor":
             inner, divisor = lone.key.operands
@@ -394,6 +404,14 @@ class Case:
         self.assume(rest - b * atom)
         self.assume(b * atom + b - 1 - rest)
         return quotient + atom
+
+    def _known_quotient(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
+        """Return `floor(a / b)` if it is provably a polynomial."""
+        for quotient, rest in _divisions(a, b):
+            for shift in (0, -1, 1):
+                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
+                    return quotient + shift
+        return None
 
     def _reduced(self, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
         """Return a smaller dividend and divisor with the same quotient, or None.
@@ -411,6 +429,7 @@ class Case:
 
 #: The most combinations of indices that are tried one by one.
 MAX_PLACES = 1 << 20
+MAX_DECIDED = 1 << 14
 
 Values = npt.NDArray[np.int64]
 Grid = dict[Atom, Values]
@@ -425,7 +444,7 @@ def everywhere(case: Case, p: Polynomial, holds: Callable[[Values], npt.NDArray[
     return grid is not None and bool(holds(evaluate(p, grid)).all())
 
 
-def grid_of(case: Case, bases: set[Atom]) -> Grid | None:
+def grid_of(case: Case, bases: set[Atom], most: int = MAX_PLACES) -> Grid | None:
     """Return all values of some indices that are possible in a case; None if there are too many.
 
     Facts about these indices alone count.
@@ -434,7 +453,7 @@ def grid_of(case: Case, bases: set[Atom]) -> Grid | None:
         return None
     ordered = sorted(bases, key=lambda atom: atom.serial)
     counts = [case.extents[atom] for atom in ordered]
-    if math.prod(counts) > MAX_PLACES:
+    if math.prod(counts) > most:
         return None
     axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
     grid = {a: axis.reshape(-1).astype(np.int64) for a, axis in zip(ordered, axes, strict=True)}

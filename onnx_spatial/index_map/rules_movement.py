@@ -51,15 +51,19 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         if size.constant == -1:
             unknown = place
             dims.append(ONE)
-        elif copy and size.constant == 0:
-            if place >= x.rank:
-                raise UndecidedError("Reshape copies a dim that its input does not have")
+        elif case.decide(size - 1):
+            dims.append(size)
+        elif not case.is_zero(size):
+            raise UndecidedError("Reshape to a size that may be negative")
+        elif not copy:
+            dims.append(ZERO)
+        elif place < x.rank:
             dims.append(x.dims[place])
         else:
-            case.require(size - 1, "Reshape: a size")
-            dims.append(size)
+            raise UndecidedError("Reshape copies a dim that its input does not have")
     if unknown is not None:
         total, known = product(x.dims), product(dims)
+        case.require(known - 1, "Reshape: the sizes beside -1")
         rest = case.exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)
@@ -121,19 +125,61 @@ def regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Ind
     """Return the index before a Reshape for an index behind it."""
     result = [ZERO] * len(before)
     for inside, outside in groups:
-        flat = ZERO
-        for axis in outside:
-            flat = flat * after[axis] + index[axis]
-        for axis in reversed(inside):
-            if before[axis] == ONE:
-                continue
-            if all(before[a] == ONE for a in inside if a < axis):
-                result[axis] = flat
-                break
-            quotient = case.floor_div(flat, before[axis])
-            result[axis] = flat - quotient * before[axis]
-            flat = quotient
+        digits = [(index[axis], after[axis]) for axis in outside]
+        sizes = [before[axis] for axis in inside]
+        places = _redistributed(case, digits, sizes) or _divided(case, digits, sizes)
+        for axis, place in zip(inside, places, strict=True):
+            result[axis] = place
     return tuple(result)
+
+
+_Digit = tuple[Polynomial, Polynomial]
+
+
+def _redistributed(
+    case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
+) -> list[Polynomial] | None:
+    """Return the digits of a number for other sizes; None where these divide each other nowhere.
+
+    Only a digit that is cut is divided: (a, b*c) from (a*b, c) cuts a*b by b.
+    """
+    rest = [digit for digit in digits if digit[1] != ONE]
+    places: list[Polynomial] = []
+    for size in reversed(sizes):
+        place, weight, left = ZERO, ONE, size
+        while left != ONE:
+            if not rest:
+                return None
+            value, extent = rest.pop()
+            part = case.exact(left, extent)
+            if part is not None:
+                place, weight, left = place + value * weight, weight * extent, part
+                continue
+            part = case.exact(extent, left)
+            if part is None:
+                return None
+            high = case.floor_div(value, left)
+            place, left = place + (value - high * left) * weight, ONE
+            rest.append((high, part))
+        places.append(place)
+    return places[::-1] if not rest else None
+
+
+def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the digits of a number for other sizes, by division."""
+    flat = ZERO
+    for value, extent in digits:
+        flat = flat * extent + value
+    places = []
+    for number, size in reversed(list(enumerate(sizes))):
+        if all(s == ONE for s in sizes[:number]):
+            places.append(flat)
+            flat = ZERO
+            continue
+        quotient = case.floor_div(flat, size)
+        places.append(flat - quotient * size)
+        flat = quotient
+    return places[::-1]
 
 
 def _regrouped_axes(x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
@@ -329,7 +375,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     dims = list(parts[0].dims)
     dims[axis] = total
     whole = all(p.whole for p in parts)
-    same = len({p.dims[axis] for p in parts}) == 1 and len(parts) > 2
+    same = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
 
     def at(index: Index) -> Polynomial:
         place = index[axis]
@@ -349,7 +395,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         start = ends[number] - parts[number].dims[axis]
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
 
-    return [Tensor(case, dims, at, whole=whole)]
+    return [Tensor(case, dims, at, whole=whole, leading={axis: parts[0].axes[axis]})]
 
 
 def _split(case: Case, node: NodeView) -> list[Tensor]:
@@ -391,11 +437,14 @@ def _entry(case: Case, indices: Tensor, index: Index, x: Tensor, axis: int) -> P
         UndecidedError: it may lie outside.
     """
     place, dim = indices.at(index), x.dims[axis]
-    if x.axes[axis].start == ZERO and case.is_inside(place, x.axes[axis].extents):
-        return place
+    for digits in (x.leading.get(axis), x.axes[axis]):
+        if digits is not None and digits.start == ZERO and case.is_inside(place, digits.extents):
+            return place
     if not case.decide(place):
         place = place + dim
-        case.require(place, "Gather: an index")
+        rows = x.leading.get(axis)
+        if rows is None or place != product(rows.extents):
+            case.require(place, "Gather: an index")
     case.require(dim - 1 - place, "Gather: the axis behind an index")
     return place
 
@@ -458,7 +507,7 @@ def _expand(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     target = node.sizes("shape", 1)
     for size in target:
-        case.require(size - 1, "Expand: a size")
+        case.require(size, "Expand: a size")
     dims = broadcast(case, [x.dims, tuple(target)])
     return [_same_kind(x, case, dims, lambda index: broadcast_at(x, index))]
 
@@ -512,6 +561,8 @@ def _size(case: Case, node: NodeView) -> list[Tensor]:
 
 def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
     dims = node.input(0).elements()
+    for size in dims:
+        case.require(size, "ConstantOfShape: a size")
     value, whole = node.fill_value()
     return [filled(case, dims, value, whole=whole)]
 

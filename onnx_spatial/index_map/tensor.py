@@ -7,7 +7,7 @@ are not integers are only moved: no rule looks at them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
@@ -45,11 +45,13 @@ class Tensor:
         dims: polynomials.
         whole: whether the elements are integers (or bool), with which rules may compute.
         axes: digits of the index of each axis.
+        leading: digits of a leading part of an axis, by axis, where that is better known than all of it:
+            rows that are followed by one row of zeros.
         order: sizes of the digits of the index of the whole tensor in memory, where the digits of
             each axis do not explain it; else None.
     """
 
-    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "order", "whole")
+    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "leading", "order", "whole")
 
     def __init__(
         self,
@@ -60,8 +62,10 @@ class Tensor:
         whole: bool,
         axes: Sequence[Axis] | None = None,
         order: Sequence[Polynomial] | None = None,
+        leading: Mapping[int, Axis] | None = None,
     ) -> None:
         self.order = order
+        self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         self.whole = whole
         self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)

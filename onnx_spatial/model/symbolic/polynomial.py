@@ -21,10 +21,10 @@ from types import MappingProxyType
 from weakref import WeakValueDictionary
 
 #: Most terms of a polynomial, and most pairs of terms that a multiplication expands.
-MAX_TERMS = 64
-_MAX_PAIRS = 256
+MAX_TERMS = 128
+_MAX_PAIRS = 1024
 #: Most atoms in a product.
-_MAX_DEGREE = 8
+_MAX_DEGREE = 16
 
 
 class Atom:
