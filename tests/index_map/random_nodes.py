@@ -215,7 +215,7 @@ def slice_(s: Sketch) -> None:
 
 def pad(s: Sketch) -> None:
     rank = len(s.shape)
-    if not rank or s.whole and s.opset < 11:
+    if not rank or (s.whole and s.opset < 11):
         return identity(s)
     axes = list(range(rank))
     named = s.opset >= 18 and s.rng.random() < 0.4
