@@ -15,9 +15,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import running
+from building import TF
 from onnx import TensorProto, numpy_helper
 
+from onnx_spatial import analysis
 from onnx_spatial.index_map import compare as comparison
+from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, Symbol
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor, given
@@ -30,8 +33,12 @@ Values = dict[str, np.ndarray]
 
 def parse(text: str, opset: int = 18) -> onnx.ModelProto:
     """The model for 'f (int64[N] x) => (y) { y = Neg(x) }'."""
-    head = f'<ir_version: {running.ir_version_of(opset)}, opset_import: ["": {opset}, "f": 1]>'
-    return onnx.parser.parse_model(head + text)
+    head = f'<ir_version: {running.ir_version_of(opset)}, opset_import: ["": {opset}, "tf": 1]>'
+    model = onnx.parser.parse_model(head + text)
+    for item in (*model.opset_import, *model.graph.node):
+        if item.domain == "tf":
+            item.domain = TF
+    return model
 
 
 def dims_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
@@ -60,12 +67,42 @@ def mapped(case: Case, model: onnx.ModelProto) -> Tensor:
     return graph.value(model.graph.output[0].name)
 
 
+def operator_map(case: Case, model: onnx.ModelProto) -> Tensor:
+    """The map of the only node of a model, a spatial operator: from its definition."""
+    (info,) = analysis.find(model)
+    call = info.call
+    assert call is not None
+    dims = dims_of(model)
+    x = given(
+        case,
+        "x",
+        [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims["x"]],
+    )
+    parameters = []
+    for parameter in call.parameters:
+        vector = parameter.vector
+        if vector.values is not None:
+            parameters.append([Polynomial.of(v) for v in vector.values])
+            continue
+        name = info.node.input[vector.input]
+        shape = [int(d) for d in dims[name]]
+        tensor = given(case, name, [Polynomial.of(d) for d in shape], whole=True)
+        table = [tensor.at(tuple(map(Polynomial.of, place))) for place in np.ndindex(*shape)]
+        values = table[vector.start :: vector.step][: vector.length]
+        for value in values:
+            case.assume(value - parameter.least)
+        parameters.append(values)
+    return operators.apply(case, call.kind, call.operator, x, *parameters)
+
+
 def compare(
     original: onnx.ModelProto, converted: onnx.ModelProto, seconds: float = 60
 ) -> comparison.Comparison:
     """The prover's judgement of two models with the same inputs."""
+    operator = any(node.domain for node in original.graph.node)
+    expected = operator_map if operator else mapped
     return comparison.compare(
-        Case(seconds), lambda case: (mapped(case, original), mapped(case, converted))
+        Case(seconds), lambda case: (expected(case, original), mapped(case, converted))
     )
 
 
