@@ -23,7 +23,7 @@ from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomia
 _Product = tuple[Atom, ...]
 
 #: The most sums of facts that one search tries.
-_MAX_STEPS = 150
+_MAX_STEPS = 400
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
@@ -177,7 +177,7 @@ class Facts:
         return False
 
     def _is_trivial(self, p: Polynomial) -> bool:
-        if p in self._known or p in self._proven:
+        if p in self._known or p in self._proven or p - 1 in self._known:
             return True
         bad = _doubtful(p)
         return not bad or self._dominated(p, bad) or self._shifted(p)
@@ -241,7 +241,7 @@ class Facts:
         """
         steps = []
         for fact in self._facts:
-            if len(fact.terms) == 2 and fact + 1 in self._lone:
+            if p.constant is None and len(fact.terms) == 2 and fact + 1 in self._lone:
                 continue  # see `_dominated`
             for other, its_factor in fact.terms.items():
                 if (its_factor < 0) != (factor < 0):
@@ -299,7 +299,7 @@ def _is_far(p: Polynomial) -> bool:
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and not product[0].nonnegative):
+        if len(product) > 1 or (product and isinstance(product[0].key, OperationKey)):
             return False
         left += min(factor, 0) * (LIMIT - 1) if product else 0
     return left >= 0
