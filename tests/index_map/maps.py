@@ -21,9 +21,10 @@ from onnx import TensorProto, numpy_helper
 from onnx_spatial import analysis
 from onnx_spatial.index_map import compare as comparison
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, Symbol
+from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor, given
+from onnx_spatial.index_map.tensor import product as product_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
@@ -58,7 +59,9 @@ def mapped(case: Case, model: onnx.ModelProto) -> Tensor:
             for d in dims_of(model)[value.name]
         ]
         whole = value.type.tensor_type.elem_type == TensorProto.INT32
-        inputs[value.name] = given(case, value.name, dims, whole=whole)
+        inputs[value.name] = given(
+            case, value.name, dims, whole=whole, type=value.type.tensor_type.elem_type
+        )
     constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in model.graph.initializer}
     functions = {(f.domain, f.name): f for f in model.functions}
     graph = GraphMaps(
@@ -101,9 +104,15 @@ def compare(
     """The prover's judgement of two models with the same inputs."""
     operator = any(node.domain for node in original.graph.node)
     expected = operator_map if operator else mapped
-    return comparison.compare(
-        Case(seconds), lambda case: (expected(case, original), mapped(case, converted))
-    )
+
+    def both(case: Case) -> tuple[Tensor, Tensor]:
+        first = expected(case, original)
+        dims = dims_of(original)[original.graph.input[0].name]
+        sizes = [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims]
+        case.counts = [product_of(sizes), product_of(first.dims)]
+        return first, mapped(case, converted)
+
+    return comparison.compare(Case(seconds), both)
 
 
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -146,10 +155,33 @@ def explored(
         UndecidedError: it cannot be followed in one of them.
     """
     case = Case(seconds)
-    return [
-        Outcome(tuple(case.facts), dict(case._pins), results)
-        for results in case.all(lambda: compute(case))
-    ]
+    obligations: dict[str, None] = {}
+    outcomes = []
+    try:
+        for results in case.all(lambda: compute(case)):
+            outcomes.append(Outcome(tuple(case.facts), dict(case._pins), results))
+            obligations |= dict.fromkeys(case.obligations)
+        for node in obligations:
+            for _ in case.all(lambda node=node: _fulfil(case, compute, node)):
+                pass
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise UndecidedError(f"{type(error).__name__}: {error}") from error
+    return outcomes
+
+
+def _fulfil(case: Case, compute: Callable[[Case], object], node: str) -> None:
+    compute(case)
+    check = case.obligations.get(node)
+    if check is not None:
+        check()
+
+
+def _made(case: Case, make: Callable[[Case], Tensor]) -> Tensor:
+    def anew() -> Tensor:
+        case.obligations.clear()
+        return make(case)
+
+    return case.once("maps", anew)
 
 
 class Explored:
@@ -161,10 +193,10 @@ class Explored:
 
     def __init__(self, make: Callable[[Case], Tensor], seconds: float = 60) -> None:
         def dims(case: Case) -> tuple[Polynomial, ...]:
-            return case.once("maps", lambda: make(case)).dims
+            return _made(case, make).dims
 
         def element(case: Case) -> tuple[Polynomial, ...]:
-            tensor = case.once("maps", lambda: make(case))
+            tensor = _made(case, make)
             index = tuple(case.index(f"i{axis}", dim) for axis, dim in enumerate(tensor.dims))
             return (tensor.at(index),)
 
@@ -307,7 +339,7 @@ def _value(atom: Atom, symbols: Values, data: Values) -> np.ndarray:
         elif key.operator == "Mul" and isinstance(key.operands, frozenset) and len(row) == 1:
             value = row[0] * row[0]
         else:
-            value = np.asarray(_FUNCTIONS[key.operator](*row))
+            value = np.asarray(_FUNCTIONS[key.operator.removeprefix("op:")](*row))
     assert not atom.nonnegative or (value >= 0).all(), f"{atom} is flagged as 0 or more"
     return value
 

@@ -228,7 +228,8 @@ def pad(s: Sketch) -> None:
             more["value"] = float(s.rng.randint(1, 9))
     else:
         given = named or s.rng.random() < 0.5
-        inputs.append(s.store(s.rng.randint(0, 9)) if given and s.rng.random() < 0.7 else "")
+        value = s.store(s.rng.randint(0, 9), np.float32 if s.float else np.int64)
+        inputs.append(value if given and s.rng.random() < 0.7 else "")
         if named:
             inputs.append(s.store([a - s.rng.choice((0, rank)) for a in axes]))
     s.step("Pad", *inputs, **more)

@@ -19,7 +19,7 @@ NAMES = "abcd"
 
 
 def symbol(name: str, *, nonnegative: bool = True) -> Polynomial:
-    return Polynomial.atom(Symbol(0, name), nonnegative=nonnegative)
+    return Polynomial.atom(Symbol(0, "size", name), nonnegative=nonnegative)
 
 
 def floor(p: Polynomial, divisor: Polynomial, *, nonnegative: bool) -> Polynomial:
