@@ -233,7 +233,71 @@ DIFFERENT = {
         18,
         120000,
     ),
+    "int32 overflows in a sum": of_list(
+        "int32[1] k={2147483647}, int32[1] z={0}",
+        "s = Shape(x) c = Cast<to=6>(s) t = Add(c, k) l = Less(t, z) e = Cast<to=7>(l)"
+        " q = Add(s, e) y = Reshape(x, q)",
+    ),
+    "int64 overflows in a sum": of_list(
+        "int64[1] k={9223372036854775807}, int64[1] z={0}",
+        "s = Shape(x) t = Add(s, k) l = Less(t, z) e = Cast<to=7>(l) q = Add(s, e) y = Reshape(x, q)",
+    ),
+    "int64 overflows in a sum of a choice": of_list(
+        "int64[1] k={9223372036854775806}, int64[1] z={0}, int64[1] two={2}",
+        "s = Shape(x) c = Greater(s, two) t = Where(c, k, z) u = Add(t, s) l = Less(u, z)"
+        " e = Cast<to=7>(l) q = Add(s, e) y = Reshape(x, q)",
+    ),
+    "int64 overflows in a power": of_list(
+        "int64[1] z={0}",
+        "s = Shape(x) t = Mul(s, s) u = Mul(t, t) l = Less(u, z) e = Cast<to=7>(l) q = Add(s, e)"
+        " y = Reshape(x, q)",
+        LIST,
+        18,
+        60000,
+    ),
+    "int32 overflows in a square": of_list(
+        "int32[1] z={0}",
+        "s = Shape(x) c = Cast<to=6>(s) t = Mul(c, c) l = Less(t, z) e = Cast<to=7>(l) q = Add(s, e)"
+        " y = Reshape(x, q)",
+        LIST,
+        18,
+        50000,
+    ),
+    "a square is cast to int32": of_list(
+        "int32[1] z={0}",
+        "s = Shape(x) c = Mul(s, s) t = Cast<to=6>(c) l = Less(t, z) e = Cast<to=7>(l) q = Add(s, e)"
+        " y = Reshape(x, q)",
+        LIST,
+        18,
+        50000,
+    ),
+    "Range of large numbers": of_list(
+        "int64 k={9223372036854775807}, int64 one={1}",
+        "n = Size(x) d = Sub(k, n) r = Range(d, k, one) a = Sub(r, d) y = Gather(x, a)",
+    ),
     # Attributes
+    "Slice to the start by the largest end": of_list(
+        "int64[1] a={-1}, int64[1] e={9223372036854775807}, int64[1] z={0}",
+        "y = Slice(x, a, e, z, a)",
+        "f (int64[N] x) => (y) <int64[1] z={0}> { y = Slice(x, z, z) }",
+    ),
+    "Split of 4 into 3": Pair(
+        "f (int64[4] x) => (y) { y = Identity(x) }",
+        """f (int64[4] x) => (y)
+            { a, b, c = Split<axis=0, num_outputs=3>(x) y = Concat<axis=0>(a, b, c) }""",
+    ),
+    "Split into nothing said": Pair(
+        "f (int64[4] x) => (y) { y = Identity(x) }",
+        "f (int64[4] x) => (y) { a, b = Split<axis=0>(x) y = Concat<axis=0>(a, b) }",
+    ),
+    "Reshape by a scalar": Pair(
+        "f (int64[4] x) => (y) { y = Identity(x) }",
+        "f (int64[4] x) => (y) <int64 k={4}> { y = Reshape(x, k) }",
+    ),
+    "ConstantOfShape of a scalar": Pair(
+        "f (int64[4] x) => (y) <int64[1] k={4}> { y = ConstantOfShape(k) }",
+        "f (int64[4] x) => (y) <int64 k={4}> { y = ConstantOfShape(k) }",
+    ),
     "Max of 17": of_list(
         "int64[1] z={0}, int64[1] o={9}",
         f"s = Shape(x) t = Max(s, {'z, ' * 15} o) y = Reshape(x, t)",

@@ -108,12 +108,23 @@ class Sketch:
             return [], {name: list(wanted)}
         return [self.integers(wanted)], {}
 
+    def _needed(self) -> list[onnx.NodeProto]:
+        """The nodes that the latest value depends on; maps do not look at others."""
+        wanted, kept = {self.value}, []
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.output):
+                kept.append(node)
+                wanted.update(node.input)
+                for attribute in node.attribute:
+                    wanted.update(n for inner in attribute.g.node for n in inner.input)
+        return kept[::-1]
+
     def model(self) -> onnx.ModelProto:
         """The model so far."""
         element = TensorProto.FLOAT if self.float else TensorProto.INT64
         x = helper.make_tensor_value_info("x", element, self.declared)
         y = onnx.ValueInfoProto(name=self.value)
-        nodes = self.nodes
+        nodes = self._needed()
         if self.value == "x":
             nodes, y = [helper.make_node("Identity", ["x"], ["y"])], onnx.ValueInfoProto(name="y")
         graph = helper.make_graph(nodes, "random", [x], [y], self.stored)

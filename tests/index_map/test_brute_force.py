@@ -7,8 +7,25 @@ import maps
 import pairs
 import pytest
 
+_OVERFLOW = "sums and products are bounded term by term"
+_SPLIT = "the parts of a Split are not checked"
+_SCALAR = "a list of sizes may be a scalar"
+
 #: Wrong pairs that the prover takes for equal, and why.
-OPEN: dict[str, str] = {}
+OPEN: dict[str, str] = {
+    "int32 overflows in a sum": _OVERFLOW,
+    "int64 overflows in a sum": _OVERFLOW,
+    "int64 overflows in a sum of a choice": _OVERFLOW,
+    "int64 overflows in a power": _OVERFLOW,
+    "int32 overflows in a square": _OVERFLOW,
+    "a square is cast to int32": _OVERFLOW,
+    "Range of large numbers": _OVERFLOW,
+    "Slice to the start by the largest end": "onnxruntime reads it as no end at all",
+    "Split of 4 into 3": _SPLIT,
+    "Split into nothing said": _SPLIT,
+    "Reshape by a scalar": _SCALAR,
+    "ConstantOfShape of a scalar": _SCALAR,
+}
 
 
 def difference(pair: pairs.Pair) -> brute_force.Sizes | None:
