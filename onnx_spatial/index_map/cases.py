@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NoReturn, TypeVar
@@ -82,6 +83,8 @@ class Case:
         self._symbols: dict[Atom, None] = {}
         self._deadline = perf_counter() + seconds
         self._fresh = 0
+        #: How many sums enclose what is computed, and whether integers are only compared.
+        self.context = (0, False)
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
         #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
@@ -91,10 +94,10 @@ class Case:
 
     # Symbols
 
-    def symbol(self, name: str, least: int = 1, *, kind: str = "size") -> Polynomial:
-        """Return a size or parameter of which only the least value, 0 or more, is known."""
-        atom = self._symbol(kind, name)
-        self.facts.samples.define(atom, least)
+    def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
+        """Return a size or parameter of which only the least value is known: 0 or more, or None."""
+        atom = self._symbol(kind, name, nonnegative=least is not None)
+        self.facts.samples.define(atom, least or 0)
         p = self.replaced(Polynomial({(atom,): 1}))
         if least:
             self.assume(p - least)
@@ -115,8 +118,8 @@ class Case:
         self.assume(extent - 1 - p)
         return p
 
-    def _symbol(self, kind: Hashable, name: str) -> Atom:
-        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=True)
+    def _symbol(self, kind: Hashable, name: str, *, nonnegative: bool = True) -> Atom:
+        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=nonnegative)
         ((atom,),) = p.terms
         self._symbols.setdefault(atom)
         return atom
@@ -320,6 +323,21 @@ class Case:
         self.obligations[node] = check_any
 
     # Results
+
+    @contextmanager
+    def within(self, *, sums: int = 0, opaque: bool = False) -> Iterator[None]:
+        """Compute inside further sums, or elements that are only compared.
+
+        Args:
+            sums: how many more sums enclose it: each has indices of its own.
+            opaque: whether integers of tables need no formula.
+        """
+        before = self.context
+        self.context = (before[0] + sums, opaque)
+        try:
+            yield
+        finally:
+            self.context = before
 
     def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Return what `compute` gives, computed once for a key as long as the case allows."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from onnx_spatial.index_map.linear import follows
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -117,7 +118,7 @@ class Facts:
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        if self._search(p) or self._without_quotients(p):
+        if self._search(p) or self._without_quotients(p) or follows(p, self._facts):
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version

@@ -98,7 +98,8 @@ class Tensor:
 
     def at(self, index: Index) -> Polynomial:
         """Return the element at an index."""
-        return self._case.once((self._serial, index), lambda: self._at(index))
+        key = (self._serial, self._case.context, index)
+        return self._case.once(key, lambda: self._at(index))
 
     def index(self) -> Index:
         """Return the index of any element, made of the digits of each axis; no dim may be 0."""

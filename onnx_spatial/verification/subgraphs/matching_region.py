@@ -35,8 +35,14 @@ from onnx_spatial.verification.subgraphs.value_graph import (
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
 _MOST_NODES = 2048
+#: Nodes that compute a value that a region reads, at most.
+_MOST_UPSTREAM = 256
 #: Extensions of a region, at most.
 _MOST_EXTENSIONS = 64
+
+
+#: Graph and name of the value that a region computes.
+RegionKey = tuple[traversal.Place, str]
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,11 @@ class MatchingRegion:
     settled: bool
     fed: bool
 
+    @property
+    def key(self) -> RegionKey:
+        """The value that it computes."""
+        return self.place, self.output
+
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
         return self.before.model(self.inputs, self.output)
@@ -74,6 +85,22 @@ class MatchingRegion:
         """Make the part of the converted model a model, with the inputs that it reads."""
         inputs = {n: self.inputs[n] for n in sorted(self.after.read)}
         return self.after.model(inputs, self.output)
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """How the original computes some of the values that a region reads.
+
+    Attributes:
+        names: of these values.
+        nodes, stored: what computes them, and the constants that it needs.
+        inputs: types of the values that it reads, by name.
+    """
+
+    names: list[str]
+    nodes: list[onnx.NodeProto]
+    stored: list[onnx.TensorProto]
+    inputs: dict[str, onnx.TypeProto]
 
 
 @dataclass
@@ -87,11 +114,14 @@ class MatchingRegions:
     converted: Graphs
     named: onnx.ModelProto
     infos: Sequence[OperatorInfo]
-    _regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = field(default_factory=dict)
+    _regions: dict[RegionKey, MatchingRegion | str] = field(default_factory=dict)
+    _outputs: dict[int, list[str] | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """Return the regions of a site, one for each value that depends on it; or why there are none."""
-        outputs = self._nearest(info)
+        if info.index not in self._outputs:
+            self._outputs[info.index] = self._nearest(info)
+        outputs = self._outputs[info.index]
         if isinstance(outputs, str):
             return outputs
         regions = []
@@ -108,6 +138,41 @@ class MatchingRegions:
         if key not in self._regions:
             self._regions[key] = self._region(*key)
         return self._regions[key]
+
+    def upstream(self, region: MatchingRegion) -> Upstream:
+        """Return how the original computes what ties the values together that a region reads.
+
+        Integers are made of sizes; and what only the original's part reads is often made of what both
+        read.
+        """
+        place, both = region.place, region.after.read
+        names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
+        read: set[str] = set()
+        for name in region.inputs:
+            whole = self._is_integer(name, place)
+            if not (whole or name not in both) or not is_computed(self._graphs.find(name, place)):
+                continue
+
+            def stops(other: str, producer: Producer | None, whole: bool = whole) -> bool:
+                inside = self._is_integer(other, place) if whole else other not in both
+                return not inside or other in self._graphs.overridable
+
+            part = self._graphs.part(place, name, stops)
+            if isinstance(part, Part) and len(part.nodes) <= _MOST_UPSTREAM:
+                names.append(name)
+                nodes.update((id(node), node) for node in part.nodes)
+                stored += part.stored
+                read |= part.read
+        read -= {output for node in nodes.values() for output in node.output}
+        inputs = {name: self._type(name, place) for name in sorted(read)}
+        return Upstream(names, list(nodes.values()), stored, inputs)
+
+    def _is_integer(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is a list or table of integers."""
+        known = self._types.find(name, place)
+        dims = shape_inference.dims(known)
+        integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        return shape_inference.element_type(known) in integers and (dims is None or len(dims) < 3)
 
     def widened(self, region: MatchingRegion) -> MatchingRegion | str:
         """Extend a region to the inputs of the graph, or say why that is impossible."""
