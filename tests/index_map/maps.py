@@ -6,6 +6,7 @@ all others are data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -50,24 +51,34 @@ def dims_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
     }
 
 
-def mapped(case: Case, model: onnx.ModelProto) -> Tensor:
-    """The map of the model's only output."""
+def mapped(case: Case, model: onnx.ModelProto, *, legal: bool = False) -> Tensor:
+    """The map of the model's only output; `legal`: only sizes at which it runs are in question."""
     inputs = {}
     for value in model.graph.input:
-        dims = [
-            Polynomial.of(d) if isinstance(d, int) else case.symbol(d)
-            for d in dims_of(model)[value.name]
-        ]
-        whole = value.type.tensor_type.elem_type == TensorProto.INT32
-        inputs[value.name] = given(
-            case, value.name, dims, whole=whole, type=value.type.tensor_type.elem_type
-        )
+        dims = sizes_of(case, model, value.name)
+        element_type = value.type.tensor_type.elem_type
+        whole = element_type == TensorProto.INT32
+        inputs[value.name] = given(case, value.name, dims, whole=whole, type=element_type)
     constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in model.graph.initializer}
     functions = {(f.domain, f.name): f for f in model.functions}
+    opset = next(item.version for item in model.opset_import if not item.domain)
     graph = GraphMaps(
-        case, model.graph.node, inputs, constants, functions, lambda case, node, inputs: None
+        case,
+        model.graph.node,
+        inputs,
+        constants,
+        functions,
+        lambda case, node, inputs: None,
+        opset=opset,
+        legal=legal,
     )
     return graph.value(model.graph.output[0].name)
+
+
+def sizes_of(case: Case, model: onnx.ModelProto, name: str) -> list[Polynomial]:
+    """The dims of an input."""
+    dims = dims_of(model)[name]
+    return [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims]
 
 
 def operator_map(case: Case, model: onnx.ModelProto) -> Tensor:
@@ -76,11 +87,7 @@ def operator_map(case: Case, model: onnx.ModelProto) -> Tensor:
     call = info.call
     assert call is not None
     dims = dims_of(model)
-    x = given(
-        case,
-        "x",
-        [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims["x"]],
-    )
+    x = given(case, "x", sizes_of(case, model, "x"))
     parameters = []
     for parameter in call.parameters:
         vector = parameter.vector
@@ -102,15 +109,15 @@ def compare(
     original: onnx.ModelProto, converted: onnx.ModelProto, seconds: float = 60
 ) -> comparison.Comparison:
     """The prover's judgement of two models with the same inputs."""
-    operator = any(node.domain for node in original.graph.node)
-    expected = operator_map if operator else mapped
+    is_operator = any(node.domain for node in original.graph.node)
 
     def both(case: Case) -> tuple[Tensor, Tensor]:
-        first = expected(case, original)
-        dims = dims_of(original)[original.graph.input[0].name]
-        sizes = [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims]
-        case.counts = [product_of(sizes), product_of(first.dims)]
-        return first, mapped(case, converted)
+        expected = (
+            operator_map(case, original) if is_operator else mapped(case, original, legal=True)
+        )
+        sizes = sizes_of(case, original, original.graph.input[0].name)
+        case.counts = [product_of(sizes), product_of(expected.dims)]
+        return expected, mapped(case, converted)
 
     return comparison.compare(Case(seconds), both)
 
@@ -339,7 +346,7 @@ def _value(atom: Atom, symbols: Values, data: Values) -> np.ndarray:
         elif key.operator == "Mul" and isinstance(key.operands, frozenset) and len(row) == 1:
             value = row[0] * row[0]
         else:
-            value = np.asarray(_FUNCTIONS[key.operator.removeprefix("op:")](*row))
+            value = np.asarray(_FUNCTIONS[re.split("[.:]", key.operator)[-1]](*row))
     assert not atom.nonnegative or (value >= 0).all(), f"{atom} is flagged as 0 or more"
     return value
 

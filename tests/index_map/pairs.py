@@ -77,7 +77,40 @@ def turned(number: str, *sizes: dict[str, int]) -> Pair:
     )
 
 
+CONV = """f (float[N,2,H] x) => (y) <float[2,2,2] w={1,2,3,4,5,6,7,8}, float[2] b={1,2}>
+    { y = Conv<dilations=[2]>(x, w, b) }"""
+
+
+def conv(stored: str, body: str, original: str = CONV) -> Pair:
+    """A chain in place of a Conv along H."""
+    return Pair(original, f"f (float[N,2,H] x) => (y) <{stored}> {{ {body} }}")
+
+
+_WEIGHTS = "float[2,2,2] w={1,2,3,4,5,6,7,8}, float[2] b={1,2}"
+_REVERSE = "int64[1] m={-1}, int64[1] e={-100000}, int64[1] a={2}"
+_SWAPPED = "float[2,2,2] w={3,4,1,2,7,8,5,6}, float[2] b={1,2}, int64[2] i={1,0}"
+PADDED = CONV.replace("dilations=[2]", "dilations=[2], pads=[2,1]")
+NORMAL = "f (float[N,2,H] x) => (y) <float[2] s={1,2}> { y = BatchNormalization(x, s, s, s, s) }"
+SOFT = "f (float[N,2,H] x) => (y) { y = Softmax<axis=1>(x) }"
+
 EQUAL = {
+    "Conv": Pair(CONV, CONV),
+    "Conv of channels the other way around": conv(
+        _SWAPPED, "q = Gather<axis=1>(x, i) y = Conv<dilations=[2]>(q, w, b)"
+    ),
+    "Conv of padded data": conv(
+        f"{_WEIGHTS}, int64[6] p={{0,0,2,0,0,1}}", "q = Pad(x, p) y = Conv<dilations=[2]>(q, w, b)", PADDED
+    ),
+    "Softmax of transposed data": conv(
+        "float[1] b={1}",
+        "t = Transpose<perm=[0,2,1]>(x) s = Softmax<axis=2>(t) y = Transpose<perm=[0,2,1]>(s)",
+        SOFT,
+    ),
+    "BatchNormalization, Reshape to its own shape": conv(
+        "float[2] s={1,2}",
+        "t = BatchNormalization(x, s, s, s, s) h = Shape(x) y = Reshape(t, h)",
+        NORMAL,
+    ),
     "blocks": Pair(BLOCKS, MOVED),
     "blocks, rotated by 0": turned("q = Less(h, two)"),
     "blocks, by slices": moved(
@@ -118,6 +151,58 @@ EQUAL = {
 }
 
 DIFFERENT = {
+    # Sums of products
+    "Conv of another dilation": Pair(CONV, CONV.replace("[2]>(", "[3]>(")),
+    "Conv of another weight": Pair(CONV, CONV.replace("7,8}", "8,7}")),
+    "Conv of another bias": Pair(CONV, CONV.replace("b={1,2}", "b={2,1}")),
+    "Conv without its bias": Pair(CONV, CONV.replace("w, b)", "w)")),
+    "Conv of swapped channels": conv(_SWAPPED, "y = Conv<dilations=[2]>(x, w, b)"),
+    "Conv of turned data": conv(
+        f"{_WEIGHTS}, {_REVERSE}",
+        "q = Slice(x, m, e, a, m) c = Conv<dilations=[2]>(q, w, b) y = Slice(c, m, e, a, m)",
+    ),
+    "Conv of data padded on the other side": conv(
+        f"{_WEIGHTS}, int64[6] p={{0,0,1,0,0,2}}", "q = Pad(x, p) y = Conv<dilations=[2]>(q, w, b)", PADDED
+    ),
+    "Conv of data padded by ones": conv(
+        f"{_WEIGHTS}, int64[6] p={{0,0,2,0,0,1}}, float one={{1}}",
+        "q = Pad(x, p, one) y = Conv<dilations=[2]>(q, w, b)",
+        PADDED,
+    ),
+    "MaxPool of padded data": conv(
+        "int64[6] p={0,0,1,0,0,1}",
+        "n = Neg(x) q = Pad(n, p) y = MaxPool<kernel_shape=[3]>(q)",
+        "f (float[N,2,H] x) => (y) { n = Neg(x) y = MaxPool<kernel_shape=[3], pads=[1,1]>(n) }",
+    ),
+    "AveragePool of padded data": conv(
+        "int64[6] p={0,0,1,0,0,1}",
+        "q = Pad(x, p) y = AveragePool<kernel_shape=[3]>(q)",
+        "f (float[N,2,H] x) => (y) { y = AveragePool<kernel_shape=[3], pads=[1,1]>(x) }",
+    ),
+    "Softmax along another axis": conv("float[1] b={1}", "y = Softmax<axis=2>(x)", SOFT),
+    "Sub the other way around": conv(
+        "float[1] b={1}", "y = Sub(b, x)", "f (float[N,2,H] x) => (y) <float[1] b={1}> { y = Sub(x, b) }"
+    ),
+    "Clip by the other bound": conv(
+        "float[1] b={5}",
+        "r = Reshape(b, e) y = Min(x, b)".replace("r = Reshape(b, e) ", ""),
+        "f (float[N,2,H] x) => (y) <float[1] b={5}> { y = Max(x, b) }",
+    ),
+    "PRelu of a constant": conv(
+        "float[1] five={5}, float[1] zero={0}",
+        "s = Shape(x) e = Expand(five, s) y = PRelu(e, zero)",
+        "f (float[N,2,H] x) => (y) { s = Shape(x) y = ConstantOfShape(s) }",
+    ),
+    "BatchNormalization of other channels": conv(
+        "float[3] s={1,1,1}",
+        "t = BatchNormalization(x, s, s, s, s) h = Shape(t) y = Reshape(x, h)",
+        "f (float[N,2,H] x) => (y) { y = Identity(x) }",
+    ),
+    "Conv with a bias of other channels": conv(
+        "float[4,2,1] w={1,1,1,1,1,1,1,1}, float[3] b={1,1,1}",
+        "t = Conv(x, w, b) y = Shape(t)",
+        "f (float[N,2,H] x) => (y) <float[4,2,1] w={1,1,1,1,1,1,1,1}> { t = Conv(x, w) y = Shape(t) }",
+    ),
     # Movement
     "axes in another order": moved("[2,0,1,3]", "[0,2,1,3]"),
     "offsets behind the images": moved(
