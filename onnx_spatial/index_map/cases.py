@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import process_time
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -81,7 +81,7 @@ class Case:
         self._splits = [_Split(0)]
         self._memo: dict[Hashable, Any] = {}
         self._symbols: dict[Atom, None] = {}
-        self._deadline = perf_counter() + seconds
+        self._deadline = process_time() + seconds
         self._fresh = 0
         #: How many sums enclose what is computed, and whether integers are only compared.
         self.context = (0, False)
@@ -394,7 +394,7 @@ class Case:
         return False
 
     def _check_budget(self) -> None:
-        if perf_counter() > self._deadline:
+        if process_time() > self._deadline:
             raise UndecidedError("it takes too long")
 
     # Division

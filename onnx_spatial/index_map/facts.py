@@ -29,8 +29,8 @@ _MAX_STEPS = 400
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
 
-#: Sizes, and parameters of operators, are below.
-LIMIT = 2**31
+#: Sizes, and parameters of operators, are below: their sums fit 32 bits.
+LIMIT = 2**27
 
 
 class Facts:
@@ -91,6 +91,8 @@ class Facts:
         if p.constant is not None:
             return p.constant >= 0
         if p.nonnegative:
+            return True
+        if _tightened(p) in self._known or _tightened(p - 1) in self._known:
             return True
         p = _tightened(_without_common_factor(p))
         if p in self._known or p in self._proven or _is_far(p):
