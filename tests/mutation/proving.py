@@ -42,6 +42,11 @@ class Replaced:
     part: Part
     functions: list[onnx.FunctionProto] = field(repr=False)
 
+    @property
+    def key(self) -> tuple[int, str]:
+        """The operator by its position, and the value that is compared."""
+        return self.operator.info.index, self.chain.sink
+
     def content(self) -> bytes:
         """Return the nodes and constants as bytes."""
         messages = (*self.part.nodes, *self.part.stored, *self.part.sparse, *self.functions)
@@ -62,7 +67,9 @@ class Replaced:
         """
         chain, node = self.chain, self.chain.head.node
         facts = list(zip(node.input, chain.head.facts.inputs, strict=False))
-        given = [f.value if f is not None and f.value is not None else inputs.get(n) for n, f in facts]
+        given = [
+            f.value if f is not None and f.value is not None else inputs.get(n) for n, f in facts
+        ]
         expected = chain.run([inputs[chain.source], *given[1:]])
         known = {n: v for n, v in chain.parameters.items() if v is not None and n in self.part.read}
         fed = {n: a for n, a in inputs.items() if n in self.part.read}

@@ -8,7 +8,7 @@ rotates the rows of `z` where `k` is not 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,7 +57,7 @@ class Base:
     """
 
     node: str = f"y = {TF}.SpaceToBatchND (x, block, pads)"
-    dims: str | None = "n,h,w,c"
+    dims: str | Sequence[str] | None = "n,h,w,c"
     stored: Mapping[str, object] = field(
         default_factory=lambda: {"block": [2, 2], "pads": [[0, 0], [0, 0]]}
     )
@@ -71,7 +71,8 @@ class Base:
         """Return the original."""
         shape = None
         if self.dims is not None:
-            shape = [int(d) if d.isdigit() else d or None for d in self.dims.split(",")]
+            dims = self.dims.split(",") if isinstance(self.dims, str) else self.dims
+            shape = [int(d) if d.isdigit() else d or None for d in dims]
         value = helper.make_tensor_value_info
         inputs = [value("x", self.element_type, shape)]
         inputs += [value(n, TensorProto.INT64, s) for n, s in self.inputs.items()]
@@ -81,7 +82,7 @@ class Base:
         for name, array in self.overridable.items():
             inputs.append(value(name, TensorProto.INT64, np.shape(array)))
         outputs = [value("y", self.element_type, None if shape is None else [None] * len(shape))]
-        graph = helper.make_graph(_nodes(self.node)[0], "g", inputs, outputs, stored)
+        graph = helper.make_graph(parsed(self.node)[0], "g", inputs, outputs, stored)
         imports = [helper.make_opsetid("", self.opset), helper.make_opsetid(TF, 1)]
         return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
@@ -101,8 +102,7 @@ class Wrong:
         functions: local functions, as text.
         edit: a change of the converted model.
         feeds: run-time parameters for which it is wrong.
-        crashes: whether the run ends the process.
-        loads: whether onnxruntime opens the model: otherwise `verify` needs no proof to refuse it.
+        outside: why it is wrong, where no run in this process shows it.
     """
 
     name: str
@@ -112,13 +112,19 @@ class Wrong:
     functions: str = ""
     edit: Edit | None = None
     feeds: Mapping[str, object] = field(default_factory=dict)
-    crashes: bool = False
+    outside: str | None = None
 
     def models(self) -> tuple[onnx.ModelProto, onnx.ModelProto]:
         """Return the original and the wrong conversion."""
         original = self.base.model()
         made = onnx_spatial.convert(original, verify=False, strategy=self.base.strategy, fuse=False)
         return original, spoiled(made.model, self.nodes, self.functions, self.edit)
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Return data, NaN and infinity included, and parameters."""
+        x = np.random.default_rng(0).standard_normal(self.shape).astype(np.float32)
+        x.reshape(-1)[[0, -1]] = (np.inf, np.nan)
+        return {"x": x, **{n: np.asarray(v, np.int64) for n, v in self.feeds.items()}}
 
 
 def spoiled(
@@ -136,19 +142,19 @@ def spoiled(
         for at, name in enumerate(node.input):
             if name == "y":
                 node.input[at] = "z"
-    made, stored = _nodes(text)
+    made, stored = parsed(text)
     if not any("y" in node.output for node in made):
-        more, constants = _nodes(_ROTATE)
+        more, constants = parsed(_ROTATE)
         made, stored = made + more, stored | constants
-    sizes, constants = _nodes(_SIZES)
+    sizes, constants = parsed(_SIZES)
     made, stored = sizes + made, stored | constants
     graph.node.extend(_needed(made))
     graph.initializer.extend(stored.values())
     if functions:
-        parsed = onnx.parser.parse_model(
+        text_model = onnx.parser.parse_model(
             '<ir_version: 9, opset_import: ["" : 18, "my" : 1]> g () => () {}' + functions
         )
-        model.functions.extend(parsed.functions)
+        model.functions.extend(text_model.functions)
         if "my" not in {i.domain for i in model.opset_import}:
             model.opset_import.append(helper.make_opsetid("my", 1))
     if edit is not None:
@@ -169,7 +175,7 @@ def _read(graph: onnx.GraphProto) -> set[str]:
     return {n for node in graph.node for n in node.input}
 
 
-def _nodes(text: str) -> tuple[list[onnx.NodeProto], dict[str, TensorProto]]:
+def parsed(text: str) -> tuple[list[onnx.NodeProto], dict[str, TensorProto]]:
     """Parse nodes; #5 is a list of one number, ##5 a number, #u8:5 a list of one uint8."""
     stored = {}
 
