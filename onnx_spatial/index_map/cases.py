@@ -9,6 +9,7 @@ a second time with the answer no. Results that were computed before the split ar
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomia
 
 ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
 _T = TypeVar("_T")
+Index = tuple[Polynomial, ...]
+
+#: The most elements that are checked one by one.
+_FEW = 64
 
 #: The most cases of one comparison, and seconds that it takes.
 MAX_CASES = 4096
@@ -46,10 +51,12 @@ class Symbol:
 
     Attributes:
         prover: makes symbols of different comparisons different.
+        kind: makes symbols of different kinds different; of an index with its extent.
         name: in messages.
     """
 
     prover: int
+    kind: Hashable
     name: str
 
 
@@ -72,39 +79,49 @@ class Case:
         self._pins: dict[Atom, Polynomial] = {}
         self._splits = [_Split(0)]
         self._memo: dict[Hashable, Any] = {}
-        self._symbols: dict[str, Polynomial] = {}
+        self._symbols: dict[Atom, None] = {}
         self._deadline = perf_counter() + seconds
         self._fresh = 0
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
+        #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
+        self.counts: list[Polynomial] = []
+        #: What must hold of all elements of some tensors, so that no run fails; by node.
+        self.obligations: dict[str, Callable[[], None]] = {}
 
     # Symbols
 
-    def symbol(self, name: str, least: int | None = 1) -> Polynomial:
-        """Return a size or parameter of which only the least value is known (None: not even that)."""
-        p = Polynomial.atom(Symbol(id(self), name), nonnegative=least is not None and least >= 0)
-        self._symbols.setdefault(name, p)
-        p = self.replaced(p)
+    def symbol(self, name: str, least: int = 1, *, kind: str = "size") -> Polynomial:
+        """Return a size or parameter of which only the least value, 0 or more, is known."""
+        atom = self._symbol(kind, name)
+        self.facts.samples.define(atom, least)
+        p = self.replaced(Polynomial({(atom,): 1}))
         if least:
             self.assume(p - least)
         return p
 
     def index(self, name: str, extent: Polynomial) -> Polynomial:
-        """Return an index that takes every value from 0 below `extent`."""
+        """Return an index that takes every value from 0 below `extent`, which is 1 or more."""
         if extent == ONE:
             return ZERO
-        p = Polynomial.atom(Symbol(id(self), name), nonnegative=True)
-        self._symbols.setdefault(name, p)
-        atom, p = p.lone_atom, self.replaced(p)
-        if extent.constant is not None and atom is not None:
+        atom = self._symbol(("index", extent), name)
+        self.facts.samples.define(atom, 0, extent)
+        if extent.constant is not None:
             self.extents[atom] = extent.constant
+        p = self.replaced(Polynomial({(atom,): 1}))
         self.assume(extent - 1 - p)
         return p
 
+    def _symbol(self, kind: Hashable, name: str) -> Atom:
+        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=True)
+        ((atom,),) = p.terms
+        self._symbols.setdefault(atom)
+        return atom
+
     @property
-    def symbols(self) -> dict[str, Polynomial]:
-        """All symbols by name, replaced ones included."""
-        return self._symbols
+    def symbols(self) -> list[Atom]:
+        """All symbols, replaced ones included, in the order in which they came up."""
+        return list(self._symbols)
 
     def replaced(self, p: Polynomial) -> Polynomial:
         """Return a polynomial with the symbols replaced that were found to depend on others."""
@@ -179,12 +196,10 @@ class Case:
         for extent in reversed(extents[1:]):
             if extent == ONE:
                 continue
-            for quotient, rest in _divisions(place, extent):
-                if self.surely(rest) and self.surely(extent - 1 - rest):
-                    place = quotient
-                    break
-            else:
+            quotient = self._known_quotient(place, extent)
+            if quotient is None:
                 return False
+            place = quotient
         return self.surely(place) and self.surely(extents[0] - 1 - place)
 
     def require(self, p: Polynomial, what: str) -> None:
@@ -269,6 +284,38 @@ class Case:
         for fact in facts:
             self.facts.add(fact)
 
+    def for_all(
+        self,
+        node: str,
+        dims: Sequence[Polynomial],
+        check: Callable[[Index], None],
+        index: Callable[[], Index] | None = None,
+    ) -> None:
+        """Check something of all elements of a tensor: few at once, many after the comparison.
+
+        A run computes them all, also those that no output depends on.
+
+        Args:
+            node: name of a node's output; one check for each.
+            dims: of the tensor.
+            check: raises UndecidedError if an element may not fulfil it.
+            index: makes the index of any element, if its digits are known.
+        """
+        sizes = [d.constant for d in dims]
+        if all(s is not None and s <= _FEW for s in sizes):
+            known = [s for s in sizes if s is not None]
+            if math.prod(known) <= _FEW:
+                for place in itertools.product(*map(range, known)):
+                    check(tuple(map(Polynomial.of, place)))
+                return
+
+        def check_any() -> None:
+            if all(self.decide(d - 1) for d in dims):
+                places = (self.index(f"i{a}", d) for a, d in enumerate(dims))
+                check(index() if index is not None else tuple(places))
+
+        self.obligations[node] = check_any
+
     # Results
 
     def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
@@ -338,6 +385,8 @@ class Case:
         """Return `a / b` rounded down; `b` is 1 or more."""
         if b == ONE:
             return a
+        if b.constant is not None and b.constant <= 0:
+            raise UndecidedError("a division by 0")
         if a.constant is not None and b.constant is not None:
             return Polynomial.of(a.constant // b.constant)
         return self.once(("floor", a, b), lambda: self._floor_div(a, b))
@@ -348,6 +397,8 @@ class Case:
 
     def exact(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
         """Return `a / b` if `b` provably divides `a`, as a polynomial."""
+        if b == ZERO:
+            return None
         for quotient, rest in _divisions(a, b):
             if rest == ZERO:
                 return quotient
@@ -373,21 +424,18 @@ class Case:
             if any(atom in atoms_of(p) for p in (rest, b)):
                 continue
             self._fresh += 1
-            name = f"{atom.key.name}'" if self._fresh < 2 else f"{atom.key.name}'{self._fresh}"
             least = 1 if self.surely(a - 1) else 0
-            multiple = b * self.symbol(name, least) - rest
+            part = self.symbol(f"{atom.key.name}'{self._fresh}", least, kind="quotient")
+            multiple = b * part - rest
             self.replace(atom, multiple if factor > 0 else -multiple)
         self.assume(floor * b - a)
         return floor
 
     def _floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        quotient = ZERO
-        candidates = list(_divisions(a, b))
-        for q, rest in candidates:
-            for shift in (0, -1, 1):
-                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
-                    return q + shift
-        quotient, rest = candidates[-1]
+        known = self._known_quotient(a, b)
+        if known is not None:
+            return known
+        *_, (quotient, rest) = _divisions(a, b)
         lone = rest.lone_atom
         if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == "Floor":
             inner, divisor = lone.key.operands
@@ -401,6 +449,14 @@ class Case:
         self.assume(rest - b * atom)
         self.assume(b * atom + b - 1 - rest)
         return quotient + atom
+
+    def _known_quotient(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
+        """Return `floor(a / b)` if it is provably a polynomial."""
+        for quotient, rest in _divisions(a, b):
+            for shift in (0, -1, 1):
+                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
+                    return quotient + shift
+        return None
 
     def _reduced(self, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
         """Return a smaller dividend and divisor with the same quotient, or None.

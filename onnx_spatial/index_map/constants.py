@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from onnx_spatial.index_map.cases import (
     ZERO,
@@ -29,6 +31,10 @@ _MAX_UNIFORM = 1 << 24
 def constant(case: Case, array: Array) -> Tensor:
     """Return the map of a constant."""
     whole = array.dtype.kind in "iub"
+    try:
+        element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    except (KeyError, ValueError):
+        element_type = 0
     dims = [Polynomial.of(d) for d in array.shape]
     uniform = None
     if 0 < array.size <= _MAX_UNIFORM:
@@ -51,7 +57,7 @@ def constant(case: Case, array: Array) -> Tensor:
             return _look_up(case, array, index)
         return Polynomial.atom(OperationKey("Constant", (name,), index))
 
-    return Tensor(case, dims, at, whole=whole)
+    return Tensor(case, dims, at, whole=whole, type=int(element_type))
 
 
 def _all_equal(array: Array) -> bool:
@@ -71,6 +77,8 @@ def _digest(array: Array) -> str:
 def _affine(array: Array) -> tuple[int, list[int]] | None:
     """Return start and step of each axis, if these make every element."""
     values = array.astype(np.int64)
+    if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
+        return None
     start = int(values.reshape(-1)[0])
     expected = np.array(start)
     steps = []
@@ -108,6 +116,8 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
     if any((p < 0).any() or (p >= n).any() for p, n in zip(places, array.shape, strict=True)):
         raise UndecidedError("a constant table is read beyond its end")
     values = array[tuple(places)].astype(np.int64)
+    if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
+        raise UndecidedError("a constant table of large numbers")
     formula = _fitted(values, features, grid)
     if formula is None:
         case.split_by_value(bases)

@@ -10,16 +10,20 @@ All numbers are integers.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 _Product = tuple[Atom, ...]
 
-#: The most facts that one search combines, and the most steps that it takes.
-_MAX_DEPTH = 14
-_MAX_STEPS = 250
+#: The most sums of facts that one search tries.
+_MAX_STEPS = 400
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
@@ -32,6 +36,9 @@ class Facts:
     """Polynomials that are known to be 0 or more; `forget` takes the latest back."""
 
     def __init__(self) -> None:
+        self.samples = Samples()
+        #: At which samples the first facts hold, for each number of facts.
+        self._held: list[npt.NDArray[np.bool_]] = []
         self._facts: list[Polynomial] = []
         self._known: dict[Polynomial, int] = {}
         self._proven: dict[Polynomial, int] = {}
@@ -40,7 +47,6 @@ class Facts:
         self._lone: set[Polynomial] = set()
         self._least: dict[Atom, int] = {}
         self._version = 0
-        self._steps = 0
 
     def __iter__(self) -> Iterator[Polynomial]:
         return iter(self._facts)
@@ -69,10 +75,12 @@ class Facts:
         if count == len(self._facts):
             return
         kept = self._facts[:count]
+        held = self._held[:count]
         self._facts, self._known = [], {}
         self._positive, self._lone, self._least = set(), set(), {}
         for fact in kept:
             self.add(fact)
+        self._held = held
         self._proven = {p: at for p, at in self._proven.items() if at <= count}
         self._failed.clear()
         self._version += 1
@@ -88,15 +96,28 @@ class Facts:
             return True
         if self._failed.get(p) == self._version:
             return False
+        values = self.samples.evaluate(p)
+        if values is not None and (self._holding() & (values < 0)).any():
+            self._failed[p] = self._version
+            return False
         return self._search_from(p)
 
     def contradictory(self) -> bool:
         """Tell whether the facts provably exclude each other."""
+        if self._holding().any():
+            return False
         return self._search_from(Polynomial.of(-1))
 
+    def _holding(self) -> npt.NDArray[np.bool_]:
+        """Return at which samples all facts hold, as far as they can be evaluated."""
+        while len(self._held) < len(self._facts):
+            values = self.samples.evaluate(self._facts[len(self._held)])
+            before = self._held[-1] if self._held else True
+            self._held.append(before & (np.bool_(False) if values is None else values >= 0))
+        return self._held[-1] if self._held else np.ones(1, bool)
+
     def _search_from(self, p: Polynomial) -> bool:
-        self._steps = _MAX_STEPS
-        if self._search(p, _MAX_DEPTH, set()) or self._without_quotients(p):
+        if self._search(p) or self._without_quotients(p):
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
@@ -127,37 +148,39 @@ class Facts:
                 bound = a if factor < 0 else a - (b - 1)
                 terms = terms + bound * Polynomial({tuple(rest): factor})
             p = _tightened(terms)
-            self._steps = _MAX_STEPS
-            if self._search(p, _MAX_DEPTH, set()):
+            if self._search(p):
                 return True
         return False
 
-    def _search(self, p: Polynomial, depth: int, seen: set[Polynomial]) -> bool:
+    def _search(self, start: Polynomial) -> bool:
+        """Look for a sum of facts that is at most `start`, the most promising one first."""
+        if self._is_trivial(start):
+            return True
+        queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
+        seen = {start}
+        for number in range(1, _MAX_STEPS):
+            if not queue:
+                return False
+            _, _, depth, p = heapq.heappop(queue)
+            bad = _doubtful(p)
+            # Sizes that are 1 or more may be outweighed in the end: indices first.
+            product, factor = min(bad, key=lambda t: (self._positive.issuperset(t[0]), -len(t[0])))
+            for place, (scale, rest) in enumerate(self._cancellations(p, product, factor)):
+                rest = _tightened(rest)
+                if rest in seen:
+                    continue
+                if self._is_trivial(rest):
+                    return True
+                seen.add(rest)
+                weight = depth + 1 + 2 * scale + 2 * len(_doubtful(rest)) + len(rest.terms)
+                heapq.heappush(queue, (weight, number * 1000 + place, depth + 1, rest))
+        return False
+
+    def _is_trivial(self, p: Polynomial) -> bool:
         if p in self._known or p in self._proven:
             return True
-        bad = [(m, f) for m, f in p.terms.items() if f < 0 or not all(a.nonnegative for a in m)]
-        if not bad:
-            return True
-        if self._dominated(p, bad) or self._shifted(p):
-            return True
-        if depth == 0 or self._steps <= 0 or p in seen:
-            return False
-        seen.add(p)
-        best: list[tuple[tuple[int, int, int], Polynomial]] | None = None
-        for product, factor in bad:
-            steps = self._cancellations(p, product, factor)
-            if not steps:
-                return False
-            if best is None or len(steps) < len(best):
-                best = steps
-        assert best is not None
-        for _, rest in sorted(best, key=lambda step: step[0]):
-            self._steps -= 1
-            if self._search(_tightened(rest), depth - 1, seen):
-                return True
-            if self._steps <= 0:
-                return False
-        return False
+        bad = _doubtful(p)
+        return not bad or self._dominated(p, bad) or self._shifted(p)
 
     def _shifted(self, p: Polynomial) -> bool:
         """Tell whether `p` has no negative term in how much each size exceeds its least value.
@@ -211,8 +234,11 @@ class Facts:
 
     def _cancellations(
         self, p: Polynomial, product: _Product, factor: int
-    ) -> list[tuple[tuple[int, int, int], Polynomial]]:
-        """Return what is left of `p` after cancelling one term with each fact that has such a term."""
+    ) -> list[tuple[int, Polynomial]]:
+        """Return what is left of `p` after cancelling one term with each fact that has such a term.
+
+        And by how many factors `p` was scaled for it.
+        """
         steps = []
         for fact in self._facts:
             if len(fact.terms) == 2 and fact + 1 in self._lone:
@@ -235,8 +261,7 @@ class Facts:
                 scaled = Polynomial({tuple(scale): a})
                 # p is an integer: p >= 0 if scaled * p > -scaled.
                 rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
-                weight = sum(1 for f in rest.terms.values() if f < 0)
-                steps.append(((len(scale), weight, len(rest.terms)), rest))
+                steps.append((len(scale), rest))
         return steps
 
 
@@ -313,6 +338,11 @@ def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
             if p.terms.get(key, 0) <= 0:
                 return False
     return True
+
+
+def _doubtful(p: Polynomial) -> list[tuple[_Product, int]]:
+    """Return the terms of a polynomial that may be negative."""
+    return [(m, f) for m, f in p.terms.items() if f < 0 or not all(a.nonnegative for a in m)]
 
 
 def _tightened(p: Polynomial) -> Polynomial:

@@ -10,9 +10,10 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_spatial.index_map import rules_movement, rules_numbers
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
 from onnx_spatial.index_map.node import NodeView
+from onnx_spatial.index_map.rules_movement import product
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 
@@ -49,7 +50,9 @@ class GraphMaps:
         rule: NodeRule,
         outer: GraphMaps | None = None,
         attributes: Mapping[str, onnx.AttributeProto] | None = None,
+        place: str = "",
     ) -> None:
+        self._place = place
         self._case = case
         self._producers = {name: node for node in nodes for name in node.output if name}
         self._inputs = inputs
@@ -121,7 +124,9 @@ class GraphMaps:
         rule = _RULES.get(node.op_type)
         if rule is None:
             raise UndecidedError(f"operator {node.op_type} is not followed")
-        view = NodeView(node.op_type, self._attributes(node), inputs, list(node.output))
+        view = NodeView(
+            node.op_type, self._attributes(node), inputs, list(node.output), self._place
+        )
         return rule(self._case, view)
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
@@ -161,19 +166,34 @@ class GraphMaps:
             else:
                 attributes[attribute.name] = attribute
         body = GraphMaps(
-            self._case, function.node, bound, {}, self._functions, self._rule, None, attributes
+            self._case,
+            function.node,
+            bound,
+            {},
+            self._functions,
+            self._rule,
+            attributes=attributes,
+            place=f"{self._place}{node.output[0]}/",
         )
         return [body.value(n) for n in function.output]
 
     def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         condition = inputs[0]
-        if condition is None or not condition.whole:
+        if condition is None or not condition.whole or product(condition.dims) != ONE:
             raise UndecidedError("If on a value that is not followed")
         value = condition.at(tuple(ZERO for _ in condition.dims))
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)
         constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in graph.initializer}
         body = GraphMaps(
-            self._case, graph.node, {}, constants, self._functions, self._rule, self, self._referred
+            self._case,
+            graph.node,
+            {},
+            constants,
+            self._functions,
+            self._rule,
+            self,
+            self._referred,
+            f"{self._place}{node.output[0]}.{name}/",
         )
         return [body.value(v.name) for v in graph.output]

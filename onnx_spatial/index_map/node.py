@@ -23,7 +23,10 @@ class NodeView:
         attributes: Mapping[str, Any],
         inputs: Sequence[Tensor | None],
         outputs: Sequence[str],
+        place: str = "",
     ) -> None:
+        #: Name of the first output, unique among all graphs.
+        self.name = f"{place}{outputs[0] if outputs else ''}"
         self.op_type = op_type
         self.attributes = attributes
         self.outputs = outputs
@@ -51,6 +54,11 @@ class NodeView:
     def inputs(self) -> list[Tensor]:
         """Return all inputs of an operator that requires them all."""
         return [self.input(i) for i in range(len(self._inputs))]
+
+    @property
+    def optionals(self) -> Sequence[Tensor | None]:
+        """All inputs, None for those that are omitted."""
+        return self._inputs
 
     def optional_sizes(self, name: str, position: int) -> list[Polynomial] | None:
         """Return integers that older opsets have as an attribute, newer ones as an input."""
@@ -91,17 +99,16 @@ class NodeView:
         value = self.optional(2)
         return value.at((ZERO,) * value.rank) if value is not None else ZERO
 
-    def fill_value(self) -> tuple[Polynomial, bool]:
-        """Return the value of a ConstantOfShape, and whether it is an integer."""
+    def fill_value(self) -> tuple[Polynomial, int]:
+        """Return the value of a ConstantOfShape, and its element type."""
         value = self.get("value", None)
         if value is None:
-            return ZERO, False
+            return ZERO, int(TensorProto.FLOAT)
         array = numpy_helper.to_array(value).reshape(-1)
-        whole = value.data_type in _WHOLE
-        return number(array[0]), whole
+        return number(array[0]), value.data_type
 
 
-_WHOLE = frozenset(
+WHOLE = frozenset(
     {
         *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
         *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
@@ -115,7 +122,7 @@ def number(value: Any) -> Polynomial:
     if isinstance(value, str | bytes):
         return ZERO if not value else Polynomial.atom(("text", value))
     kind = np.asarray(value).dtype.kind
-    if kind in "iub":
+    if kind in "iub":  # exact, uint64 included
         return Polynomial.of(int(value))
     bits = np.asarray(value).tobytes()
     if not any(bits):

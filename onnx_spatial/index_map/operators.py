@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.cases import ZERO, Case, Index, UndecidedError, show
 from onnx_spatial.index_map.rules_movement import product
 from onnx_spatial.index_map.rules_numbers import div, maximum
-from onnx_spatial.index_map.tensor import Axis, Index, Tensor
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, ReorgYolo, SpaceToBatch
 
@@ -80,7 +80,7 @@ def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
         return x.at((*moved, *index[1 + count :]))
 
     axes = [Axis([*block, images]), *(Axis([d]) for d in dims[1:])]
-    return Tensor(case, dims, at, whole=x.whole, axes=axes)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
@@ -93,7 +93,9 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
     dims, axes = [images], [Axis([images])]
     for size, b, begin, end in zip(x.dims[1:], block, begins, ends, strict=False):
         left = size * b - begin - end
-        case.assume(left - 1)
+        if not case.surely(left - 1):
+            case.assumptions[f"{show(left)} is at least 1: the crops leave something"] = None
+            case.assume(left - 1)
         dims.append(left)
         axes.append(Axis([size, b], begin))
     dims += x.dims[1 + count :]
@@ -108,7 +110,7 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
             place = place * block[axis] + (element - cell * block[axis])
         return x.at((place * images + index[0], *cells, *index[1 + count :]))
 
-    return Tensor(case, dims, at, whole=x.whole, axes=axes)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
@@ -140,7 +142,7 @@ def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
             moved[axis] = element
         return x.at(tuple(moved))
 
-    return Tensor(case, dims, at, whole=x.whole, axes=axes)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 def _windows(
@@ -150,7 +152,9 @@ def _windows(
     stride, extent = op.strides[number], op.extent(number)
     if op.auto_pad == "valid":
         # A window that does not fit gives no element, and is an error for TensorFlow.
-        case.assume(size - extent)
+        if not case.surely(size - extent):
+            case.assumptions[f"{show(size)} is at least {extent}: a window fits"] = None
+            case.assume(size - extent)
         return case.floor_div(size - extent + stride, Polynomial.of(stride)), ZERO
     windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
     total = (windows - 1) * stride + extent - size
@@ -164,7 +168,9 @@ def _windows(
 def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
     n, c, h, w = x.dims
     s = Polynomial.of(op.stride)
-    case.assume(c - s * s)
+    if not case.surely(c - s * s):
+        case.assumptions[f"{show(c)} is at least {show(s * s)}"] = None
+        case.assume(c - s * s)
     rows = case.divide(h, s, f"{show(h)} is divisible by {show(s)}")
     columns = case.divide(w, s, f"{show(w)} is divisible by {show(s)}")
     dims = [n, c * s * s, rows, columns]
@@ -197,4 +203,4 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
 
     whole = case.exact(c, s * s)
     order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]
-    return Tensor(case, dims, at, whole=x.whole, order=order)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, order=order)

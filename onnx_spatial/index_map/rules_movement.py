@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
-from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.tensor import Axis, Dims, Index, Tensor, filled, vector
+from onnx import TensorProto
+
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.node import WHOLE, NodeView
+from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
+_INT64 = int(TensorProto.INT64)
 _Rule = Callable[[Case, NodeView], Sequence[Tensor]]
 
 #: Ends of Slices from this number on mean the end of the axis; sizes are smaller.
@@ -31,10 +34,22 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
     return total
 
 
+def axes_of(given: Sequence[int], rank: int) -> list[int]:
+    """Return axes counted from the first one.
+
+    Raises:
+        UndecidedError: one is given twice, or beyond the rank.
+    """
+    axes = [a + rank if a < 0 else a for a in given]
+    if len(set(axes)) < len(axes) or not all(0 <= a < rank for a in axes):
+        raise UndecidedError(f"the axes {list(given)} are not those of a tensor of rank {rank}")
+    return axes
+
+
 def _same_kind(
     x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
 ) -> Tensor:
-    return Tensor(case, dims, at, whole=x.whole)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type)
 
 
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
@@ -49,6 +64,8 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     unknown = None
     for place, size in enumerate(target):
         if size.constant == -1:
+            if unknown is not None:
+                raise UndecidedError("Reshape with two sizes of -1")
             unknown = place
             dims.append(ONE)
         elif case.decide(size - 1):
@@ -86,7 +103,7 @@ def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
         return x.at(regrouped(case, groups, x.dims, tuple(dims), index))
 
     axes = _regrouped_axes(x, groups, tuple(dims))
-    return Tensor(case, dims, at, whole=x.whole, axes=axes)
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
 _Groups = list[tuple[range, range]]
@@ -186,10 +203,11 @@ def _regrouped_axes(x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
     """Return digits for the new axes where they are those of one old axis, or of several."""
     axes = [Axis([d]) for d in after]
     for inside, outside in groups:
-        if len(outside) == 1 and all(x.axes[a].start == ZERO for a in inside):
+        large = [a for a in inside if x.dims[a] != ONE]
+        if len(outside) == 1 and len(large) == 1:
+            axes[outside[0]] = x.axes[large[0]]
+        elif len(outside) == 1 and all(x.axes[a].covers(x.dims[a]) for a in inside):
             axes[outside[0]] = Axis([e for a in inside for e in x.axes[a].extents])
-        elif len(outside) == 1 and len([a for a in inside if x.dims[a] != ONE]) == 1:
-            axes[outside[0]] = next(x.axes[a] for a in inside if x.dims[a] != ONE)
     return axes
 
 
@@ -204,9 +222,11 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     given = node.optional_integers("axes", 1)
     if given is None:
-        axes = {a for a, d in enumerate(x.dims) if case.is_zero(d - 1)}
+        axes = [a for a, d in enumerate(x.dims) if case.is_zero(d - 1)]
+    elif given:
+        axes = axes_of(given, x.rank)
     else:
-        axes = {a % x.rank for a in given}
+        raise UndecidedError("Squeeze of no axes, which runtimes take for all or for none")
     for axis in axes:
         case.require_equal(x.dims[axis], ONE, "Squeeze")
     kept = [a for a in range(x.rank) if a not in axes]
@@ -218,7 +238,14 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
         return x.at(tuple(full))
 
     return [
-        Tensor(case, [x.dims[a] for a in kept], at, whole=x.whole, axes=[x.axes[a] for a in kept])
+        Tensor(
+            case,
+            [x.dims[a] for a in kept],
+            at,
+            whole=x.whole,
+            type=x.type,
+            axes=[x.axes[a] for a in kept],
+        )
     ]
 
 
@@ -228,7 +255,7 @@ def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     if given is None:
         raise UndecidedError("Unsqueeze without axes")
     rank = x.rank + len(given)
-    new = {a % rank for a in given}
+    new = axes_of(given, rank)
     kept = [a for a in range(rank) if a not in new]
     dims = [ONE] * rank
     axes = [Axis([ONE])] * rank
@@ -236,7 +263,12 @@ def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
         dims[axis], axes[axis] = x.dims[place], x.axes[place]
     return [
         Tensor(
-            case, dims, lambda index: x.at(tuple(index[a] for a in kept)), whole=x.whole, axes=axes
+            case,
+            dims,
+            lambda index: x.at(tuple(index[a] for a in kept)),
+            whole=x.whole,
+            type=x.type,
+            axes=axes,
         )
     ]
 
@@ -269,7 +301,7 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
     given = node.optional_integers("axes", 3)
-    axes = [a % x.rank for a in given] if given is not None else list(range(len(starts)))
+    axes = axes_of(given, x.rank) if given is not None else list(range(len(starts)))
     steps = node.optional_integers("steps", 4) or [1] * len(starts)
     windows: dict[int, tuple[Polynomial, int]] = {}
     dims = list(x.dims)
@@ -324,7 +356,7 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
         raise UndecidedError(f"Pad with mode {mode} is not followed")
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
     given = node.optional_integers("axes", 3)
-    axes = [a % x.rank for a in given] if given is not None else list(range(x.rank))
+    axes = axes_of(given, x.rank) if given is not None else list(range(x.rank))
     value = node.pad_value()
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
@@ -342,8 +374,10 @@ def padded(
         return x
     dims = list(x.dims)
     for axis, (begin, end) in pads.items():
+        for amount in (begin, end):
+            if not case.surely(amount):  # a negative amount may not exceed the size
+                case.require(x.dims[axis] + amount, "Pad: a size")
         dims[axis] = x.dims[axis] + begin + end
-        case.require(dims[axis], "Pad: a size")
 
     def at(index: Index) -> Polynomial:
         moved = list(index)
@@ -375,6 +409,9 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     dims = list(parts[0].dims)
     dims[axis] = total
     whole = all(p.whole for p in parts)
+    if len({p.type for p in parts if p.type}) > 1:
+        raise UndecidedError("Concat of different element types")
+    first = parts[0].axes[axis]
     same = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
 
     def at(index: Index) -> Polynomial:
@@ -385,7 +422,6 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
             number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
         else:
             number = 0
-            first = parts[0].axes[axis]
             while (
                 not (first.start == ZERO and case.is_inside(place, first.extents))
                 and number < len(parts) - 1
@@ -395,7 +431,8 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         start = ends[number] - parts[number].dims[axis]
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
 
-    return [Tensor(case, dims, at, whole=whole, leading={axis: parts[0].axes[axis]})]
+    leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
+    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading)]
 
 
 def _split(case: Case, node: NodeView) -> list[Tensor]:
@@ -405,11 +442,15 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     count = len(node.outputs)
     if sizes is None:
         each = case.exact(x.dims[axis], _of(count))
+        if node.get("num_outputs", count) != count:
+            raise UndecidedError("Split into another number of parts than it has outputs")
+        if each is None and not node.has("num_outputs"):
+            raise UndecidedError("Split: the number of parts may not divide the size")
         if each is None:
+            case.require(x.dims[axis] - count, "Split: the size of the axis")
             each = case.floor_div(x.dims[axis] + (count - 1), _of(count))
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
-        case.require(sizes[-1], "Split: the last part")
     else:
         total = ZERO
         for size in sizes:
@@ -430,31 +471,40 @@ def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial)
     return _same_kind(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
 
 
-def _entry(case: Case, indices: Tensor, index: Index, x: Tensor, axis: int) -> Polynomial:
+def _entry(case: Case, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
     """Return an element of an index tensor, counted from the start of an axis of `x`.
 
     Raises:
         UndecidedError: it may lie outside.
     """
-    place, dim = indices.at(index), x.dims[axis]
-    for digits in (x.leading.get(axis), x.axes[axis]):
-        if digits is not None and digits.start == ZERO and case.is_inside(place, digits.extents):
+    dim = x.dims[axis]
+    rows = x.leading.get(axis)
+    for digits in (rows, x.axes[axis] if x.axes[axis].covers(dim) else None):
+        if digits is not None and case.is_inside(place, digits.extents):
             return place
     if not case.decide(place):
         place = place + dim
-        case.require(place, "Gather: an index")
+        if rows is None or place != product(rows.extents):
+            case.require(place, "Gather: an index")
     case.require(dim - 1 - place, "Gather: the axis behind an index")
     return place
 
 
 def _gather(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
-    axis = node.get("axis", 0) % x.rank
+    if not indices.whole:
+        raise UndecidedError("Gather at indices that are not followed")
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
     dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
     count = indices.rank
 
+    def check(index: Index) -> None:
+        _entry(case, indices.at(index), x, axis)
+
+    case.for_all(node.name, indices.dims, check, indices.index)
+
     def at(index: Index) -> Polynomial:
-        place = _entry(case, indices, index[axis : axis + count], x, axis)
+        place = _entry(case, indices.at(index[axis : axis + count]), x, axis)
         return x.at((*index[:axis], place, *index[axis + count :]))
 
     return [_same_kind(x, case, dims, at)]
@@ -464,16 +514,24 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     batch = node.get("batch_dims", 0)
     depth = indices.dims[-1].constant
-    if depth is None:
-        raise UndecidedError("GatherND: the length of its indices is unknown")
+    if depth is None or not indices.whole:
+        raise UndecidedError("GatherND at indices that are not followed")
+    for a, b in zip(x.dims[:batch], indices.dims[:batch], strict=True):
+        case.require_equal(a, b, "GatherND: a batch size")
     dims = [*indices.dims[:-1], *x.dims[batch + depth :]]
     count = indices.rank - 1
 
+    def places(index: Index) -> list[Polynomial]:
+        entries = [indices.at((*index, _of(k))) for k in range(depth)]
+        return [_entry(case, entry, x, batch + k) for k, entry in enumerate(entries)]
+
+    def check(index: Index) -> None:
+        places(index)
+
+    case.for_all(node.name, indices.dims[:-1], check, lambda: indices.index()[:-1])
+
     def at(index: Index) -> Polynomial:
-        places = [
-            _entry(case, indices, (*index[:count], _of(k)), x, batch + k) for k in range(depth)
-        ]
-        return x.at((*index[:batch], *places, *index[count:]))
+        return x.at((*index[:batch], *places(index[:count]), *index[count:]))
 
     return [_same_kind(x, case, dims, at)]
 
@@ -489,6 +547,7 @@ def broadcast(case: Case, shapes: Sequence[Dims]) -> Dims:
     for axis in range(rank):
         sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
         others = [size for size in sizes if size != ONE]
+        # A size that may be 1 is only right beside equal ones: they are required to be equal.
         for size in others[1:]:
             case.require_equal(size, others[0], "broadcasting: a size")
         dims.append(others[0] if others else ONE)
@@ -513,6 +572,8 @@ def _expand(case: Case, node: NodeView) -> list[Tensor]:
 def _tile(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     repeats = node.sizes("repeats", 1)
+    for count in repeats:
+        case.require(count, "Tile: a number of repeats")
     dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
 
     def at(index: Index) -> Polynomial:
@@ -554,35 +615,43 @@ def _shape(case: Case, node: NodeView) -> list[Tensor]:
 
 
 def _size(case: Case, node: NodeView) -> list[Tensor]:
-    return [filled(case, [], product(node.input(0).dims), whole=True)]
+    return [filled(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
 
 
 def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
     dims = node.input(0).elements()
-    for size in dims:
-        case.require(size, "ConstantOfShape: a size")
-    value, whole = node.fill_value()
-    return [filled(case, dims, value, whole=whole)]
+    value, element_type = node.fill_value()
+    return [filled(case, dims, value, whole=element_type in WHOLE, type=element_type)]
 
 
 def _range(case: Case, node: NodeView) -> list[Tensor]:
-    start, limit, delta = (node.input(i).elements()[0] for i in range(3))
-    if not all(node.input(i).whole for i in range(3)):
-        raise UndecidedError("Range of real numbers")
+    numbers = node.inputs()
+    if not all(n.whole and product(n.dims) == ONE for n in numbers):
+        raise UndecidedError("Range of anything but three integers")
+    start, limit, delta = (n.at((ZERO,) * n.rank) for n in numbers)
     if not case.decide(delta - 1):
         raise UndecidedError("Range with a step that may not be positive")
     count = ZERO
     if case.decide(limit - start):
         count = case.floor_div(limit - start + delta - 1, delta)
-    return [Tensor(case, [count], lambda index: start + index[0] * delta, whole=True)]
+    return [
+        Tensor(
+            case, [count], lambda index: start + index[0] * delta, whole=True, type=numbers[0].type
+        )
+    ]
 
 
 def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    probe = x.at(tuple(case.index(f"nonzero{a}", d) for a, d in enumerate(x.dims)))
-    if x.rank != 1 or not probe.constant:
+    if x.rank != 1 or not x.whole:
         raise UndecidedError("NonZero of anything but a list of ones")
-    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True)]
+
+    def check(index: Index) -> None:
+        if not x.at(index).constant:
+            raise UndecidedError("NonZero of anything but a list of ones")
+
+    case.for_all(node.name, x.dims, check)
+    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
 
 
 RULES: dict[str, _Rule] = {

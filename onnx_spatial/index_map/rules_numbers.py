@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
-from onnx_spatial.index_map.node import _WHOLE, NodeView
-from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at
-from onnx_spatial.index_map.tensor import Index, Tensor
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.node import WHOLE, NodeView
+from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at
+from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 _Row = Sequence[Polynomial]
@@ -32,6 +32,14 @@ def _mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial
     if not case.decide(b - 1):
         raise UndecidedError("Mod by a number that may not be positive")
     return case.mod(a, b)
+
+
+def _times(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
+    """Return a product; that it is 1 or more if both factors are cannot be seen of its terms."""
+    result = a * b
+    if max(len(a.terms), len(b.terms)) > 1 and case.surely(a - 1) and case.surely(b - 1):
+        case.assume(result - 1)
+    return result
 
 
 def _abs(case: Case, a: Polynomial) -> Polynomial:
@@ -64,18 +72,25 @@ def _holds(case: Case, p: Polynomial) -> bool:
 
 _Scalar = Callable[[Case, NodeView, _Row], Polynomial]
 
-#: Functions of integers and truth values, element by element.
-_WHOLE_RULES: dict[str, _Scalar] = {
+#: Arithmetic of integers, element by element.
+_ARITHMETIC: dict[str, _Scalar] = {
     "Add": lambda case, node, row: row[0] + row[1],
     "Sum": lambda case, node, row: _sum(row),
     "Sub": lambda case, node, row: row[0] - row[1],
-    "Mul": lambda case, node, row: row[0] * row[1],
+    "Mul": lambda case, node, row: _times(case, row[0], row[1]),
     "Neg": lambda case, node, row: -row[0],
     "Div": lambda case, node, row: div(case, row[0], row[1]),
     "Mod": lambda case, node, row: _mod(case, node, row[0], row[1]),
     "Abs": lambda case, node, row: _abs(case, row[0]),
     "Max": lambda case, node, row: maximum(case, row),
     "Min": lambda case, node, row: _minimum(case, row),
+    "Sign": lambda case, node, row: (
+        ZERO if case.is_zero(row[0]) else ONE if case.decide(row[0]) else -ONE
+    ),
+}
+
+#: Comparisons of integers, and functions of truth values.
+_TRUTHS: dict[str, _Scalar] = {
     "Equal": lambda case, node, row: _truth(case.is_zero(row[0] - row[1])),
     "Less": lambda case, node, row: _truth(case.decide(row[1] - row[0] - 1)),
     "LessOrEqual": lambda case, node, row: _truth(case.decide(row[1] - row[0])),
@@ -85,33 +100,73 @@ _WHOLE_RULES: dict[str, _Scalar] = {
     "And": lambda case, node, row: _truth(all(_holds(case, p) for p in row)),
     "Or": lambda case, node, row: _truth(any(_holds(case, p) for p in row)),
     "Xor": lambda case, node, row: _truth(_holds(case, row[0]) != _holds(case, row[1])),
-    "Sign": lambda case, node, row: (
-        ZERO if case.is_zero(row[0]) else ONE if case.decide(row[0]) else -ONE
-    ),
 }
+
+#: Integer types in which nodes compute, and the largest factor of a size that is taken to fit: a number
+#: that is a larger multiple of a size must be a number of elements at most.
+_FACTORS = {int(TensorProto.INT64): 1 << 31, int(TensorProto.INT32): 1 << 4, 0: 1 << 4}
+_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
+
+
+def fitting(case: Case, p: Polynomial, element_type: int) -> Polynomial:
+    """Return a number if it fits an integer type.
+
+    Raises:
+        UndecidedError: it may overflow, or nothing is known of the type.
+    """
+    if element_type not in _FACTORS:
+        raise UndecidedError("arithmetic of an integer type other than int32 and int64")
+    limit = 1 << _BITS[element_type]
+    if not -limit <= p.terms.get((), 0) < limit:
+        raise UndecidedError("a number that may overflow")
+    largest = max((abs(f) for m, f in p.terms.items() if m), default=0)
+    if largest > _FACTORS[element_type] and not any(
+        case.surely(count - p) and case.surely(count + p) for count in case.counts
+    ):
+        raise UndecidedError("a number that may overflow")
+    return p
 
 
 def elementwise(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of an elementwise operator; of values that only move, an unknown function."""
-    inputs = [node.optional(i) for i in range(16)]
+    inputs = node.optionals
     known = [i for i in inputs if i is not None]
     dims = broadcast(case, [i.dims for i in known])
-    rule = _WHOLE_RULES.get(node.op_type)
-    whole = rule is not None and all(i.whole for i in known)
-    details = tuple(sorted((k, _plain(v)) for k, v in node.attributes.items()))
+    whole = len(known) == len(inputs) and all(i.whole for i in known)
+    rule = _ARITHMETIC.get(node.op_type) or _TRUTHS.get(node.op_type) if whole else None
+    given = tuple(i is not None for i in inputs)
+    details = (given, *sorted((k, _plain(v)) for k, v in node.attributes.items()))
+    element_type = known[0].type
+    if node.op_type in _TRUTHS:
+        element_type = int(TensorProto.BOOL)
+
+    def check(index: Index) -> None:
+        if case.is_zero(broadcast_at(known[1], index)):
+            raise UndecidedError(f"{node.op_type} by 0")
+
+    if rule is not None and node.op_type in ("Div", "Mod"):
+        case.for_all(node.name, dims, check)
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_at(i, index) for i in known]
-        if whole and rule is not None:
-            return rule(case, node, row)
-        return Polynomial.atom(OperationKey(node.op_type, details, tuple(row)))
+        if rule is None:
+            return unknown(node.op_type, details, row)
+        result = rule(case, node, row)
+        return fitting(case, result, element_type) if node.op_type in _ARITHMETIC else result
 
     axes = next((i.axes for i in known if i.dims == dims), None)
-    return [Tensor(case, dims, at, whole=whole, axes=axes)]
+    return [Tensor(case, dims, at, whole=rule is not None, type=element_type, axes=axes)]
+
+
+def unknown(op_type: str, details: tuple[object, ...], row: Sequence[Polynomial]) -> Polynomial:
+    """Return an unknown function of elements; equal functions of equal elements are equal."""
+    return Polynomial.atom(OperationKey(f"op:{op_type}", details, tuple(row)))
 
 
 def _plain(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return tuple(value)
+    return value if isinstance(value, int | bytes | str) else repr(value)
 
 
 def _where(case: Case, node: NodeView) -> list[Tensor]:
@@ -124,23 +179,82 @@ def _where(case: Case, node: NodeView) -> list[Tensor]:
         chosen = yes if _holds(case, broadcast_at(condition, index)) else no
         return broadcast_at(chosen, index)
 
-    return [Tensor(case, dims, at, whole=yes.whole and no.whole)]
+    if yes.type and no.type and yes.type != no.type:
+        raise UndecidedError("Where on different element types")
+    return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=yes.type or no.type)]
 
 
 def _cast(case: Case, node: NodeView) -> list[Tensor]:
-    x, to = node.input(0), node.get("to", None)
-    truth = to == TensorProto.BOOL
-    whole = x.whole and to in _WHOLE
+    x, to = node.input(0), int(node.get("to", 0))
+    whole = x.whole and to in WHOLE
+    details = (x.type, *sorted((k, _plain(v)) for k, v in node.attributes.items()))
+
+    def check(index: Index) -> None:
+        _cast_to(case, x.at(index), to)
+
+    if whole and to != x.type:
+        case.for_all(node.name, x.dims, check)
 
     def at(index: Index) -> Polynomial:
         value = x.at(index)
         if whole:
-            return _truth(_holds(case, value)) if truth else value
-        if value == ZERO:
+            return _cast_to(case, value, to)
+        if value == ZERO and TensorProto.STRING not in (x.type, to):
             return ZERO
-        return Polynomial.atom(OperationKey(node.op_type, (to,), (value,)))
+        return unknown("Cast", details, [value])
 
-    return [Tensor(case, x.dims, at, whole=whole, axes=x.axes)]
+    return [Tensor(case, x.dims, at, whole=whole, type=to, axes=x.axes)]
+
+
+#: Least and largest value of the small integer types.
+_RANGES = {
+    int(TensorProto.INT8): (-128, 127),
+    int(TensorProto.UINT8): (0, 255),
+    int(TensorProto.INT16): (-(1 << 15), (1 << 15) - 1),
+    int(TensorProto.UINT16): (0, (1 << 16) - 1),
+}
+
+
+def _cast_to(case: Case, value: Polynomial, to: int) -> Polynomial:
+    """Return an integer in another integer type.
+
+    Raises:
+        UndecidedError: it may not fit.
+    """
+    if to == TensorProto.BOOL:
+        return _truth(_holds(case, value))
+    if to in _RANGES:
+        low, high = _RANGES[to]
+        case.require(value - low, "Cast to a small type")
+        case.require(high - value, "Cast to a small type")
+        return value
+    if to in (TensorProto.UINT32, TensorProto.UINT64):
+        case.require(value, "Cast to an unsigned type")
+        to = int(TensorProto.INT32)
+    return fitting(case, value, to)
+
+
+def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the same bits as another type: of values that only move, there and back is nothing."""
+    x, to = node.input(0), int(node.get("to", 0))
+    if x.whole and x.type == to:
+        return [x]
+    if x.whole:
+        raise UndecidedError("BitCast of numbers that are computed")
+
+    def at(index: Index) -> Polynomial:
+        value = x.at(index)
+        atom = value.lone_atom
+        if value == ZERO or x.type == to:
+            return value
+        if atom is not None and isinstance(atom.key, OperationKey):
+            key = atom.key
+            if key.operator == "op:BitCast" and key.details == (to, x.type) and x.type:
+                (inner,) = key.operands
+                return inner
+        return unknown("BitCast", (x.type, to), [value])
+
+    return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
 
 
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
@@ -148,10 +262,12 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     if not x.whole:
         raise UndecidedError(f"{node.op_type} of values that are not followed")
     given = node.optional_integers("axes", 1)
-    axes = sorted(a % x.rank for a in given) if given else list(range(x.rank))
+    if not given and node.get("noop_with_empty_axes", 0):
+        return [x]
+    axes = sorted(axes_of(given, x.rank)) if given else list(range(x.rank))
     keep = bool(node.get("keepdims", 1))
     counts = [x.dims[a].constant for a in axes]
-    if any(c is None or c > 64 for c in counts):
+    if any(c is None or not 0 < c <= 64 for c in counts):
         raise UndecidedError(f"{node.op_type} over an unknown number of elements")
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
@@ -164,15 +280,16 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        return _REDUCTIONS[node.op_type](case, [x.at(tuple(row)) for row in rows])
+        elements = [x.at(tuple(row)) for row in rows]
+        return fitting(case, _REDUCTIONS[node.op_type](case, elements), x.type)
 
-    return [Tensor(case, dims, at, whole=True)]
+    return [Tensor(case, dims, at, whole=True, type=x.type)]
 
 
 def _product(case: Case, row: _Row) -> Polynomial:
     total = ONE
     for each in row:
-        total = total * each
+        total = _times(case, total, each)
     return total
 
 
@@ -184,9 +301,9 @@ _REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
 }
 
 RULES: dict[str, Callable[[Case, NodeView], Sequence[Tensor]]] = {
-    **dict.fromkeys(_WHOLE_RULES, elementwise),
+    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     "Where": _where,
     "Cast": _cast,
-    "BitCast": _cast,
+    "BitCast": _bit_cast,
 }

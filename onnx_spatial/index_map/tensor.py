@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx import TensorProto
+
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
-Index = tuple[Polynomial, ...]
 Dims = tuple[Polynomial, ...]
 
 _serial = count()
@@ -37,6 +38,13 @@ class Axis:
         self.extents = tuple(extents)
         self.start = start
 
+    def covers(self, dim: Polynomial) -> bool:
+        """Tell whether the digits give exactly the places of an axis of this size."""
+        total = ONE
+        for extent in self.extents:
+            total = total * extent
+        return self.start == ZERO and total == dim
+
 
 class Tensor:
     """The map of a tensor.
@@ -44,6 +52,7 @@ class Tensor:
     Attributes:
         dims: polynomials.
         whole: whether the elements are integers (or bool), with which rules may compute.
+        type: ONNX element type; 0 if it is unknown.
         axes: digits of the index of each axis.
         leading: digits of a leading part of an axis, by axis, where that is better known than all of it:
             rows that are followed by one row of zeros.
@@ -51,7 +60,7 @@ class Tensor:
             each axis do not explain it; else None.
     """
 
-    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "leading", "order", "whole")
+    __slots__ = ("_at", "_case", "_serial", "axes", "dims", "leading", "order", "type", "whole")
 
     def __init__(
         self,
@@ -60,6 +69,7 @@ class Tensor:
         at: Callable[[Index], Polynomial],
         *,
         whole: bool,
+        type: int = 0,
         axes: Sequence[Axis] | None = None,
         order: Sequence[Polynomial] | None = None,
         leading: Mapping[int, Axis] | None = None,
@@ -67,7 +77,10 @@ class Tensor:
         self.order = order
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
+        for size in self.dims:
+            case.require(size, "a size")
         self.whole = whole
+        self.type = type
         self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)
         self._case = case
         self._at = at
@@ -81,6 +94,33 @@ class Tensor:
     def at(self, index: Index) -> Polynomial:
         """Return the element at an index."""
         return self._case.once((self._serial, index), lambda: self._at(index))
+
+    def index(self) -> Index:
+        """Return the index of any element, made of the digits of each axis; no dim may be 0."""
+        case = self._case
+        axes = self.axes
+        if self.order is not None:
+            axes = (Axis(self.order),)
+        places = []
+        number = 0
+        for axis in axes:
+            place = ZERO
+            for extent in axis.extents:
+                place = place * extent + case.index(f"i{number}", extent)
+                number += 1
+            places.append(place - axis.start)
+        if self.order is not None:
+            (flat,) = places
+            places = []
+            for dim in reversed(self.dims[1:]):
+                quotient = case.floor_div(flat, dim)
+                places.insert(0, flat - quotient * dim)
+                flat = quotient
+            return (flat, *places)
+        for place, dim in zip(places, self.dims, strict=True):
+            case.assume(place)
+            case.assume(dim - 1 - place)
+        return tuple(places)
 
     def elements(self) -> list[Polynomial]:
         """Return all elements of a tensor of at most one axis, of known length.
@@ -106,7 +146,9 @@ class Tensor:
         return length
 
 
-def given(case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False) -> Tensor:
+def given(
+    case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False, type: int = 0
+) -> Tensor:
     """Return a tensor of which only the dims are known.
 
     The elements of one of integers are 0 or more: parameters, such as pads.
@@ -115,15 +157,17 @@ def given(case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = Fa
     def at(index: Index) -> Polynomial:
         if whole and all(i.constant is not None for i in index):
             place = ",".join(show(i) for i in index)
-            return case.symbol(f"{name}[{place}]" if place else name, 0)
+            return case.symbol(f"{name}[{place}]" if place else name, 0, kind="parameter")
         return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
 
-    return Tensor(case, dims, at, whole=whole)
+    return Tensor(case, dims, at, whole=whole, type=type)
 
 
-def filled(case: Case, dims: Sequence[Polynomial], value: Polynomial, *, whole: bool) -> Tensor:
+def filled(
+    case: Case, dims: Sequence[Polynomial], value: Polynomial, *, whole: bool, type: int = 0
+) -> Tensor:
     """Return a tensor with one value everywhere."""
-    return Tensor(case, dims, lambda _: value, whole=whole)
+    return Tensor(case, dims, lambda _: value, whole=whole, type=type)
 
 
 def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
@@ -136,7 +180,7 @@ def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
             return choose(case, index[0], table)
         return table[place]
 
-    return Tensor(case, [Polynomial.of(len(table))], at, whole=True)
+    return Tensor(case, [Polynomial.of(len(table))], at, whole=True, type=TensorProto.INT64)
 
 
 def choose(case: Case, place: Polynomial, table: Sequence[Polynomial]) -> Polynomial:

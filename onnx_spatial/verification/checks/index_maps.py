@@ -12,7 +12,7 @@ from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_movement import transposed
+from onnx_spatial.index_map.rules_movement import product, transposed
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators.spellings import Vector
@@ -56,6 +56,7 @@ def _prove(chain, part, functions, folder, shape) -> Comparison:
     def maps(case: Case) -> tuple[Tensor, Tensor]:
         source, inputs = _inputs(case, chain, shape)
         expected = _expected(case, chain, source, inputs)
+        case.counts = [product(source.dims), product(expected.dims)]
         graph = GraphMaps(
             case, part.nodes, {chain.source: source, **inputs}, constants, table, _no_rule
         )
@@ -76,8 +77,10 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
         if isinstance(size, int):
             dims.append(Polynomial.of(size))
         else:
-            dims.append(case.symbol(size if isinstance(size, str) else f"D{dim}"))
-    source = given(case, chain.source, dims)
+            kind = "size" if isinstance(size, str) else "dim"
+            dims.append(case.symbol(size if isinstance(size, str) else f"D{dim}", kind=kind))
+    (element_type,) = chain.head.element_types if len(chain.head.element_types) == 1 else (0,)
+    source = given(case, chain.source, dims, type=element_type)
     inputs = {}
     for step in (chain.head, *chain.rest):
         if not isinstance(step, OperatorInfo):
@@ -90,10 +93,36 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
 
                 inputs[name] = constant(case, fact.value)
             else:
-                inputs[name] = given(
-                    case, name, _parameter_dims(step, name, fact.shape), whole=True
-                )
+                inputs[name] = _parameter(case, step, name, fact)
     return source, inputs
+
+
+def _element_type(name):
+    from onnx_spatial.analysis import element_type_named
+
+    return 0 if name is None else element_type_named(name) or 0
+
+
+def _parameter(case, step, name, fact):
+    """Return the map of a run-time parameter; its entry for the batch does nothing."""
+    dims = _parameter_dims(step, name, fact.shape)
+    known = given(case, name, dims, whole=True, type=_element_type(fact.dtype))
+    of_input = [
+        p
+        for p in step.call.parameters
+        if p.vector.input is not None and step.node.input[p.vector.input] == name
+    ]
+    read = {p.vector.start + p.vector.step * i for p in of_input for i in range(p.vector.length)}
+    neutral = Polynomial.of(of_input[0].least)
+    columns = dims[-1].constant if len(dims) == 2 else 1
+
+    def at(index):
+        place = index[0] if len(index) == 1 else index[0] * columns + index[1]
+        if place.constant is None:
+            raise UndecidedError(f"parameter {name!r} is read at an unknown place")
+        return known.at(index) if place.constant in read else neutral
+
+    return Tensor(case, dims, at, whole=True, type=known.type)
 
 
 def _parameter_dims(step, name, shape):

@@ -1,0 +1,72 @@
+"""Sample values of symbols, to see fast that something does not follow from the facts.
+
+A polynomial that is negative at one point that fulfils all facts is not provably 0 or more, and facts that
+one point fulfils do not exclude each other. No proof depends on samples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+Values = npt.NDArray[np.int64]
+
+#: Number of points.
+_COUNT = 1024
+
+#: Values of sizes: mostly small ones, some that larger windows fit in.
+_SMALL, _MEDIUM, _LARGE = 7, 40, 300
+
+
+class Samples:
+    """Random values of symbols; quotients are computed from them."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+        self._values: dict[Atom, Values] = {}
+
+    def define(self, atom: Atom, least: int, extent: Polynomial | None = None) -> None:
+        """Draw values for a symbol: a size of at least `least`, or an index below `extent`."""
+        if atom in self._values:
+            return
+        if extent is None:
+            bound = self._rng.choice([_SMALL, _MEDIUM, _LARGE], _COUNT, p=[0.8, 0.15, 0.05])
+            values = least + self._rng.integers(0, bound)
+        else:
+            below = self.evaluate(extent)
+            if below is None:
+                return
+            share = self._rng.random(_COUNT)
+            # The first and the last place are the most telling ones.
+            share = np.where(self._rng.random(_COUNT) < 0.2, np.round(share), share)
+            values = np.clip((share * below).astype(np.int64), 0, np.maximum(below - 1, 0))
+        self._values[atom] = values
+
+    def evaluate(self, p: Polynomial) -> Values | None:
+        """Return the value of a polynomial at every point; None if it holds other atoms."""
+        total = np.zeros(_COUNT, np.int64)
+        for product, factor in p.terms.items():
+            term: Values | None = None
+            for atom in product:
+                value = self._value(atom)
+                if value is None:
+                    return None
+                term = value if term is None else term * value
+            total += factor if term is None else term * factor
+        return total
+
+    def _value(self, atom: Atom) -> Values | None:
+        known = self._values.get(atom)
+        if known is not None:
+            return known
+        key = atom.key
+        if not isinstance(key, OperationKey) or key.operator != "Floor":
+            return None
+        a, b = (self.evaluate(q) for q in key.operands)
+        if a is None or b is None:
+            return None
+        result: Values = a // np.maximum(b, 1)
+        self._values[atom] = result
+        return result
