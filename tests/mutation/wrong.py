@@ -121,9 +121,9 @@ class Wrong:
         return original, spoiled(made.model, self.nodes, self.functions, self.edit)
 
     def inputs(self) -> dict[str, np.ndarray]:
-        """Return data, NaN and infinity included, and parameters."""
+        """Return data, -0.0, NaN and infinity included, and parameters."""
         x = np.random.default_rng(0).standard_normal(self.shape).astype(np.float32)
-        x.reshape(-1)[[0, -1]] = (np.inf, np.nan)
+        x.reshape(-1)[[0, 1, -1]] = (np.inf, -0.0, np.nan)
         return {"x": x, **{n: np.asarray(v, np.int64) for n, v in self.feeds.items()}}
 
 
