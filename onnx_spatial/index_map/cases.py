@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NoReturn, TypeVar
@@ -82,6 +83,8 @@ class Case:
         self._symbols: dict[Atom, None] = {}
         self._deadline = perf_counter() + seconds
         self._fresh = 0
+        #: How many sums enclose what is computed, and whether integers are only compared.
+        self.context = (0, False)
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
         #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
@@ -91,20 +94,23 @@ class Case:
 
     # Symbols
 
-    def symbol(self, name: str, least: int = 1, *, kind: str = "size") -> Polynomial:
-        """Return a size or parameter of which only the least value, 0 or more, is known."""
-        atom = self._symbol(kind, name)
-        self.facts.samples.define(atom, least)
+    def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
+        """Return a size or parameter of which only the least value is known: 0 or more, or None."""
+        atom = self._symbol(kind, name, nonnegative=least is not None)
+        self.facts.samples.define(atom, least or 0)
         p = self.replaced(Polynomial({(atom,): 1}))
         if least:
             self.assume(p - least)
         return p
 
-    def index(self, name: str, extent: Polynomial) -> Polynomial:
-        """Return an index that takes every value from 0 below `extent`, which is 1 or more."""
+    def index(self, name: str, extent: Polynomial, axis: Hashable = None) -> Polynomial:
+        """Return an index that takes every value from 0 below `extent`, which is 1 or more.
+
+        Equal arguments give the same index. All that is assumed of an index must follow from `axis`.
+        """
         if extent == ONE:
             return ZERO
-        atom = self._symbol(("index", extent), name)
+        atom = self._symbol(("index", extent, axis), name)
         self.facts.samples.define(atom, 0, extent)
         if extent.constant is not None:
             self.extents[atom] = extent.constant
@@ -112,8 +118,8 @@ class Case:
         self.assume(extent - 1 - p)
         return p
 
-    def _symbol(self, kind: Hashable, name: str) -> Atom:
-        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=True)
+    def _symbol(self, kind: Hashable, name: str, *, nonnegative: bool = True) -> Atom:
+        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=nonnegative)
         ((atom,),) = p.terms
         self._symbols.setdefault(atom)
         return atom
@@ -318,6 +324,21 @@ class Case:
 
     # Results
 
+    @contextmanager
+    def within(self, *, sums: int = 0, opaque: bool = False) -> Iterator[None]:
+        """Compute inside further sums, or elements that are only compared.
+
+        Args:
+            sums: how many more sums enclose it: each has indices of its own.
+            opaque: whether integers of tables need no formula.
+        """
+        before = self.context
+        self.context = (before[0] + sums, opaque)
+        try:
+            yield
+        finally:
+            self.context = before
+
     def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
         """Return what `compute` gives, computed once for a key as long as the case allows."""
         if key in self._memo:
@@ -336,21 +357,18 @@ class Case:
         Raises:
             UndecidedError: there are too many cases.
         """
-        count = 0
-        while True:
-            count += 1
-            if count > MAX_CASES:
-                raise UndecidedError(f"more than {MAX_CASES} cases")
-            while True:
+        for _ in range(MAX_CASES):
+            possible = True
+            while possible:
                 self._check_budget()
                 try:
-                    result = body()
+                    yield body()
+                    break
                 except _AgainError:
-                    continue
-                break
-            yield result
+                    possible = not self.facts.contradictory()
             if not self._next():
                 return
+        raise UndecidedError(f"more than {MAX_CASES} cases")
 
     def _next(self) -> bool:
         """Turn to the next case; return False if there is none."""
@@ -523,6 +541,8 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     """Return the value of a polynomial for values of its atoms; quotients are computed."""
     total = np.int64(0)
     for product, factor in p.terms.items():
+        if abs(factor) >= 1 << 62:
+            raise UndecidedError("a number that may overflow")
         term = np.int64(factor)
         for atom in product:
             term = term * _value(atom, values)

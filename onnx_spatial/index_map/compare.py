@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.constants import same_values
+from onnx_spatial.index_map.rules_products import COMMUTATIVE, vanishes
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -113,7 +115,7 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements are provably the same."""
-    if a == b:
+    if a == b or (vanishes(case, a) and vanishes(case, b)) or same_values(case, a, b):
         return True
     left, right = a.lone_atom, b.lone_atom
     if left is not None and right is not None:
@@ -123,7 +125,7 @@ def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
                 return False
             if not _is_element(one) and one.operator == "Floor":
                 return case.are_equal(a, b)
-            return _all_equal(case, tuple(one.operands), tuple(other.operands))
+            return _all_equal(case, tuple(one.operands), _in_order(one, other))
     if any(_holds_element(p) for p in (a, b)):
         return False
     return case.are_equal(a, b)
@@ -133,8 +135,24 @@ def _all_equal(case: Case, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> 
     return len(a) == len(b) and all(equal(case, x, y) for x, y in zip(a, b, strict=True))
 
 
+def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
+    """Return the operands of `other`, swapped if these of a sum or product look more like those of `one`."""
+    operands = tuple(other.operands)
+    if one.operator not in COMMUTATIVE or len(operands) != 2:
+        return operands
+    first = next(iter(one.operands))
+    alike = [_kind(p) == _kind(first) for p in operands]
+    return operands[::-1] if alike == [False, True] else operands
+
+
+def _kind(p: Polynomial) -> object:
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    return (key.operator, key.details) if isinstance(key, OperationKey) else type(key)
+
+
 def _is_element(key: OperationKey) -> bool:
-    return key.operator == "Element"
+    return key.operator != "Floor"
 
 
 def _holds_element(p: Polynomial) -> bool:

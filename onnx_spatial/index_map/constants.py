@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,114 @@ from onnx_spatial.index_map.cases import (
 from onnx_spatial.index_map.node import number
 from onnx_spatial.index_map.tensor import Index, Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
 Array = npt.NDArray[np.generic]
 
 #: The most elements of a constant that are looked through for one common value.
 _MAX_UNIFORM = 1 << 24
+
+
+#: The largest number of a table that is made of steps.
+_MAX_AFFINE = 2.0**40
+
+#: The operator of the atoms for elements of constants.
+CONSTANT = "Constant"
+
+
+class Stored:
+    """Array of a constant in the key of an atom: equal arrays make equal keys."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @cached_property
+    def _digest(self) -> str:
+        return _digest(self.array)
+
+    @cached_property
+    def finite(self) -> bool:
+        """Whether all elements are finite numbers."""
+        return bool(np.isfinite(self._numbers).all())
+
+    @cached_property
+    def nonnegative(self) -> bool:
+        """Whether all elements are finite numbers with the sign bit 0."""
+        return self.finite and not np.signbit(self._numbers).any()
+
+    @property
+    def _numbers(self) -> npt.NDArray[np.float64]:
+        if self.array.dtype.kind in "OSU":
+            return np.full(1, np.nan)
+        return self.array.astype(np.float64)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stored):
+            return NotImplemented
+        return self.array is other.array or self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash((self.array.shape, self.array.dtype))
+
+
+def stored_in(p: Polynomial) -> Stored | None:
+    """Return the array that an element is of, or the number that it is; None if it is neither."""
+    if p.constant is not None:
+        return Stored(np.array(p.constant))
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    if isinstance(key, OperationKey) and key.operator == CONSTANT:
+        (stored,) = key.details
+        return stored if isinstance(stored, Stored) else None
+    if isinstance(key, LiteralKey) and len(key.data) in _FLOATS:
+        return Stored(np.frombuffer(key.data, _FLOATS[len(key.data)]))
+    return None
+
+
+#: Types of literals, whose type is not kept, by their size. An infinity or NaN of another type of two
+#: bytes (bfloat16) is one of float16, too.
+_FLOATS = {2: np.float16, 4: np.float32, 8: np.float64}
+
+
+def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
+    """Tell whether two elements of constants are equal, bit for bit, for all values of their indices."""
+    one, other = stored_in(a), stored_in(b)
+    if one is None or other is None:
+        return False
+    places = [_places(p) for p in (a, b)]
+    bases = {base for i in (*places[0], *places[1]) for base in bases_of(i)}
+    grid = grid_of(case, bases)
+    if grid is None:
+        return False
+    left, right = _read(one.array, places[0], grid), _read(other.array, places[1], grid)
+    if left is None or right is None:
+        return False
+    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
+        return bool((left == right).all())
+    if ZERO in (a, b):  # which has no type
+        return not (_raw(left).any() or _raw(right).any())
+    return left.itemsize == right.itemsize and bool((_raw(left) == _raw(right)).all())
+
+
+def _places(p: Polynomial) -> tuple[Polynomial, ...]:
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    return tuple(key.operands) if isinstance(key, OperationKey) else ()
+
+
+def _read(array: Array, places: tuple[Polynomial, ...], grid: Grid) -> Array | None:
+    """Return the elements at all places of a grid; None if a place may lie outside."""
+    if not places:
+        return array.reshape(-1)[:1]
+    indices = np.broadcast_arrays(*(evaluate(i, grid) for i in places))
+    if any((i < 0).any() or (i >= n).any() for i, n in zip(indices, array.shape, strict=True)):
+        return None
+    return np.atleast_1d(array[tuple(indices)])
+
+
+def _raw(array: Array) -> npt.NDArray[np.uint8]:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).reshape(flat.size, flat.itemsize)
 
 
 def constant(case: Case, array: Array) -> Tensor:
@@ -42,7 +146,7 @@ def constant(case: Case, array: Array) -> Tensor:
         if array.size == 1 or _all_equal(array):
             uniform = number(first)
     formula = _affine(array) if whole and uniform is None and array.size else None
-    name = None if whole else _digest(array)
+    stored = Stored(array)
 
     def at(index: Index) -> Polynomial:
         if uniform is not None:
@@ -53,9 +157,9 @@ def constant(case: Case, array: Array) -> Tensor:
         if formula is not None:
             start, steps = formula
             return sum((i * s for i, s in zip(index, steps, strict=True)), Polynomial.of(start))
-        if whole:
+        if whole and not case.context[1]:
             return _look_up(case, array, index)
-        return Polynomial.atom(OperationKey("Constant", (name,), index))
+        return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
     return Tensor(case, dims, at, whole=whole, type=int(element_type))
 
@@ -63,8 +167,7 @@ def constant(case: Case, array: Array) -> Tensor:
 def _all_equal(array: Array) -> bool:
     if array.dtype.kind in "OSU":
         return bool((array == array.reshape(-1)[0]).all())
-    flat = np.ascontiguousarray(array).reshape(-1)
-    raw = flat.view(np.uint8).reshape(flat.size, flat.itemsize)
+    raw = _raw(array)
     return bool((raw == raw[0]).all())
 
 
@@ -76,6 +179,8 @@ def _digest(array: Array) -> str:
 
 def _affine(array: Array) -> tuple[int, list[int]] | None:
     """Return start and step of each axis, if these make every element."""
+    if np.abs(array.astype(np.float64)).max() > _MAX_AFFINE:
+        return None
     values = array.astype(np.int64)
     if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
         return None

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from onnx_spatial.index_map.linear import follows
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -117,7 +118,7 @@ class Facts:
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        if self._search(p) or self._without_quotients(p):
+        if self._search(p) or self._without_quotients(p) or follows(p, self._facts):
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
@@ -177,7 +178,7 @@ class Facts:
         return False
 
     def _is_trivial(self, p: Polynomial) -> bool:
-        if p in self._known or p in self._proven:
+        if p in self._known or p in self._proven or p - 1 in self._known:
             return True
         bad = _doubtful(p)
         return not bad or self._dominated(p, bad) or self._shifted(p)
@@ -241,7 +242,7 @@ class Facts:
         """
         steps = []
         for fact in self._facts:
-            if len(fact.terms) == 2 and fact + 1 in self._lone:
+            if p.constant is None and len(fact.terms) == 2 and fact + 1 in self._lone:
                 continue  # see `_dominated`
             for other, its_factor in fact.terms.items():
                 if (its_factor < 0) != (factor < 0):
@@ -299,7 +300,7 @@ def _is_far(p: Polynomial) -> bool:
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and not product[0].nonnegative):
+        if len(product) > 1 or (product and isinstance(product[0].key, OperationKey)):
             return False
         left += min(factor, 0) * (LIMIT - 1) if product else 0
     return left >= 0

@@ -9,18 +9,17 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnx_spatial.index_map import rules_movement, rules_numbers
+from onnx_spatial.index_map import rules_movement, rules_numbers, rules_products
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
-from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import product
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.node import MAX_OPSET, NodeView
+from onnx_spatial.index_map.tensor import Tensor, product
 from onnx_spatial.model import op_traits
 
 #: The map behind a node of another domain than ONNX's own; None if there is none.
 NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
 
-_RULES = {**rules_movement.RULES, **rules_numbers.RULES}
+_RULES = {**rules_movement.RULES, **rules_numbers.RULES, **rules_products.RULES}
 
 #: The most nodes that one map goes through.
 MAX_NODES = 2000
@@ -37,7 +36,9 @@ class GraphMaps:
         inputs: maps of the values that are given.
         constants: initializers by name; read when they are needed.
         functions: local functions by domain and name.
-        rule: maps of nodes of other domains.
+        rule: maps of nodes that are no data movement of ONNX's own; it is asked first.
+        opset: version of ONNX's own operators.
+        legal: whether the run succeeds for the sizes in question: of the original it is assumed.
     """
 
     def __init__(
@@ -51,6 +52,9 @@ class GraphMaps:
         outer: GraphMaps | None = None,
         attributes: Mapping[str, onnx.AttributeProto] | None = None,
         place: str = "",
+        *,
+        opset: int = MAX_OPSET,
+        legal: bool = False,
     ) -> None:
         self._place = place
         self._case = case
@@ -62,6 +66,8 @@ class GraphMaps:
         self._outer = outer
         self._values: dict[str, Tensor] = {}
         self._referred = attributes or {}
+        self._opset = opset
+        self._legal = legal
 
     def value(self, name: str) -> Tensor:
         """Return the map of a value.
@@ -109,10 +115,10 @@ class GraphMaps:
 
     def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
+        result = self._rule(self._case, node, inputs)
+        if result is not None:
+            return [result]
         if not op_traits.is_standard(node):
-            result = self._rule(self._case, node, inputs)
-            if result is not None:
-                return [result]
             function = self._functions.get((node.domain, node.op_type))
             if function is None:
                 raise UndecidedError(f"operator {node.domain}:{node.op_type} is not followed")
@@ -125,7 +131,13 @@ class GraphMaps:
         if rule is None:
             raise UndecidedError(f"operator {node.op_type} is not followed")
         view = NodeView(
-            node.op_type, self._attributes(node), inputs, list(node.output), self._place
+            node.op_type,
+            self._attributes(node),
+            inputs,
+            list(node.output),
+            self._opset,
+            legal=self._legal,
+            place=self._place,
         )
         return rule(self._case, view)
 
@@ -174,6 +186,8 @@ class GraphMaps:
             self._rule,
             attributes=attributes,
             place=f"{self._place}{node.output[0]}/",
+            opset=op_traits.opset_of(function.opset_import) or self._opset,
+            legal=self._legal,
         )
         return [body.value(n) for n in function.output]
 
@@ -195,5 +209,7 @@ class GraphMaps:
             self,
             self._referred,
             f"{self._place}{node.output[0]}.{name}/",
+            opset=self._opset,
+            legal=self._legal,
         )
         return [body.value(v.name) for v in graph.output]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ZERO, UndecidedError
+from onnx_spatial.index_map.cases import ZERO, Case, Index, Symbol, UndecidedError, atoms_of
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
+
+#: Of nodes whose opset is not given: newer than every version of an operator that means anything else.
+MAX_OPSET = 1 << 16
 
 
 class NodeView:
@@ -23,6 +26,9 @@ class NodeView:
         attributes: Mapping[str, Any],
         inputs: Sequence[Tensor | None],
         outputs: Sequence[str],
+        opset: int = MAX_OPSET,
+        *,
+        legal: bool = False,
         place: str = "",
     ) -> None:
         #: Name of the first output, unique among all graphs.
@@ -30,7 +36,47 @@ class NodeView:
         self.op_type = op_type
         self.attributes = attributes
         self.outputs = outputs
+        self.opset = opset
         self._inputs = inputs
+        self.legal = legal
+
+    @property
+    def count(self) -> int:
+        """Number of inputs, omitted ones included."""
+        return len(self._inputs)
+
+    def need(self, case: Case, p: Polynomial, what: str) -> None:
+        """Assume of a node whose run succeeds, and else show, that `p` is 0 or more.
+
+        Raises:
+            UndecidedError: it cannot be shown.
+        """
+        if self.legal:
+            case.assume(p)
+        else:
+            case.require(p, what)
+
+    def need_equal(self, case: Case, a: Polynomial, b: Polynomial, what: str) -> None:
+        """Assume of a node whose run succeeds, and else show, that two sizes are equal.
+
+        Raises:
+            UndecidedError: it cannot be shown.
+        """
+        if self.legal:
+            assume_equal(case, a, b)
+        else:
+            case.require_equal(a, b, what)
+
+    def for_all(
+        self,
+        case: Case,
+        dims: Sequence[Polynomial],
+        check: Callable[[Index], None],
+        index: Callable[[], Index] | None = None,
+    ) -> None:
+        """Check something of all elements of a tensor, see `Case.for_all`, unless the run succeeds."""
+        if not self.legal:
+            case.for_all(self.name, dims, check, index)
 
     def get(self, name: str, default: Any) -> Any:
         """Return an attribute, or the default."""
@@ -106,6 +152,25 @@ class NodeView:
             return ZERO, int(TensorProto.FLOAT)
         array = numpy_helper.to_array(value).reshape(-1)
         return number(array[0]), value.data_type
+
+
+def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
+    """Assume that two sizes are equal; one that is a symbol is replaced by the other.
+
+    Raises:
+        UndecidedError: they are known, and differ.
+    """
+    difference = a - b
+    if difference == ZERO:
+        return
+    if difference.constant is not None:
+        raise UndecidedError("two sizes differ that must be equal")
+    for one, other in ((a, b), (b, a)):
+        atom = one.lone_atom
+        if atom is not None and isinstance(atom.key, Symbol) and atom not in atoms_of(other):
+            case.replace(atom, other)
+    case.assume(difference)
+    case.assume(-difference)
 
 
 WHOLE = frozenset(

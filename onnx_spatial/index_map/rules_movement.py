@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.node import WHOLE, NodeView
-from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, vector
+from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 _INT64 = int(TensorProto.INT64)
@@ -24,14 +24,6 @@ _FAR = 2**31 - 1
 
 def _of(value: int) -> Polynomial:
     return Polynomial.of(value)
-
-
-def product(sizes: Sequence[Polynomial]) -> Polynomial:
-    """Return the product of sizes."""
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
 
 
 def axes_of(given: Sequence[int], rank: int) -> list[int]:
@@ -85,6 +77,8 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         if rest is None:
             rest = case.floor_div(total, known)
             case.require_equal(rest * known, total, "Reshape: the number of elements")
+        # A number of elements divided by another: the terms of a polynomial do not show it.
+        case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
         dims[unknown] = rest
     return [reshaped(case, x, dims)]
 
@@ -471,7 +465,7 @@ def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial)
     return _same_kind(x, case, [*x.dims[:axis], size, *x.dims[axis + 1 :]], at)
 
 
-def _entry(case: Case, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
+def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
     """Return an element of an index tensor, counted from the start of an axis of `x`.
 
     Raises:
@@ -485,8 +479,8 @@ def _entry(case: Case, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
     if not case.decide(place):
         place = place + dim
         if rows is None or place != product(rows.extents):
-            case.require(place, "Gather: an index")
-    case.require(dim - 1 - place, "Gather: the axis behind an index")
+            node.need(case, place, "Gather: an index")
+    node.need(case, dim - 1 - place, "Gather: the axis behind an index")
     return place
 
 
@@ -499,12 +493,12 @@ def _gather(case: Case, node: NodeView) -> list[Tensor]:
     count = indices.rank
 
     def check(index: Index) -> None:
-        _entry(case, indices.at(index), x, axis)
+        _entry(case, node, indices.at(index), x, axis)
 
-    case.for_all(node.name, indices.dims, check, indices.index)
+    node.for_all(case, indices.dims, check, indices.index)
 
     def at(index: Index) -> Polynomial:
-        place = _entry(case, indices.at(index[axis : axis + count]), x, axis)
+        place = _entry(case, node, indices.at(index[axis : axis + count]), x, axis)
         return x.at((*index[:axis], place, *index[axis + count :]))
 
     return [_same_kind(x, case, dims, at)]
@@ -523,12 +517,12 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
 
     def places(index: Index) -> list[Polynomial]:
         entries = [indices.at((*index, _of(k))) for k in range(depth)]
-        return [_entry(case, entry, x, batch + k) for k, entry in enumerate(entries)]
+        return [_entry(case, node, entry, x, batch + k) for k, entry in enumerate(entries)]
 
     def check(index: Index) -> None:
         places(index)
 
-    case.for_all(node.name, indices.dims[:-1], check, lambda: indices.index()[:-1])
+    node.for_all(case, indices.dims[:-1], check, lambda: indices.index()[:-1])
 
     def at(index: Index) -> Polynomial:
         return x.at((*index[:batch], *places(index[:count]), *index[count:]))
@@ -650,7 +644,7 @@ def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
         if not x.at(index).constant:
             raise UndecidedError("NonZero of anything but a list of ones")
 
-    case.for_all(node.name, x.dims, check)
+    node.for_all(case, x.dims, check)
     return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
 
 

@@ -145,7 +145,7 @@ def elementwise(case: Case, node: NodeView) -> list[Tensor]:
             raise UndecidedError(f"{node.op_type} by 0")
 
     if rule is not None and node.op_type in ("Div", "Mod"):
-        case.for_all(node.name, dims, check)
+        node.for_all(case, dims, check)
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_at(i, index) for i in known]
@@ -193,7 +193,7 @@ def _cast(case: Case, node: NodeView) -> list[Tensor]:
         _cast_to(case, x.at(index), to)
 
     if whole and to != x.type:
-        case.for_all(node.name, x.dims, check)
+        node.for_all(case, x.dims, check)
 
     def at(index: Index) -> Polynomial:
         value = x.at(index)

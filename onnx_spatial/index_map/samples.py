@@ -20,6 +20,10 @@ _COUNT = 1024
 _SMALL, _MEDIUM, _LARGE = 7, 40, 300
 
 
+#: Factors from here on are not evaluated.
+_FAR = 1 << 62
+
+
 class Samples:
     """Random values of symbols; quotients are computed from them."""
 
@@ -48,6 +52,8 @@ class Samples:
         """Return the value of a polynomial at every point; None if it holds other atoms."""
         total = np.zeros(_COUNT, np.int64)
         for product, factor in p.terms.items():
+            if abs(factor) >= _FAR:
+                return None
             term: Values | None = None
             for atom in product:
                 value = self._value(atom)

@@ -26,6 +26,14 @@ ELEMENT = "Element"
 MAX_ELEMENTS = 1024
 
 
+def product(sizes: Sequence[Polynomial]) -> Polynomial:
+    """Return the product of sizes."""
+    total = ONE
+    for size in sizes:
+        total = total * size
+    return total
+
+
 class Axis:
     """How an index of one axis is made of digits: digits row-major, less `start`.
 
@@ -40,10 +48,7 @@ class Axis:
 
     def covers(self, dim: Polynomial) -> bool:
         """Tell whether the digits give exactly the places of an axis of this size."""
-        total = ONE
-        for extent in self.extents:
-            total = total * extent
-        return self.start == ZERO and total == dim
+        return self.start == ZERO and product(self.extents) == dim
 
 
 class Tensor:
@@ -93,24 +98,27 @@ class Tensor:
 
     def at(self, index: Index) -> Polynomial:
         """Return the element at an index."""
-        return self._case.once((self._serial, index), lambda: self._at(index))
+        key = (self._serial, self._case.context, index)
+        return self._case.once(key, lambda: self._at(index))
 
     def index(self) -> Index:
         """Return the index of any element, made of the digits of each axis; no dim may be 0."""
         case = self._case
-        axes = self.axes
+        axes, dims = self.axes, self.dims
         if self.order is not None:
-            axes = (Axis(self.order),)
+            axes, dims = tuple(Axis([size]) for size in self.order), tuple(self.order)
         places = []
         number = 0
-        for axis in axes:
-            place = ZERO
+        for axis, dim in zip(axes, dims, strict=True):
+            place, key = ZERO, (axis.extents, axis.start, dim)
             for extent in axis.extents:
-                place = place * extent + case.index(f"i{number}", extent)
+                place = place * extent + case.index(f"i{number}", extent, key)
                 number += 1
             places.append(place - axis.start)
         if self.order is not None:
-            (flat,) = places
+            flat = ZERO
+            for place, size in zip(places, self.order, strict=True):
+                flat = flat * size + place
             places = []
             for dim in reversed(self.dims[1:]):
                 quotient = case.floor_div(flat, dim)

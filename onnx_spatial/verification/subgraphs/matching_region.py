@@ -35,6 +35,8 @@ from onnx_spatial.verification.subgraphs.value_graph import (
 #: Values behind a site to search, and nodes of a region, at most.
 _MOST_VALUES = 4096
 _MOST_NODES = 2048
+#: Nodes that compute a value that a region reads, at most.
+_MOST_UPSTREAM = 256
 #: Extensions of a region, at most.
 _MOST_EXTENSIONS = 64
 
@@ -76,6 +78,22 @@ class MatchingRegion:
         return self.after.model(inputs, self.output)
 
 
+@dataclass(frozen=True)
+class Upstream:
+    """How the original computes some of the values that a region reads.
+
+    Attributes:
+        names: of these values.
+        nodes, stored: what computes them, and the constants that it needs.
+        inputs: types of the values that it reads, by name.
+    """
+
+    names: list[str]
+    nodes: list[onnx.NodeProto]
+    stored: list[onnx.TensorProto]
+    inputs: dict[str, onnx.TypeProto]
+
+
 @dataclass
 class MatchingRegions:
     """The regions of a model and its conversion.
@@ -108,6 +126,41 @@ class MatchingRegions:
         if key not in self._regions:
             self._regions[key] = self._region(*key)
         return self._regions[key]
+
+    def upstream(self, region: MatchingRegion) -> Upstream:
+        """Return how the original computes what ties the values together that a region reads.
+
+        Integers are made of sizes; and what only the original's part reads is often made of what both
+        read.
+        """
+        place, both = region.place, region.after.read
+        names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
+        read: set[str] = set()
+        for name in region.inputs:
+            whole = self._is_integer(name, place)
+            if not (whole or name not in both) or not is_computed(self._graphs.find(name, place)):
+                continue
+
+            def stops(other: str, producer: Producer | None, whole: bool = whole) -> bool:
+                inside = self._is_integer(other, place) if whole else other not in both
+                return not inside or other in self._graphs.overridable
+
+            part = self._graphs.part(place, name, stops)
+            if isinstance(part, Part) and len(part.nodes) <= _MOST_UPSTREAM:
+                names.append(name)
+                nodes.update((id(node), node) for node in part.nodes)
+                stored += part.stored
+                read |= part.read
+        read -= {output for node in nodes.values() for output in node.output}
+        inputs = {name: self._type(name, place) for name in sorted(read)}
+        return Upstream(names, list(nodes.values()), stored, inputs)
+
+    def _is_integer(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value is a list or table of integers."""
+        known = self._types.find(name, place)
+        dims = shape_inference.dims(known)
+        integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        return shape_inference.element_type(known) in integers and (dims is None or len(dims) < 3)
 
     def widened(self, region: MatchingRegion) -> MatchingRegion | str:
         """Extend a region to the inputs of the graph, or say why that is impossible."""
