@@ -652,10 +652,6 @@ _FAILING = (
     ),
     Wrong("Concat along an axis beyond the rank", "k = Concat <axis = -2> (#0)"),
     Wrong(
-        "Split without sizes or their number",
-        "v = Split <axis = 1> (z)\ny = Identity (v)",
-    ),
-    Wrong(
         "Gather of an empty list",
         "a = Slice (s, #0, #0)\n"
         "m = Sub (h, #8)\n"
