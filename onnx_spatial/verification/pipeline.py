@@ -37,11 +37,12 @@ def _check_oracles(context: Context) -> None:
 
 #: The checks of a converted model, in this order. A further check is a further line here.
 CHECKS: tuple[ModelCheck, ...] = (
-    ModelCheck("isolated", isolated.check),
+    ModelCheck("convolutions", same_padding_conv.find),
+    ModelCheck("proof", proof.check, needs=("convolutions",)),
+    ModelCheck("isolated", isolated.check, needs=("proof",)),
     ModelCheck("fused", fused.check, needs=("isolated",)),
     ModelCheck("oracles", _check_oracles, needs=("fused",)),  # which may discard comparisons
-    ModelCheck("same_padding_conv", same_padding_conv.check),
-    ModelCheck("proof", proof.check, needs=("fused", "oracles", "same_padding_conv")),
+    ModelCheck("same_padding_conv", same_padding_conv.check, needs=("proof",)),
     ModelCheck("interface", interface.check),
     ModelCheck(
         "other_nodes",

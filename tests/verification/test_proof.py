@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hand_lowered import batch_to_space, space_to_batch, space_to_batch_lowered
+from hand_lowered import (
+    batch_to_space,
+    batch_to_space_lowered,
+    model,
+    patches,
+    patches_lowered,
+    space_to_batch,
+    space_to_batch_lowered,
+)
 
 import onnx_spatial
 from onnx_spatial.cli.main import run
@@ -50,8 +58,8 @@ def prove(monkeypatch: pytest.MonkeyPatch) -> Callable[[Proof | Counterexample],
 def paths(tmp_path: Path) -> tuple[str, str]:
     """Files of an original and its conversion."""
     names = (str(tmp_path / "original.onnx"), str(tmp_path / "converted.onnx"))
-    for name, model in zip(names, (space_to_batch(), space_to_batch_lowered()), strict=True):
-        onnx.save(model, name)
+    for name, each in zip(names, (space_to_batch(), space_to_batch_lowered()), strict=True):
+        onnx.save(each, name)
     return names
 
 
@@ -187,3 +195,158 @@ def test_strict_proof_of_the_function(prove) -> None:
 def test_strict_proof_needs_a_verification(paths, capsys) -> None:
     assert run(["convert", paths[0], "--dry-run", "--strict-proof", "--no-verify"]) == 2
     assert "--strict-proof and --no-verify cannot be combined" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (space_to_batch(), onnx_spatial.convert(space_to_batch(), verify=False).model),
+        (batch_to_space(), batch_to_space_lowered()),
+        (patches(), patches_lowered()),
+    ],
+)
+def test_open_sizes_are_proven_and_run_once(
+    before: onnx.ModelProto, after: onnx.ModelProto
+) -> None:
+    found = verify(before, after)
+    assert found.status == "passed"
+    (site,) = found.sites
+    assert (site.proven, site.proof_reason) == ("all sizes", None)
+    assert set(proof.STANDING) <= set(site.assumptions)
+    assert len({run.inputs["x"]["shape"] for run in found.runs}) == 1
+    assert {c.optimised for c in site.checks if c.how == "isolated"} == {False, True}
+    # One usual size, and no images, which no proof is about.
+    assert sum(shape[0] > 0 for shape in {c.shape for c in site.checks if c.how == "isolated"}) == 1
+
+
+def test_an_operator_that_is_not_proven_runs_at_several_sizes(prove) -> None:
+    prove(SAMPLED)
+    found = verify(space_to_batch(), space_to_batch_lowered())
+    assert len({run.inputs["x"]["shape"] for run in found.runs}) > 1
+    assert len({c.shape for c in found.sites[0].checks if c.how == "isolated"}) > 2
+
+
+def test_a_changed_rest_runs_at_several_sizes() -> None:
+    """The proof is about the operator; what the conversion has no reason to change is sampled."""
+    text = """
+        g (float[N,4,6,2] x) => (float[A,B] y) <int64[2] flat = {0, -1}>
+        { BODY y = Reshape(p, flat) }
+    """
+    site = """p = tf.ExtractImagePatches<ksizes = [1, 2, 2, 1], strides = [1, 2, 2, 1],
+                  rates = [1, 1, 1, 1], padding = "VALID">(a)"""
+    before = model(text.replace("BODY", f"a = Neg(x) {site}"))
+    same = onnx_spatial.convert(before, verify=False).model
+    other = onnx_spatial.convert(
+        model(text.replace("BODY", f"b = Neg(x) a = Identity(b) {site}"))
+    ).model
+    runs = [len(verify(before, after).runs) for after in (same, other)]
+    assert runs[0] < runs[1]
+
+
+def test_static_sizes_are_proven() -> None:
+    found = verify(space_to_batch(shape="2,5,6,3"), space_to_batch_lowered(shape="2,5,6,3"))
+    (site,) = found.sites
+    assert (site.proven, site.assumptions) == ("these sizes", ())
+
+
+@pytest.mark.parametrize(
+    ("element_type", "scope"),
+    [("float", "these sizes"), ("int64", "these sizes"), ("int8", "sampled")],
+)
+def test_static_sizes_are_proven_by_a_run_where_the_prover_gives_up(
+    element_type: str, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "SECONDS", 0.0)
+    arguments = (element_type, "2,5,6,3")
+    found = verify(space_to_batch(*arguments), space_to_batch_lowered(*arguments))
+    assert (found.status, found.sites[0].proven) == ("passed", scope)
+    wrong = verify(
+        space_to_batch(*arguments), space_to_batch_lowered(*arguments, perm="4, 2, 0, 1, 3, 5")
+    )
+    assert (wrong.status, wrong.sites[0].proven) == ("failed", None)
+
+
+def test_nodes_that_look_at_the_data_are_not_proven_by_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Right for every number but 77."""
+    monkeypatch.setattr(proof, "SECONDS", 0.0)
+    before, after = (m("float", "2,5,6,3") for m in (space_to_batch, space_to_batch_lowered))
+    more = model(
+        "g (float[1] y0) => (float[1] y) <float k = {77.0}, float z = {0.0}>"
+        "{ e = Equal(y0, k) y = Where(e, z, y0) }"
+    ).graph
+    after.graph.node[-1].output[0] = "y0"
+    after.graph.node.extend(more.node)
+    after.graph.initializer.extend(more.initializer)
+    assert verify(before, after).sites[0].proven == "sampled"
+
+
+def test_equal_operators_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+        g (float[N,H,W,3] x, float[N,H,W,3] z) => (float[A,B,C,D] y, float[E,F,G,I] u)
+          <int32[2] block = {2, 3}, int32[2,2] pads = {1, 1, 0, 3}, int32[2,2] more = {1, 1, 0, 0}>
+        { y = tf.SpaceToBatchND(x, block, pads) u = tf.SpaceToBatchND(z, block, PADS) }
+    """
+    attempts: list[object] = []
+    attempt = proof.index_maps.prove
+    monkeypatch.setattr(proof.index_maps, "prove", lambda *a: attempts.append(a) or attempt(*a))
+    for pads, count in (("pads", 1), ("more", 2)):
+        before = model(text.replace("PADS", pads))
+        attempts.clear()
+        found = verify(before, onnx_spatial.convert(before, verify=False).model)
+        assert [site.proven for site in found.sites] == ["all sizes"] * 2
+        assert len(attempts) == count
+
+
+def conversion_with(nodes: str, constants: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A model, and its conversion with nodes from the operator's output `whole` to y."""
+    before = model("""
+        g (float[N,H,W,C] x, int32[2,2] pads) => (float[P,Q,R,S] y) <int32[2] block = {2, 2}>
+        { y = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    after = onnx_spatial.convert(before, verify=False).model
+    more = model(
+        f"g (float[A,B,C,D] whole) => (float[P,Q,R,S] y) <{constants}> {{ {nodes} }}"
+    ).graph
+    for node in after.graph.node:
+        node.output[:] = ["whole" if name == "y" else name for name in node.output]
+    after.graph.node.extend(more.node)
+    after.graph.initializer.extend(more.initializer)
+    return before, after
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "at_least"),
+    [
+        # Rows beyond 4,000 are lost, which no sampled size reaches.
+        ("y = Slice(whole, zero, end, one)",
+         "int64[1] zero = {0}, int64[1] end = {2000}, int64[1] one = {1}", 2001),
+        # An element is taken from its neighbour.
+        ("s = Slice(whole, one, end, three) l = Slice(whole, zero, one, three) "
+         "y = Concat<axis = 3>(s, l)",
+         "int64[1] zero = {0}, int64[1] end = {9223372036854775807}, int64[1] one = {1}, "
+         "int64[1] three = {3}", 1),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_at_some_size_is_disproved(nodes: str, constants: str, at_least: int) -> None:
+    found = verify(*conversion_with(nodes, constants))
+    assert found.status == "failed"
+    (site,) = found.sites
+    assert site.proven is None
+    counterexample = site.counterexample
+    assert counterexample is not None
+    assert counterexample.message in found.message
+    assert max(counterexample.inputs["x"].shape) >= at_least
+    assert set(counterexample.parameters) == {"block", "pads"}
+
+
+def test_a_counterexample_names_the_elements() -> None:
+    nodes = "s = Slice(whole, one, end, one) l = Slice(whole, zero, one, one) y = Concat<axis = 1>(s, l)"
+    constants = "int64[1] zero = {0}, int64[1] end = {9223372036854775807}, int64[1] one = {1}"
+    found = verify(*conversion_with(nodes, constants))
+    counterexample = found.sites[0].counterexample
+    assert counterexample is not None and counterexample.element is not None
+    x, value = counterexample.inputs["x"], counterexample.reason
+    assert value.startswith("is ") and " instead of " in value and "x[" in value
+    assert x.size < 200

@@ -73,7 +73,7 @@ def test_models_in_every_form(tmp_path: object) -> None:
 def test_progress() -> None:
     lines: list[str] = []
     verify(space_to_batch(), space_to_batch_lowered(), progress=lines.append)
-    assert lines[0] == "operator 1/1: site"
+    assert lines[:2] == ["proof 1/1: site", "operator 1/1: site"]
     runs = len(verify(space_to_batch(), space_to_batch_lowered()).runs)
     assert lines[-1].startswith(f"run {runs}/{runs}: x ")
 

@@ -22,7 +22,8 @@ from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
-    `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it.
+    `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
+    `proven` tells whether the converted model is proven to compute the same.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Baseline:
         marks: Mapping[str, Exactness],
         trials: Sequence[Trial],
         source: reader.Source | None,
+        *,
+        proven: bool = False,
     ) -> None:
         self.program = program
         self.marks = marks
-        self._precise = Float64Outputs(program, marks, [t.feeds for t in trials])
+        self._precise = Float64Outputs(program, marks, [t.feeds for t in trials], proven=proven)
         self._rounding = Rounding(program, source)
         # Outputs that differ, with optimisations or without: nothing more is measured for them.
         self._wrong: set[tuple[str, bool]] = set()

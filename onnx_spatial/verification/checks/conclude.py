@@ -28,8 +28,8 @@ def conclude(findings: Findings) -> Verification:
     for node in nodes:
         node.result.end_to_end = compared and node.info.index in whole.executed
         ran = node.result.compared or node.result.end_to_end
-        if node.result.proven == "sampled" and (node.difference is not None or not ran):
-            node.result.proven = None
+        if node.difference is not None or (node.result.proven == "sampled" and not ran):
+            node.result.proven, node.result.assumptions = None, ()
     differences = [node.difference for node in nodes if node.difference is not None]
     failures = [*(d.message for d in differences), *failures]
     whole_gaps = whole.gaps + [n.gap for n in whole.changed if n.gap and n.difference is None]

@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
-from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Recorder
+from onnx_spatial.verification.checks import replacement
+from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, Proof, Recorder
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_results import RegionResults
+from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
 from onnx_spatial.verification.subgraphs.transpose_chain import Original
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
@@ -29,6 +32,9 @@ class Context:
         request: seed and sizes of the data, and where to report progress.
         oracles: other runtimes to compare the numpy kernels with, by name.
         findings: what the checks found so far; they add to it.
+        proofs: what is proven of replacements, by their `Replacement.key`.
+        region_proofs: what is proven of regions, by their `MatchingRegion.key`.
+        proof_seconds: time left for proofs.
         watched: nodes that could not be compared apart from the whole model, each with the region to
             compare in its runs.
     """
@@ -37,7 +43,11 @@ class Context:
     request: RunRequest
     oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
     findings: Findings = field(init=False)
+    proofs: dict[bytes, Proof] = field(default_factory=dict)
+    region_proofs: dict[RegionKey, Proof] = field(default_factory=dict)
+    proof_seconds: float = 5.0
     watched: list[tuple[Recorder, RegionComparison]] = field(default_factory=list)
+    _replacements: dict[int, list[Replacement] | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.findings = Findings([OperatorCheck.of(info) for info in self.reference.infos])
@@ -62,6 +72,12 @@ class Context:
         """The graphs of the converted model."""
         return Graphs(self.models.converted.proto)
 
+    def replacements(self, info: OperatorInfo) -> list[Replacement] | str:
+        """Return the nodes that replace an operator, or why they cannot be cut out."""
+        if info.index not in self._replacements:
+            self._replacements[info.index] = replacement.cut(info, self.chains, self.converted)
+        return self._replacements[info.index]
+
     @cached_property
     def regions(self) -> MatchingRegions:
         """Regions that both models compute."""
@@ -71,7 +87,7 @@ class Context:
     @cached_property
     def region_results(self) -> RegionResults:
         """Comparisons of these regions, made once for each."""
-        return RegionResults(self.regions, self.models, self.seed)
+        return RegionResults(self.regions, self.models, self.seed, self.region_proofs)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from onnx_spatial.verification.report import (
     Counterexample,
     Difference,
     OutputResult,
+    ProofScope,
     Run,
     SiteResult,
 )
@@ -27,6 +28,21 @@ class Recorder(Protocol):
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep a comparison of a value."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What is proven of an operator; see `SiteResult`.
+
+    Attributes:
+        scope: sizes that it is proven for; "sampled": for none.
+        assumptions: what a proof for all sizes assumes.
+        reason: why it is not proven.
+    """
+
+    scope: ProofScope
+    assumptions: tuple[str, ...] = ()
+    reason: str | None = None
 
 
 @dataclass
@@ -86,6 +102,17 @@ class OperatorCheck:
             check.optimised,
         )
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the nodes that replace it are proven: comparisons only test onnxruntime."""
+        return self.result.proven in ("all sizes", "these sizes")
+
+    def keep(self, proof: Proof) -> None:
+        """Keep what is proven."""
+        result = self.result
+        result.proven, result.assumptions = proof.scope, proof.assumptions
+        result.proof_reason = proof.reason
+
     def disprove(self, counterexample: Counterexample) -> None:
         """Keep an input for which the nodes that replace the operator are wrong."""
         result = self.result
@@ -97,8 +124,9 @@ class OperatorCheck:
             result.graph,
             message,
             counterexample.inputs,
-            self.output,
+            counterexample.value or self.output,
             self.info.place,
+            counterexample.optimised,
         )
 
     def withdraw(self, reason: str) -> None:

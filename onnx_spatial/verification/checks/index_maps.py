@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from time import perf_counter
 
-import numpy as np
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import OperatorInfo, element_type_named
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
-from onnx_spatial.index_map.graph import GraphMaps, NodeRule
-from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
+from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.rules_movement import transposed
-from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given, product
-from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.model.io.source import Source
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
-from onnx_spatial.operators.spellings import Vector
+from onnx_spatial.index_map.tensor import Tensor, given, product
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.spellings import InputFacts, Vector
+from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
@@ -34,84 +33,104 @@ _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 MAX_RANK = 8
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """The outcome of comparing the maps of a chain and its part, and what it was based on.
+
+    Attributes:
+        comparison: the outcome.
+        case: the case in which the maps differ, if they do.
+        dims: of the data of the operator at the head of the chain.
+    """
+
+    comparison: Comparison
+    case: Case
+    dims: tuple[Dim, ...]
+
+
 def prove(
     chain: TransposeChain,
     part: Part,
     functions: Sequence[onnx.FunctionProto],
-    folder: object,
+    folder: Path | None,
+    seconds: float = MAX_SECONDS,
     overridable: Collection[str] = (),
-) -> Comparison:
-    """Prove that a part of the converted model computes a chain of the original, for all sizes.
+) -> Attempt:
+    """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
 
-    Args:
-        chain: nodes of the original.
-        part: nodes of the converted model.
-        functions: local functions of the converted model.
-        folder: of external data.
-        overridable: initializers of the converted model that a caller may replace.
+    The attempt is the first that fails, else the last. `overridable` are the initializers of the
+    converted model that a caller may replace.
     """
     if fed := [t.name for t in part.stored if t.name in overridable]:
-        return Comparison(False, f"the caller of the model may replace {fed[0]!r}")
+        reason = f"the caller of the model may replace {fed[0]!r}"
+        return Attempt(Comparison(False, reason), Case(), ())
     data = chain.head.facts.inputs[0]
-    shape = data.shape if data is not None else None
     call = chain.head.call
     assert call is not None
-    if shape is None or (data is not None and not data.ranked):
-        if call.rank:
-            ranks = [call.rank]
-        else:
-            ranks = list(range(call.axes, MAX_RANK + 1))
-        shapes = [(None,) * rank for rank in ranks]
+    if data is not None and data.shape is not None and data.ranked:
+        ranks: list[tuple[Dim, ...]] = [data.shape]
+    elif call.rank:
+        ranks = [(None,) * call.rank]
     else:
-        shapes = [shape]
-    result = None
-    for each in shapes:
-        result = _prove(chain, part, functions, folder, each)
-        if not result.equal:
+        ranks = [(None,) * rank for rank in range(call.axes, MAX_RANK + 1)]
+    end = perf_counter() + seconds
+    for dims in ranks:
+        attempt = _prove(chain, part, functions, folder, dims, end - perf_counter())
+        if not attempt.comparison.equal:
             break
-    assert result is not None
-    if len(shapes) > 1:
+    if attempt.comparison.equal and len(ranks) > 1:
         rank = f"the rank is at most {MAX_RANK}"
-        result = replace(result, assumptions=(*result.assumptions, rank))
-    return result
+        comparison = attempt.comparison
+        assumptions = (*comparison.assumptions, rank)
+        return replace(attempt, comparison=replace(comparison, assumptions=assumptions))
+    return attempt
 
 
-def _prove(chain, part, functions, folder, shape) -> Comparison:
-    case = Case()
+def _prove(
+    chain: TransposeChain,
+    part: Part,
+    functions: Sequence[onnx.FunctionProto],
+    folder: Path | None,
+    dims: tuple[Dim, ...],
+    seconds: float,
+) -> Attempt:
+    case = Case(seconds)
     table = {(f.domain, f.name): f for f in functions}
-    constants = {t.name: (lambda t=t: constant_value(t, folder)) for t in part.stored}
+    constants = {t.name: partial(constant_value, t, folder) for t in part.stored}
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
-        source, inputs = _inputs(case, chain, shape)
+        source, inputs = _inputs(case, chain, dims)
         expected = _expected(case, chain, source, inputs)
         case.counts = [product(source.dims), product(expected.dims)]
-        graph = GraphMaps(
-            case,
-            part.nodes,
-            {n: t for n, t in {**inputs, chain.source: source}.items() if n in part.read},
-            constants,
-            table,
-            _no_rule,
-        )
+        # A constant of the part may have the name of a parameter.
+        read = {n: t for n, t in {chain.source: source, **inputs}.items() if n in part.read}
+        graph = GraphMaps(case, part.nodes, read, constants, table, no_rule)
         return expected, graph.value(chain.sink)
 
-    return compare(case, maps)
+    return Attempt(compare(case, maps), case, dims)
 
 
-def _no_rule(case, node, inputs):
+def no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
     return None
 
 
-def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the maps of the data and of the unknown parameters."""
+def size_symbol(axis: int, dim: Dim) -> tuple[str, str]:
+    """Return kind and name of the symbol of an unknown dim, which the model may have named."""
+    return ("size", dim) if isinstance(dim, str) else ("dim", f"D{axis}")
+
+
+def _inputs(
+    case: Case, chain: TransposeChain, shape: Sequence[Dim]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the maps of the data and of the parameters."""
     dims = []
-    for dim in chain.source_shape(range(len(shape))):
-        size = shape[dim]
+    for axis in chain.source_shape(range(len(shape))):
+        size = shape[axis]
         if isinstance(size, int):
             dims.append(Polynomial.of(size))
         else:
-            kind = "size" if isinstance(size, str) else "dim"
-            dims.append(case.symbol(size if isinstance(size, str) else f"D{dim}", kind=kind))
+            kind, name = size_symbol(axis, size)
+            dims.append(case.symbol(name, kind=kind))
     (element_type,) = chain.head.element_types if len(chain.head.element_types) == 1 else (0,)
     source = given(case, chain.source, dims, type=element_type)
     inputs = {}
@@ -128,167 +147,46 @@ def _inputs(case: Case, chain: TransposeChain, shape) -> tuple[Tensor, dict[str,
     return source, inputs
 
 
-def _element_type(name):
-    from onnx_spatial.analysis import element_type_named
-
-    return 0 if name is None else element_type_named(name) or 0
-
-
-def _parameter(case, step, name, fact):
+def _parameter(case: Case, step: OperatorInfo, name: str, fact: InputFacts) -> Tensor:
     """Return the map of a run-time parameter; its entry for the batch does nothing."""
-    dims = _parameter_dims(step, name, fact.shape)
-    known = given(case, name, dims, whole=True, type=_element_type(fact.dtype))
-    of_input = [
-        p
-        for p in step.call.parameters
-        if p.vector.input is not None and step.node.input[p.vector.input] == name
-    ]
+    dims = parameter_dims(step, name, fact.shape)
+    element_type = element_type_named(fact.dtype) if fact.dtype is not None else None
+    sizes = [Polynomial.of(d) for d in dims]
+    known = given(case, name, sizes, whole=True, type=element_type or 0)
+    of_input = _parameters_in(step, name)
     read = {p.vector.start + p.vector.step * i for p in of_input for i in range(p.vector.length)}
     neutral = Polynomial.of(of_input[0].least)
-    columns = dims[-1].constant if len(dims) == 2 else 1
+    columns = dims[-1] if len(dims) == 2 else 1
 
-    def at(index):
+    def at(index: Index) -> Polynomial:
         place = index[0] if len(index) == 1 else index[0] * columns + index[1]
         if place.constant is None:
             raise UndecidedError(f"parameter {name!r} is read at an unknown place")
         return known.at(index) if place.constant in read else neutral
 
-    return Tensor(case, dims, at, whole=True, type=known.type)
+    return Tensor(case, sizes, at, whole=True, type=known.type)
 
 
-def _parameter_dims(step, name, shape):
-    """Return the dims of a run-time parameter: declared, or those that the operator requires."""
-    vector = next(
-        p.vector
+def _parameters_in(step: OperatorInfo, name: str) -> list[Parameter]:
+    """Return the parameters of an operator that it reads from an input."""
+    assert step.call is not None
+    return [
+        p
         for p in step.call.parameters
         if p.vector.input is not None and step.node.input[p.vector.input] == name
-    )
-    if shape is not None and all(isinstance(d, int) for d in shape):
-        dims = shape
-    else:
-        dims = (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
-    return [Polynomial.of(d) for d in dims]
-
-
-def prove_region(
-    region: MatchingRegion,
-    upstream: Upstream,
-    infos: Sequence[OperatorInfo],
-    models: ModelPair,
-) -> Comparison:
-    """Prove that both parts of a region move the same elements, and sum the same products.
-
-    Args:
-        region: the region.
-        upstream: how the original computes some of the values that it reads.
-        infos: the operators of the original.
-        models: the models that it was cut from.
-    """
-    opset = region.before.imports.opsets.get("", MAX_OPSET)
-    sites = {(info.node.op_type, info.node.output[0]): info for info in infos}
-
-    def spatial(case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]) -> Tensor | None:
-        info = sites.get((node.op_type, node.output[0]))
-        return None if info is None else _operator(case, info, values)
-
-    def original(case: Case, part: Part | Upstream, inputs: dict[str, Tensor]) -> GraphMaps:
-        return _maps(case, part, models.original, inputs, spatial, opset, legal=True)
-
-    def maps(case: Case) -> tuple[Tensor, Tensor]:
-        given_ahead = {n: _given(case, n, known) for n, known in upstream.inputs.items()}
-        ahead = original(case, upstream, given_ahead)
-        inputs = {}
-        for name, known in region.inputs.items():
-            value = _computed(ahead, name) if name in upstream.names else None
-            inputs[name] = value or _given(case, name, known)
-        expected = original(case, region.before, inputs).value(region.output)
-        actual = _maps(case, region.after, models.converted, inputs, _no_rule, opset)
-        return expected, actual.value(region.output)
-
-    return compare(Case(), maps)
-
-
-def _computed(graph: GraphMaps, name: str) -> Tensor | None:
-    """Return the map of a value; None if it is not followed."""
-    try:
-        return graph.value(name)
-    except UndecidedError:
-        return None
-
-
-def _maps(
-    case: Case,
-    part: Part | Upstream,
-    source: Source,
-    inputs: dict[str, Tensor],
-    rule: NodeRule,
-    opset: int,
-    *,
-    legal: bool = False,
-) -> GraphMaps:
-    functions = {(f.domain, f.name): f for f in source.proto.functions}
-    constants = {t.name: partial(constant_value, t, source.folder) for t in part.stored}
-    return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
-
-
-def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
-    """Return the map of a value that a region reads; small integers are parameters."""
-    sizes = shape_inference.dims(known)
-    if sizes is None:
-        raise UndecidedError(f"the rank of {name!r} is unknown")
-    if 0 in sizes:
-        raise UndecidedError(f"{name!r} is empty")
-    dims = [
-        Polynomial.of(d) if isinstance(d, int) else case.symbol(d or f"{name}.{axis}")
-        for axis, d in enumerate(sizes)
     ]
-    if shape_inference.element_type(known) not in _INTEGERS or len(sizes) > 2:
-        return given(case, name, dims)
-
-    def at(index: Index) -> Polynomial:
-        if case.context[1] or any(i.constant is None for i in index):
-            return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
-        return case.symbol(f"{name}{[i.constant for i in index]}", None)
-
-    return Tensor(case, dims, at, whole=True)
 
 
-def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -> Tensor:
-    """Return the map behind a spatial operator of the original."""
-    call, x = info.call, values[0]
-    if call is None or x is None:
-        raise UndecidedError(f"{info.node.op_type}: its parameters are not known")
-    parameters = []
-    for parameter in call.parameters:
-        vector = parameter.vector
-        if vector.values is not None:
-            numbers = [Polynomial.of(v) for v in vector.values]
-        else:
-            tensor = values[vector.input] if vector.input is not None else None
-            if tensor is None:
-                raise UndecidedError(f"{info.node.op_type}: a parameter is missing")
-            numbers = _entries(case, tensor, vector)
-        for number in numbers:
-            case.assume(number - parameter.least)
-        parameters.append(numbers)
-    return operators.apply(case, call.kind, call.operator, x, *parameters)
-
-
-def _entries(case: Case, tensor: Tensor, vector: Vector) -> list[Polynomial]:
-    """Return the numbers of a parameter in a tensor of the size that the operator requires."""
-    if not tensor.whole:
-        raise UndecidedError("a parameter is not followed")
-    sizes = [vector.rows] if vector.step == 1 else [vector.rows, vector.step]
-    if tensor.rank != len(sizes):
-        sizes = [vector.rows * vector.step] if tensor.rank == 1 else [vector.length]
-    for dim, size in zip(tensor.dims, sizes, strict=False):
-        assume_equal(case, dim, Polynomial.of(size))
-    if tensor.rank == 0:
-        places: list[tuple[int, ...]] = [()]
-    else:
-        places = list(np.ndindex(*(d.constant or 0 for d in tensor.dims)))
-    table = [tensor.at(tuple(Polynomial.of(i) for i in place)) for place in places]
-    return table[vector.start :: vector.step][: vector.length]
+def parameter_dims(step: OperatorInfo, name: str, shape: Sequence[Dim] | None) -> tuple[int, ...]:
+    """Return the dims of a run-time parameter: declared, or those that the operator requires."""
+    parameters = _parameters_in(step, name)
+    if not parameters:
+        raise UndecidedError(f"input {name!r} is no parameter of the operator")
+    vector = parameters[0].vector
+    known = tuple(d for d in shape or () if isinstance(d, int))
+    if shape is not None and len(known) == len(shape):
+        return known
+    return (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
 
 
 def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
@@ -299,6 +197,7 @@ def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Te
             x = transposed(case, x, step.axes(x.rank))
             continue
         call = step.call
+        assert call is not None
         parameters = [_read(case, step, p.vector, p.least, inputs) for p in call.parameters]
         x = operators.apply(case, call.kind, call.operator, x, *parameters)
     return x
@@ -309,16 +208,10 @@ def _read(
 ) -> list[Polynomial]:
     if vector.values is not None:
         return [Polynomial.of(v) for v in vector.values]
+    assert vector.input is not None
     tensor = inputs[step.node.input[vector.input]]
-    if tensor.rank == 1:
-        table = tensor.elements()
-    else:
-        rows, columns = (d.constant for d in tensor.dims)
-        table = [
-            tensor.at((Polynomial.of(i), Polynomial.of(j)))
-            for i in range(rows)
-            for j in range(columns)
-        ]
+    indices = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
+    table = [tensor.at(tuple(map(Polynomial.of, index))) for index in indices]
     values = table[vector.start :: vector.step][: vector.length]
     for value in values:
         case.assume(value - least)

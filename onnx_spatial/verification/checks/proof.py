@@ -1,43 +1,187 @@
-"""Prove operators: the nodes that replace them compute the same for all sizes, not only sampled ones."""
+"""Prove operators: the nodes that replace them compute the same for all sizes, not only sampled ones.
+
+proven for all sizes    by index maps (`index_maps`): then runs only test onnxruntime
+disproved               by sizes at which the maps differ, confirmed by a run (`counterexample`)
+proven for these sizes  the sizes are static: by index maps, or by a run on data that is all distinct
+sampled                 neither; compared in runs at several sizes
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from time import perf_counter
 
+import numpy as np
+
+from onnx_spatial.errors import ModelFileError, OperatorError
+from onnx_spatial.verification.arrays import STRING, dtype_of, is_native, same_bits
+from onnx_spatial.verification.checks import counterexample, index_maps, region_maps
 from onnx_spatial.verification.checks.context import Context
-from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.report import Counterexample, ProofScope
+from onnx_spatial.verification.checks.findings import OperatorCheck, Proof
+from onnx_spatial.verification.checks.replacement import (
+    MAX_ELEMENTS,
+    Replacement,
+    ReplacementRuns,
+)
+from onnx_spatial.verification.report import Counterexample
+from onnx_spatial.verification.sizes import operator_shapes
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
+#: Assumptions of every proof for all sizes.
+STANDING = ("every size is at least 1", "sizes and products of sizes are below 2^31")
 
-@dataclass(frozen=True)
-class Proof:
-    """What is proven of an operator; see `SiteResult`.
-
-    Attributes:
-        scope: sizes that it is proven for; "sampled": for none.
-        assumptions: what a proof for all sizes assumes.
-        reason: why it is not proven.
-    """
-
-    scope: ProofScope
-    assumptions: tuple[str, ...] = ()
-    reason: str | None = None
+#: Seconds for the proof of one operator.
+SECONDS = 1.0
 
 
 def check(context: Context) -> None:
-    """Prove each operator and each refused convolution that no comparison found wrong."""
-    for operator in (*context.findings.operators, *context.findings.convolutions):
-        if operator.difference is not None:
-            continue
+    """Prove each operator and each refused convolution, before anything is compared."""
+    operators = (*context.findings.operators, *context.findings.convolutions)
+    for number, operator in enumerate(operators, start=1):
+        context.request.progress(f"proof {number}/{len(operators)}: {operator.result.node}")
         proof = _prove(operator, context)
         if isinstance(proof, Counterexample):
             operator.disprove(proof)
         else:
-            result = operator.result
-            result.proven, result.assumptions = proof.scope, proof.assumptions
-            result.proof_reason = proof.reason
+            operator.keep(proof)
 
 
 def _prove(operator: OperatorCheck, context: Context) -> Proof | Counterexample:
     """Prove an operator, or return an input for which it is wrong."""
-    return Proof("sampled", reason="the prover is not there yet")
+    if operator.result.refused:
+        return Proof("sampled", reason="it became part of a convolution")
+    if operator.info.call is None:
+        return Proof("sampled", reason=operator.info.error or "its domain is not accepted")
+    replacements = context.replacements(operator.info)
+    if isinstance(replacements, str):
+        return _prove_regions(operator, context)
+    proofs = []
+    for replacement in replacements:
+        proof = _prove_replacement(replacement, operator, context)
+        if isinstance(proof, Counterexample):
+            return proof
+        proofs.append(proof)
+    return _joined(proofs)
+
+
+def _joined(proofs: Iterable[Proof]) -> Proof:
+    """Return what is proven of several parts together."""
+    proofs = list(proofs)
+    unproven = next((p for p in proofs if p.scope == "sampled"), None)
+    if unproven is not None:
+        return unproven
+    if any(p.scope == "these sizes" for p in proofs):
+        return Proof("these sizes")
+    return Proof("all sizes", tuple(dict.fromkeys(a for p in proofs for a in p.assumptions)))
+
+
+def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
+    """Prove an operator by the regions that it became part of."""
+    regions = context.regions.around(operator.info)
+    if isinstance(regions, str):
+        return Proof("sampled", reason=regions)
+    for region in regions:
+        if region.key not in context.region_proofs:
+            context.region_proofs[region.key] = _prove_region(region, context)
+    return _joined(context.region_proofs[region.key] for region in regions)
+
+
+def _prove_region(region: MatchingRegion, context: Context) -> Proof:
+    """Prove that both parts of a region sum the same products, for all sizes and values."""
+    started = perf_counter()
+    seconds = min(SECONDS, context.proof_seconds)
+    try:
+        comparison = region_maps.prove_region(
+            region,
+            context.regions.upstream(region),
+            context.reference.infos,
+            context.models,
+            seconds,
+        )
+    except (OperatorError, ModelFileError) as error:
+        return Proof("sampled", reason=str(error))
+    finally:
+        context.proof_seconds -= perf_counter() - started
+    if comparison.equal:
+        return Proof("all sizes", (*comparison.assumptions, *STANDING))
+    return Proof("sampled", reason=comparison.reason)
+
+
+def _prove_replacement(
+    replacement: Replacement, operator: OperatorCheck, context: Context
+) -> Proof | Counterexample:
+    """Prove a replacement, or find an input for which it is wrong. Equal ones are proven once."""
+    key = replacement.key
+    if key in context.proofs:
+        return context.proofs[key]
+    proof = _attempt(replacement, operator, context)
+    if isinstance(proof, Proof):
+        context.proofs[key] = proof
+    return proof
+
+
+def _attempt(
+    replacement: Replacement, operator: OperatorCheck, context: Context
+) -> Proof | Counterexample:
+    if replacement.obstacle is not None:
+        return Proof("sampled", reason=replacement.obstacle)
+    source, started = context.models.converted, perf_counter()
+    try:
+        attempt = index_maps.prove(
+            replacement.chain,
+            replacement.part,
+            source.proto.functions,
+            source.folder,
+            min(SECONDS, context.proof_seconds),
+            context.converted.overridable,
+        )
+    except (OperatorError, ModelFileError) as error:
+        return Proof("sampled", reason=str(error))
+    finally:
+        context.proof_seconds -= perf_counter() - started
+    comparison = attempt.comparison
+    if comparison.equal:
+        if replacement.is_static:
+            return Proof("these sizes")
+        return Proof("all sizes", (*comparison.assumptions, *STANDING))
+    if comparison.difference is not None:
+        found = counterexample.find(replacement, attempt, operator, source.folder, context.seed)
+        if found is not None:
+            return found
+    if replacement.is_static and _moves_distinct(replacement, operator, source.folder):
+        return Proof("these sizes")
+    return Proof("sampled", reason=comparison.reason)
+
+
+def _moves_distinct(replacement: Replacement, operator: OperatorCheck, folder: Path | None) -> bool:
+    """Tell whether nodes that only move data move data that is all distinct as the operator does.
+
+    They move any other data of these sizes likewise. No element is 0, which is what fills padding; the
+    second data shares no element with the first, so that no constant of the nodes can be taken for one.
+    """
+    wide = [t for t in sorted(operator.info.element_types) if _is_wide(t)]
+    if not wide or not replacement.only_moves:
+        return False
+    facts = replacement.chain.head.facts
+    sample = operator_shapes.draw_sample(facts, np.random.default_rng(0), 0)
+    if sample is None or sample.elements > MAX_ELEMENTS:
+        return False
+    runs, dtype = ReplacementRuns(replacement, folder), dtype_of(wide[0])
+    shape = replacement.chain.source_shape(sample.shape)
+    count = math.prod(shape)
+    for start in (1, 1 + count):
+        bits = np.arange(start, start + count, dtype=f"u{dtype.itemsize}")
+        outcome = next(runs.run(sample, bits.view(dtype).reshape(shape)))
+        if isinstance(outcome.actual, str) or not same_bits(outcome.expected, outcome.actual):
+            return False
+    return True
+
+
+def _is_wide(element_type: int) -> bool:
+    """Tell whether a type has enough values for elements that are all distinct."""
+    if element_type == STRING:
+        return False
+    dtype = dtype_of(element_type)
+    return is_native(dtype) and dtype.kind in "fiu" and dtype.itemsize >= 4

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from onnx_spatial.model import traversal
+from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison
 from onnx_spatial.verification.compare.reference import Budget
-from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, MatchingRegions
+from onnx_spatial.verification.subgraphs.matching_region import (
+    MatchingRegion,
+    MatchingRegions,
+    RegionKey,
+)
 
 
 @dataclass
 class RegionResults:
-    """The results of comparing the regions of two models, on data of a seed."""
+    """The results of comparing the regions of two models, on data of a seed.
+
+    `proofs` are those of regions, by `MatchingRegion.key`.
+    """
 
     regions: MatchingRegions
     models: ModelPair
     seed: int
+    proofs: Mapping[RegionKey, Proof] = field(default_factory=dict)
     _budget: Budget = field(default_factory=Budget)
-    _results: dict[tuple[traversal.Place, str], list[Compared] | str] = field(default_factory=dict)
-    _unconfirmed: set[tuple[traversal.Place, str]] = field(default_factory=set)
+    _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
+    _unconfirmed: set[RegionKey] = field(default_factory=set)
 
     def comparison(self, region: MatchingRegion) -> RegionComparison:
         """Return a region ready to be compared."""
-        return RegionComparison(region, self.models, self.seed, self._budget)
+        proof = self.proofs.get(region.key)
+        proven = proof is not None and proof.scope != "sampled"
+        return RegionComparison(region, self.models, self.seed, self._budget, proven=proven)
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region; or return why that is impossible. Each is compared once."""
-        key = (region.place, region.output)
+        key = region.key
         if key not in self._results:
             compared = self._compared(region)
             if _differs(compared) and not region.settled:
@@ -51,7 +62,7 @@ class RegionResults:
     def _spread(self, region: MatchingRegion, usual: list[Compared]) -> list[Compared] | str:
         """Add the comparisons on rare numbers."""
         rare = self._on_rare(region)
-        differed = (region.place, region.output) in self._unconfirmed  # by its values, maybe
+        differed = region.key in self._unconfirmed  # by its values, maybe
         if not differed and (not _differs(rare) or region.fed):
             return [*usual, *rare]
         wider = self.regions.widened(region)

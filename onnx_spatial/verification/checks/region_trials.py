@@ -29,8 +29,12 @@ _LARGEST = 2048
 _MOST_ELEMENTS = 2**25
 
 
-def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[Trial]] | str:
+def find(
+    original: ReferenceModel, part: Part, seed: int, *, only_first: bool = False
+) -> tuple[Search, list[Trial]] | str:
     """Run the original's part of a region on generated data; or return why that is impossible.
+
+    With `only_first` at one size.
 
     Raises:
         RunFailure: something in the part cannot be run at all.
@@ -57,6 +61,8 @@ def find(original: ReferenceModel, part: Part, seed: int) -> tuple[Search, list[
     if first is None:
         reason = f": {search.last_failure}" if search.last_failure is not None else ""
         return f"no legal sizes were found for the fused nodes{reason}"
+    if only_first:
+        return search, [first]
     trials = [first, *search.others(first), *search.corners(first)]
     return search, [*trials, *search.larger(first, _size_with_all_taps(part, infos))]
 

@@ -24,7 +24,7 @@ from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.arrays import Array, plain
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.checks.isolated import MAX_ELEMENTS
+from onnx_spatial.verification.checks.replacement import MAX_ELEMENTS
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
 from onnx_spatial.verification.report import Check
@@ -40,13 +40,17 @@ _SIZES = ((4, 1), (6, 0), (3, 2), (0, 2))
 _MOST_WORK = 2**34
 
 
+def find(context: Context) -> None:
+    """Find the refused convolutions of the original."""
+    context.findings.convolutions = _find(context)
+
+
 def check(context: Context) -> None:
     """Compare every refused convolution with the nodes that replace it."""
-    convolutions = _find(context)
-    context.findings.convolutions = convolutions
+    convolutions = context.findings.convolutions
     if convolutions:
         original = Graphs(context.reference.named)
-        for convolution in convolutions:
+        for convolution in (c for c in convolutions if c.difference is None):
             context.request.progress(f"convolution {convolution.result.node}")
             _check(convolution, original, context)
 

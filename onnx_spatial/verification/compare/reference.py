@@ -182,10 +182,11 @@ class Reference:
         self.obstacle = to_float64.obstacle(program.flat)
         if epsilon is None or not self._exactness.arithmetic:
             self.obstacle = "it does not compute with floats"
-        if self.obstacle is None:
-            self._prepare(program, program.positions())
+        self._prepared = self.obstacle is not None
 
-    def _prepare(self, program: Program, sites: list[int]) -> None:
+    def _prepare(self) -> None:
+        self._prepared = True
+        program, sites = self._program, self._program.positions()
         self._ulps = _allowed(program)
         try:
             model = to_float64.doubled(program.flat, program.folder)
@@ -201,9 +202,15 @@ class Reference:
         """Whether its output depends on a random operator."""
         return self._exactness.random
 
+    def in_own_types(self, own: Array) -> Expected:
+        """Return the original's `own` output as the expected one, without double precision."""
+        return Expected(own, self._exactness)
+
     def expected(self, feeds: Mapping[str, Array], own: Array) -> Expected:
         """Compute the expected output beside the `own` one of the original in its own types."""
-        result = Expected(own, self._exactness)
+        result = self.in_own_types(own)
+        if not self._prepared:
+            self._prepare()
         if self._precise is None or self._budget.left <= 0 or not is_float(own.dtype):
             return result
         if own.size + sum(array.size for array in feeds.values()) > MOST_ELEMENTS:

@@ -28,12 +28,16 @@ class Counterexample:
         parameters: values of those of the inputs that are parameters.
         element: index of the first element of the output that differs; None if its shape does.
         reason: how it differs, as the rest of a sentence: "is x[0, 4, 1, 0] instead of ...".
+        value: name of the output; None for that of the operator.
+        optimised: whether onnxruntime's optimisations were on in the run that confirmed it.
     """
 
     inputs: dict[str, Array] = field(repr=False)
-    parameters: dict[str, list[Any]]
+    parameters: dict[str, Any]
     element: tuple[int, ...] | None
     reason: str
+    value: str | None = None
+    optimised: bool = False
 
     @property
     def message(self) -> str:

@@ -41,6 +41,10 @@ _MOST_UPSTREAM = 256
 _MOST_EXTENSIONS = 64
 
 
+#: Graph and name of the value that a region computes.
+RegionKey = tuple[traversal.Place, str]
+
+
 @dataclass(frozen=True)
 class MatchingRegion:
     """Two parts that must compute the same value.
@@ -67,6 +71,11 @@ class MatchingRegion:
     replaced: frozenset[int]
     settled: bool
     fed: bool
+
+    @property
+    def key(self) -> RegionKey:
+        """The value that it computes."""
+        return self.place, self.output
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
@@ -105,11 +114,14 @@ class MatchingRegions:
     converted: Graphs
     named: onnx.ModelProto
     infos: Sequence[OperatorInfo]
-    _regions: dict[tuple[traversal.Place, str], MatchingRegion | str] = field(default_factory=dict)
+    _regions: dict[RegionKey, MatchingRegion | str] = field(default_factory=dict)
+    _outputs: dict[int, list[str] | str] = field(default_factory=dict)
 
     def around(self, info: OperatorInfo) -> list[MatchingRegion] | str:
         """Return the regions of a site, one for each value that depends on it; or why there are none."""
-        outputs = self._nearest(info)
+        if info.index not in self._outputs:
+            self._outputs[info.index] = self._nearest(info)
+        outputs = self._outputs[info.index]
         if isinstance(outputs, str):
             return outputs
         regions = []
