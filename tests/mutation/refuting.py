@@ -15,7 +15,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,84 +39,93 @@ from onnx_spatial.errors import SpatialError
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the prover says of one wrong model.
+    """What the prover says of one operator of a conversion.
 
     Attributes:
         kind: class of the mistake.
         what: the mistake.
         wrong: how the nodes differ from the operator in a run; None if they do not, as far as was tried.
         proven: whether the prover says that they do not.
-        reason: why it does not.
+        disproved: whether it says that they do.
+        reason: why it says neither.
         crash: the exception, if it raised one.
     """
 
     kind: str
     what: str
-    wrong: str | None
-    proven: bool
+    wrong: str | None = None
+    proven: bool = False
+    disproved: bool = False
     reason: str = ""
     crash: str = ""
 
 
-def _ask(kind: str, what: str, replaced: Replaced, refute: Callable[[], str | None]) -> Outcome:
-    try:
-        proof = replaced.proof()
-    except Exception as error:
-        return Outcome(kind, what, refute(), False, crash=f"{type(error).__name__}: {error}")
-    return Outcome(kind, what, refute(), proof.equal, proof.reason or "")
+def _outcome(kind: str, what: str, replaced: Replaced, wrong: str | None) -> Outcome:
+    answer = replaced.answer()
+    return Outcome(kind, what, wrong, answer.proven, answer.disproved, answer.reason)
+
+
+def _crashed(kind: str, what: str, error: Exception) -> Outcome:
+    return Outcome(kind, what, crash=f"{type(error).__name__}: {error}")
 
 
 def written(number: int) -> Outcome:
     """Ask about a model of `wrong_models`."""
-    wrong = WRONG[number]
-    original, converted = wrong.models()
-    replaced, *_ = proving.replaced(original, converted)
-
-    def refute() -> str | None:
-        if wrong.outside is not None:
-            return wrong.outside
-        return replaced.refutation(wrong.inputs())
-
-    return _ask("written by hand", wrong.name, replaced, refute)
+    wrong, kind = WRONG[number], "written by hand"
+    try:
+        replaced = proving.proven(*wrong.models())[wrong.operator]
+    except (SpatialError, MemoryError):
+        raise
+    except Exception as error:
+        return _crashed(kind, wrong.name, error)
+    difference = wrong.outside or replaced.refutation(wrong.inputs())
+    return _outcome(kind, wrong.name, replaced, difference)
 
 
 def drawn(seed: int) -> list[Outcome]:
     """Ask about a targeted mutant, if it is really wrong, and its twin."""
     mutant = targeted.draw(seed)
+    what = f"{seed}: {', '.join(mutant.what)}"
     (replaced,) = proving.replaced(mutant.original, mutant.mutant)
     difference = replaced.refutation(mutant.inputs)
-    what = f"{seed}: {', '.join(mutant.what)}"
     if difference is None:
-        return [Outcome("not wrong", what, None, False)]
-    found = [_ask(mutant.kind, what, replaced, lambda: difference)]
-    (replaced,) = proving.replaced(mutant.original, mutant.twin)
-    found.append(_ask("twin", what, replaced, lambda: None))
-    if found[-1].proven and (wrong := replaced.refuted()):
-        found[-1] = Outcome("twin", what, wrong, True)
-    return found
+        return [Outcome("not wrong", what)]
+    outcomes = []
+    for kind, model in ((mutant.kind, mutant.mutant), ("twin", mutant.twin)):
+        try:
+            (replaced,) = proving.proven(mutant.original, model)
+        except Exception as error:
+            outcomes.append(_crashed(kind, what, error))
+            continue
+        if kind == "twin":
+            difference = replaced.refuted() if replaced.answer().proven else None
+        outcomes.append(_outcome(kind, what, replaced, difference))
+    return outcomes
 
 
 def general(subject: str, strategy: str | None, fuse: bool, share: int, seed: int) -> list[Outcome]:
     """Ask about mutants of one conversion, where they change the nodes of an operator."""
     original, right = subjects.get(subject).model, mutating.converted(subject, strategy, fuse)
-    known = {replaced.key: replaced.content() for replaced in proving.replaced(original, right)}
+    known = [replaced.content for replaced in proving.replaced(original, right)]
     found = []
     for kind, make in mutating.classes(subject, right, strategy, fuse).items():
         rng = Random(f"{kind} {subject} {strategy} {fuse} {seed}")
         places = list(make())
         rng.shuffle(places)
         for mutation in places[:share]:
+            what = f"{subject} {strategy} {'fused' if fuse else 'not fused'}: {mutation.what}"
             try:
-                parts = list(proving.replaced(original, mutation.make()))
+                operators = proving.proven(original, mutation.make())
             except SpatialError:
                 continue  # refused without a proof
-            what = f"{subject} {strategy} {'fused' if fuse else 'not fused'}: {mutation.what}"
-            changed = [part for part in parts if part.content() != known.get(part.key)]
-            for part in changed[:4]:
-                outcome = _ask(kind, what, part, lambda: None)
-                if outcome.proven:
-                    outcome = Outcome(kind, what, part.refuted(seed), True)
-                found.append(outcome)
+            except Exception as error:
+                found.append(_crashed(kind, what, error))
+                continue
+            for replaced, before in zip(operators, known, strict=True):
+                if replaced.content == before:
+                    continue
+                wrong = replaced.refuted(seed) if replaced.answer().proven else None
+                found.append(_outcome(kind, what, replaced, wrong))
     return found
 
 
@@ -138,11 +147,15 @@ def forms(names: Iterable[str]) -> Iterator[tuple[str, str | None, bool]]:
 
 def table(found: Sequence[Outcome]) -> str:
     """How many of each class were asked about, and what was answered."""
-    lines = ["| class | mutants | proven | of these wrong | crashes |", "|---|---|---|---|---|"]
+    lines = [
+        "| class | asked about | disproved | proven | of these wrong | crashes |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind in [*dict.fromkeys(o.kind for o in found), "all"]:
         own = [o for o in found if kind in (o.kind, "all")]
         numbers = (
             len(own),
+            sum(o.disproved for o in own),
             sum(o.proven for o in own),
             sum(o.proven and o.wrong is not None for o in own),
             sum(bool(o.crash) for o in own),

@@ -1,8 +1,9 @@
 """Conversions that are wrong only for rare sizes, parameters or elements, drawn at random.
 
-A mutant computes a number `k` from sizes, which is 1 in a rare case and else 0, and lets something go wrong by
-`k`: rows of the result, its padding, one element, an entry of a shape or of a table inside the conversion. All
-of it is written with standard nodes. Its harmless twin does the same in a case that no size is in.
+A mutant computes a number `k` from sizes, which is 1 in a rare case and else 0, and lets something go
+wrong by `k`: rows of the result, its padding, one element, an entry of a shape or of a table inside the
+conversion. All of it is written with standard nodes. Its harmless twin does the same in a case that no
+size is in.
 """
 
 from __future__ import annotations
@@ -62,29 +63,33 @@ def _blocks(node: str, block: list[int], pads: list[list[int]], dims: str, opset
     )
 
 
+def _patches(dims: str, *settings: object) -> Base:
+    return Base(_PATCHES.format(*settings), dims, {})
+
+
 def _even(random: Random) -> dict[str, np.ndarray]:
     return {"pads": 2 * np.array([[random.randint(0, 4) for _ in range(2)] for _ in range(2)])}
 
 
-KINDS = (
-    Kind(_blocks("SpaceToBatchND", [2, 2], [[0, 0], [0, 0]], "n,h,w,c"), (1, 2, 2, 1), (0, 0, 0, 0)),
-    Kind(_blocks("SpaceToBatchND", [2, 3], [[1, 2], [0, 4]], "n,h,w,3"), (1, 2, 3, 0), (0, 1, -1, 3)),
-    Kind(_blocks("SpaceToBatchND", [4], [[2, 1]], "n,h,c"), (1, 4, 1), (0, 1, 0)),
-    Kind(_blocks("SpaceToBatchND", [3, 2], [[2, 2], [1, 1]], "n,h,w", 13), (1, 3, 2), (0, 2, 0)),
-    Kind(_blocks("SpaceToBatchND", [2, 1, 2], [[0, 1], [1, 0], [2, 0]], "n,d,h,w,2"), (1, 2, 1, 2, 0), (0, 1, 0, 0, 2)),
-    Kind(_blocks("BatchToSpaceND", [2, 2], [[0, 0], [0, 0]], "n,h,w,c"), (4, 1, 1, 1), (0, 0, 0, 0)),
-    Kind(_blocks("BatchToSpaceND", [3, 2], [[1, 2], [1, 0]], "n,h,w,2"), (6, 1, 1, 0), (0, 1, 1, 2)),
-    Kind(_blocks("BatchToSpaceND", [4], [[1, 1]], "n,h,c", 13), (4, 1, 1), (0, 0, 0)),
-    Kind(Base(_PATCHES.format(3, 3, 1, 1, 1, 1, "SAME"), "n,h,w,c", {}), (1, 1, 1, 1), (0, 2, 2, 0)),
-    Kind(Base(_PATCHES.format(3, 2, 2, 1, 2, 3, "SAME"), "n,h,w,3", {}), (1, 1, 1, 0), (0, 2, 2, 3)),
-    Kind(Base(_PATCHES.format(2, 3, 2, 3, 1, 2, "VALID"), "n,h,w,2", {}), (1, 1, 1, 0), (0, 5, 6, 2)),
-    Kind(Base(stored={"block": [2, 2]}, inputs={"pads": (2, 2)}), (1, 2, 2, 1), (0, 0, 0, 0), _even),
-    Kind(
-        Base(f"y = {TF}.BatchToSpaceND (x, block, pads)", stored={"block": [2, 2]}, inputs={"pads": (2, 2)}),
-        (4, 1, 1, 1), (0, 9, 9, 0), _even,
-    ),
-)  # fmt: skip
+_S2B, _B2S, _NONE = "SpaceToBatchND", "BatchToSpaceND", [[0, 0], [0, 0]]
+_FED = Base(f"y = {TF}.{_B2S} (x, block, pads)", stored={"block": [2, 2]}, inputs={"pads": (2, 2)})
+_VOLUME = _blocks(_S2B, [2, 1, 2], [[0, 1], [1, 0], [2, 0]], "n,d,h,w,2")
 
+KINDS = (
+    Kind(_blocks(_S2B, [2, 2], _NONE, "n,h,w,c"), (1, 2, 2, 1), (0, 0, 0, 0)),
+    Kind(_blocks(_S2B, [2, 3], [[1, 2], [0, 4]], "n,h,w,3"), (1, 2, 3, 0), (0, 1, -1, 3)),
+    Kind(_blocks(_S2B, [4], [[2, 1]], "n,h,c"), (1, 4, 1), (0, 1, 0)),
+    Kind(_blocks(_S2B, [3, 2], [[2, 2], [1, 1]], "n,h,w", 13), (1, 3, 2), (0, 2, 0)),
+    Kind(_VOLUME, (1, 2, 1, 2, 0), (0, 1, 0, 0, 2)),
+    Kind(_blocks(_B2S, [2, 2], _NONE, "n,h,w,c"), (4, 1, 1, 1), (0, 0, 0, 0)),
+    Kind(_blocks(_B2S, [3, 2], [[1, 2], [1, 0]], "n,h,w,2"), (6, 1, 1, 0), (0, 1, 1, 2)),
+    Kind(_blocks(_B2S, [4], [[1, 1]], "n,h,c", 13), (4, 1, 1), (0, 0, 0)),
+    Kind(_patches("n,h,w,c", 3, 3, 1, 1, 1, 1, "SAME"), (1, 1, 1, 1), (0, 2, 2, 0)),
+    Kind(_patches("n,h,w,3", 3, 2, 2, 1, 2, 3, "SAME"), (1, 1, 1, 0), (0, 2, 2, 3)),
+    Kind(_patches("n,h,w,2", 2, 3, 2, 3, 1, 2, "VALID"), (1, 1, 1, 0), (0, 5, 6, 2)),
+    Kind(Base(stored={"block": [2, 2]}, inputs={"pads": (2, 2)}), (1, 2, 2, 1), (0,) * 4, _even),
+    Kind(_FED, (4, 1, 1, 1), (0, 9, 9, 0), _even),
+)
 
 #: Kinds with run-time parameters.
 _RUN_TIME = [number for number, kind in enumerate(KINDS) if kind.base.inputs]
@@ -189,7 +194,8 @@ def _case(
         value *= shape[other]
     elif about == "sum":
         other = random.choice(range(len(shape)))
-        size = f"d0 = Gather (s, #{axis})\n d1 = Gather (s, #{other})\n d2 = Mul (d0, #3)\n d = Add (d2, d1)"
+        size = f"d0 = Gather (s, #{axis})\n d1 = Gather (s, #{other})\n"
+        size += " d2 = Mul (d0, #3)\n d = Add (d2, d1)"
         value = 3 * value + shape[other]
     elif about == "parameter":
         entry = random.randrange(4)
@@ -237,7 +243,8 @@ _EQUAL = (
     "e0 = Equal ({d}, #{v})\n e = Squeeze (e0)\n k = If (e) <then_branch = a () => (int64[1] k1) "
     "{{k1 = Identity (#1)}}, else_branch = o () => (int64[1] k0) {{k0 = Identity (#0)}}>",
     "e0 = Sub ({d}, #{v})\n e1 = Abs (e0)\n e2 = Sub (#1, e1)\n k = Max (e2, #0)",
-    "e0 = Less ({d}, #{below})\n e1 = Greater ({d}, #{above})\n e = And (e0, e1)\n k = Cast <to = 7> (e)",
+    "e0 = Less ({d}, #{below})\n e1 = Greater ({d}, #{above})\n e = And (e0, e1)\n"
+    "k = Cast <to = 7> (e)",
     "e0 = Sub ({d}, #{v})\n e1 = Sign (e0)\n e2 = Mul (e1, e1)\n k = Sub (#1, e2)",
     "e0 = Sub ({d}, #{v})\n e1 = Cast <to = 9> (e0)\n e2 = Not (e1)\n k = Cast <to = 7> (e2)",
     "e0 = LessOrEqual ({d}, #{v})\n e1 = GreaterOrEqual ({d}, #{v})\n e2 = Cast <to = 6> (e0)\n"
@@ -281,6 +288,15 @@ _ABOUT = {
 _Edit = Callable[[onnx.ModelProto, str], onnx.ModelProto]
 
 
+def _in_branch(rank: int, wrong: str) -> str:
+    kind = f"float[{','.join('?' * rank)}]"
+    return (
+        "c0 = Cast <to = 9> (k)\n c = Squeeze (c0)\n"
+        f"y = If (c) <then_branch = yes () => ({kind} y1) {{y1 = {wrong}}}, "
+        f"else_branch = no () => ({kind} y0) {{y0 = Identity (z)}}>"
+    )
+
+
 def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, str, _Edit | None]:
     """Draw what goes wrong by `k`: in words, and as nodes behind `z` or as an edit of the conversion."""
     if random.random() < 0.4:
@@ -290,7 +306,8 @@ def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, str
     axis = random.randrange(rank)
     largest = "#9223372036854775807"
     range_ = (
-        f"l0 = Gather (t, ##{axis})\n r0 = Constant <value_int = 0> ()\n r1 = Constant <value_int = 1> ()\n"
+        f"l0 = Gather (t, ##{axis})\n r0 = Constant <value_int = 0> ()\n"
+        "r1 = Constant <value_int = 1> ()\n"
         "i = Range (r0, l0, r1)\n l = Reshape (l0, #-1)\n"
     )
     zeros = ", ".join(["#0"] * rank)
@@ -314,8 +331,8 @@ def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, str
         f"y = Concat <axis = {axis}> (u, v)",
         "moved up": f"u = Slice (z, k, {largest}, #{axis})\n v = Concat <axis = 0> ({zeros}, {ends})\n"
         "y = Pad (u, v)",
-        "moved down": f"v = Concat <axis = 0> ({ends}, {zeros})\n u = Pad (z, v)\n l = Gather (t, #{axis})\n"
-        f"y = Slice (u, #0, l, #{axis})",
+        "moved down": f"v = Concat <axis = 0> ({ends}, {zeros})\n u = Pad (z, v)\n"
+        f"l = Gather (t, #{axis})\n y = Slice (u, #0, l, #{axis})",
         "indices moved": range_ + "j = Add (i, k)\n m = Mod (j, l)\n"
         f"y = Gather <axis = {axis}> (z, m)",
         "indices backwards": range_ + "j0 = Sub (l, #1)\n j1 = Mul (i, #2)\n j2 = Sub (j0, j1)\n"
@@ -327,12 +344,10 @@ def _damage(random: Random, right: onnx.ModelProto, rank: int) -> tuple[str, str
         "one element of another place": element + chain + "w0 = Cast <to = 9> (k)\n"
         f"w1 = And (g{rank - 1}, w0)\n back = Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)\n"
         "y = Where (w1, back, z)",
-        "negated in a branch": "c0 = Cast <to = 9> (k)\n c = Squeeze (c0)\n y = If (c) <then_branch = yes () => "
-        f"(float[{','.join('?' * rank)}] y1) {{y1 = Neg (z)}}, else_branch = no () => "
-        f"(float[{','.join('?' * rank)}] y0) {{y0 = Identity (z)}}>",
-        "backwards in a branch": "c0 = Cast <to = 9> (k)\n c = Squeeze (c0)\n y = If (c) <then_branch = yes () "
-        f"=> (float[{','.join('?' * rank)}] y1) {{y1 = Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)}}"
-        f", else_branch = no () => (float[{','.join('?' * rank)}] y0) {{y0 = Identity (z)}}>",
+        "negated in a branch": _in_branch(rank, "Neg (z)"),
+        "backwards in a branch": _in_branch(
+            rank, f"Slice (z, #-1, #-9223372036854775807, #{axis}, #-1)"
+        ),
         "one row too few": f"m = Sub (#0, k)\n l = Gather (t, #{axis})\n v = Add (l, m)\n"
         f"y = Slice (z, #0, v, #{axis})",
     }  # fmt: skip

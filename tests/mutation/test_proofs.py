@@ -1,7 +1,7 @@
 """No wrong conversion is proven.
 
 pytest tests/mutation               all models that were written by hand, and samples
-pytest -m slow tests/mutation       2,000 models that are wrong for rare sizes, with their harmless twins, and
+pytest -m slow tests/mutation       2,000 models that are wrong for rare sizes, with harmless twins, and
                                     mutants of all models, in all forms and strategies
 """
 

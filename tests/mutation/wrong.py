@@ -1,8 +1,8 @@
 """Models that are wrong in ways that a prover may overlook, written by hand.
 
-Each takes a right conversion of an operator, whose result is `z`, and puts nodes behind it that compute the
-output `y`. Most compute a number `k` that is 0 by the rules of mathematics and not 0 in a run; a last step
-rotates the rows of `z` where `k` is not 0.
+Each takes a right conversion of an operator, whose result is `z`, and puts nodes behind it that compute
+the output `y`. Most compute a number `k` that is 0 by the rules of mathematics and not 0 in a run; a
+last step rotates the rows of `z` where `k` is not 0.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class Wrong:
         functions: local functions, as text.
         edit: a change of the converted model.
         feeds: run-time parameters for which it is wrong.
+        pair: makes both models, instead of all above.
+        operator: which one of them is wrong.
         outside: why it is wrong, where no run in this process shows it.
     """
 
@@ -112,10 +114,14 @@ class Wrong:
     functions: str = ""
     edit: Edit | None = None
     feeds: Mapping[str, object] = field(default_factory=dict)
+    pair: Callable[[], tuple[onnx.ModelProto, onnx.ModelProto]] | None = None
+    operator: int = 0
     outside: str | None = None
 
     def models(self) -> tuple[onnx.ModelProto, onnx.ModelProto]:
         """Return the original and the wrong conversion."""
+        if self.pair is not None:
+            return self.pair()
         original = self.base.model()
         made = onnx_spatial.convert(original, verify=False, strategy=self.base.strategy, fuse=False)
         return original, spoiled(made.model, self.nodes, self.functions, self.edit)

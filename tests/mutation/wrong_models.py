@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from wrong import TF, Base, Edit, Wrong, parsed
+from wrong import TF, Base, Edit, Wrong, parsed, spoiled
+
+import onnx_spatial
 
 #: SpaceToBatch with zeros around.
 _PADDED = Base(stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]})
@@ -771,7 +775,8 @@ _DATA = (
         "c0 = Cast <to = 9> (#1)\n"
         "c1 = Squeeze (c0)\n"
         "y = Loop (m, c1, z) "
-        "<body = b (int64 i, bool go, float[?,?,?,?] v) => (bool o, float[?,?,?,?] r) {o = Identity (go)\n"
+        "<body = b (int64 i, bool go, float[?,?,?,?] v) => (bool o, float[?,?,?,?] r) "
+        "{o = Identity (go)\n"
         "r = Neg (v)}>",
     ),
     Wrong(
@@ -889,6 +894,301 @@ _STORED = (
     ),
 )
 
+
+def _twice(nodes: str) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Two equal operators, and what computes their results `y1` and `y2` of `x1` and `x2`."""
+    shape, value = ["n", "h", "w", "c"], helper.make_tensor_value_info
+    inputs = [value(n, TensorProto.FLOAT, shape) for n in ("x1", "x2")]
+    outputs = [value(n, TensorProto.FLOAT, [None] * 4) for n in ("y1", "y2")]
+    switch = value("switch", TensorProto.INT64, [1])
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(TF, 1)]
+    block = [
+        numpy_helper.from_array(np.array([1, 1]), "block"),
+        numpy_helper.from_array(np.zeros((2, 2), np.int64), "pads"),
+        numpy_helper.from_array(np.array([0]), "switch"),
+        numpy_helper.from_array(np.array([0]), "constant"),
+    ]
+    sites = "".join(f"y{i} = {TF}.SpaceToBatchND (x{i}, block, pads)\n" for i in (1, 2))
+    models = []
+    for text in (sites, nodes):
+        made, stored = parsed(text)
+        constants = [*block, *stored.values()]
+        graph = helper.make_graph(made, "g", [*inputs, switch], outputs, constants)
+        models.append(helper.make_model(graph, opset_imports=imports, ir_version=9))
+    return models[0], models[1]
+
+
+#: Part of the results `z` and `-z`, one behind the other.
+_SECOND_OUTPUT = """
+    m1 = Neg (x1)
+    a1 = Concat <axis = 0> (x1, m1)
+    y1, other1 = Split <axis = 0, num_outputs = 2> (a1)
+    m2 = Neg (x2)
+    a2 = Concat <axis = 0> (x2, m2)
+    other2, y2 = Split <axis = 0, num_outputs = 2> (a2)
+"""
+_OTHER_SWITCH = """
+    u1 = Slice (x1, #0, #9223372036854775807, #1)
+    v1 = Concat <axis = 0> (constant, #0, #0, #0, #0, #0, #0, #0)
+    y1 = Pad (u1, v1)
+    u2 = Slice (x2, #0, #9223372036854775807, #1)
+    v2 = Concat <axis = 0> (switch, #0, #0, #0, #0, #0, #0, #0)
+    y2 = Pad (u2, v2)
+"""
+
+_TWO = (
+    Wrong(
+        "the second output of a node, after a proof of the first",
+        pair=lambda: _twice(_SECOND_OUTPUT),
+        operator=1,
+        outside="-x2",
+    ),
+    Wrong(
+        "a constant that the caller may replace, after a proof of one like it",
+        pair=lambda: _twice(_OTHER_SWITCH),
+        operator=1,
+        outside="a run with another value of the input",
+    ),
+)
+
+
+def _merged(
+    first: str,
+    nodes: str,
+    dims: str = "n,h,w,c",
+    *,
+    element_type: int = TensorProto.FLOAT,
+    stored: Mapping[str, object] | None = None,
+    overridable: Mapping[str, object] | None = None,
+) -> Callable[[], tuple[onnx.ModelProto, onnx.ModelProto]]:
+    """An operator behind `t`, a function of `x`; in the conversion of `x` itself, nodes behind `z`."""
+    constants = stored or {"block": [2, 2], "pads": [[0, 0], [0, 0]]}
+    node = f"y = {TF}.SpaceToBatchND ({{}}, block, pads)"
+    settings = {"element_type": element_type, "overridable": overridable or {}}
+
+    def make() -> tuple[onnx.ModelProto, onnx.ModelProto]:
+        original, other = (
+            Base(text, dims, constants, **settings).model()
+            for text in (f"{first}\n{node.format('t')}", node.format("x"))
+        )
+        right = onnx_spatial.convert(other, verify=False, fuse=False).model
+        return original, spoiled(right, nodes)
+
+    return make
+
+
+_ROWS = {"block": [2], "pads": [[0, 0]]}
+_STATIC = Base(dims="1,8,4,1")
+_SWITCHED = (
+    "size = Abs (switch)\none = Min (size, #1)\n"
+    "lower = Slice (r, one, #9223372036854775807, #1)\nupper = Slice (r, #0, one, #1)\n"
+    "y = Concat <axis = 1> (lower, upper)"
+)
+
+
+_MERGED = (
+    Wrong(
+        "merged: a constant that the caller may replace",
+        pair=_merged("t = Relu (x)", f"r = Relu (z)\n{_SWITCHED}", overridable={"switch": [0]}),
+        outside="a run with another value of the input",
+    ),
+    Wrong(
+        "merged: int32 data overflows",
+        pair=_merged(
+            "t = Abs (x)",
+            "r = Abs (z)\nq = Mul (r, #i32:2)\ny = Div (q, #i32:2)",
+            "n,h",
+            element_type=TensorProto.INT32,
+            stored=_ROWS,
+        ),
+        outside="2^30",
+    ),
+    Wrong(
+        "merged: int32 data overflows in a difference",
+        pair=_merged(
+            "t = Abs (x)",
+            "r = Abs (z)\nq = Add (r, #i32:5)\ne = Less (q, r)\nm = Cast <to = 6> (e)\n"
+            "y = Add (r, m)",
+            "n,h",
+            element_type=TensorProto.INT32,
+            stored=_ROWS,
+        ),
+        outside="2^31 - 1",
+    ),
+    Wrong(
+        "merged: int64 data through int32",
+        pair=_merged(
+            "t = Abs (x)",
+            "r = Abs (z)\nq = Cast <to = 6> (r)\ny = Cast <to = 7> (q)",
+            "n,h",
+            element_type=TensorProto.INT64,
+            stored=_ROWS,
+        ),
+        outside="2^31",
+    ),
+    Wrong(
+        "merged: int64 data through bool",
+        pair=_merged(
+            "t = Sign (x)",
+            "r = Sign (z)\nq = Cast <to = 9> (r)\ny = Cast <to = 7> (q)",
+            "n,h",
+            element_type=TensorProto.INT64,
+            stored=_ROWS,
+        ),
+        outside="-1",
+    ),
+    Wrong(
+        "merged: int64 data is taken for 0 or more",
+        pair=_merged(
+            "t = Add (x, x)",
+            "q = Add (z, z)\ny = Abs (q)",
+            "n,h",
+            element_type=TensorProto.INT64,
+            stored=_ROWS,
+        ),
+        outside="-1",
+    ),
+    Wrong(
+        "merged: division of negative data rounds",
+        pair=_merged(
+            "two = Constant <value_int = 2> ()\nt = Div (x, two)",
+            "q = Mod (z, #2)\nm = Sub (z, q)\ny = Div (m, #2)",
+            "n,h",
+            element_type=TensorProto.INT64,
+            stored=_ROWS,
+        ),
+        outside="-1",
+    ),
+    Wrong(
+        "merged: a part wrong for one size",
+        pair=_merged(
+            "t = Relu (x)",
+            "r = Relu (z)\ne = Equal (h, #38)\nswitch = Cast <to = 7> (e)\n" + _SWITCHED,
+        ),
+        outside="38 rows",
+    ),
+    Wrong(
+        "merged: a size that wraps",
+        pair=_merged(
+            "t = Relu (x)",
+            "r = Relu (z)\na = Cast <to = 6> (h)\nq = Mul (a, a)\ne = Less (q, #i32:1)\n"
+            "switch = Cast <to = 7> (e)\n" + _SWITCHED,
+        ),
+        outside="46342 rows",
+    ),
+    Wrong(
+        "merged: exponentials of zeros around",
+        pair=_merged(
+            "t = Exp (x)", "y = Exp (z)", stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]}
+        ),
+        outside="1 around",
+    ),
+    Wrong(
+        "merged: zeros around times infinity",
+        pair=_merged(
+            "big = Constant <value_float = 3e38> ()\ni = Mul (big, big)\nt = Mul (x, i)",
+            "big = Constant <value_float = 3e38> ()\ni = Mul (big, big)\ny = Mul (z, i)",
+            stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]},
+        ),
+        outside="NaN around",
+    ),
+    Wrong(
+        "merged: zeros around times -1",
+        pair=_merged(
+            "i = Constant <value_float = -1.0> ()\nt = Mul (x, i)",
+            "i = Constant <value_float = -1.0> ()\ny = Mul (z, i)",
+            stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]},
+        ),
+        outside="-0.0 around",
+    ),
+    Wrong(
+        "merged: zeros around clipped to -0.0",
+        pair=_merged(
+            "lo = Constant <value_float = -1.0> ()\nhi = Constant <value_float = -0.0> ()\n"
+            "t = Clip (x, lo, hi)",
+            "lo = Constant <value_float = -1.0> ()\nhi = Constant <value_float = -0.0> ()\n"
+            "y = Clip (z, lo, hi)",
+            stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]},
+        ),
+        outside="-0.0 around",
+    ),
+    Wrong(
+        "merged: zeros around clipped to 1",
+        pair=_merged(
+            "lo = Constant <value_float = 1.0> ()\nt = Clip (x, lo)",
+            "lo = Constant <value_float = 1.0> ()\ny = Clip (z, lo)",
+            stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]},
+        ),
+        outside="1 around",
+    ),
+    Wrong(
+        "merged: a difference with its operands exchanged",
+        pair=_merged("t = Sub (x, x)", "q = Neg (z)\ny = Sub (q, z)"),
+        outside="-2 x",
+    ),
+    Wrong(
+        "merged: another slope",
+        pair=_merged("t = LeakyRelu <alpha = 0.1> (x)", "y = LeakyRelu <alpha = 0.2> (z)"),
+        outside="another slope",
+    ),
+    Wrong(
+        "merged: random numbers",
+        pair=_merged("t = Bernoulli (x)", "y = Bernoulli (z)"),
+        outside="random",
+    ),
+    Wrong(
+        "merged: random numbers added",
+        pair=_merged(
+            "q = RandomNormalLike (x)\nt = Add (x, q)", "q = RandomNormalLike (z)\ny = Add (z, q)"
+        ),
+        outside="random",
+    ),
+)
+
+_STATIC_SIZES = (
+    Wrong(
+        "static: a constant that the caller may replace",
+        "k = Identity (switch)",
+        base=Base(dims="1,8,4,1", overridable={"switch": [0]}),
+        outside="a run with another value of the input",
+    ),
+    Wrong(
+        "static: a random index",
+        "q = RandomUniform <low = 0.0, high = 1.01, shape = [1]> ()\nk = Cast <to = 7> (q)",
+        base=_STATIC,
+        outside="one in 100 runs",
+    ),
+    Wrong(
+        "static: the larger of two rows",
+        "y = MaxPool <kernel_shape = [2, 1], pads = [1, 0, 0, 0]> (z)",
+        base=Base(dims="1,2,1,1", stored={"block": [2], "pads": [[0, 0]]}),
+        shape=(1, 2, 1, 1),
+        outside="a larger first row",
+    ),
+    Wrong(
+        "static: through int32, in place of float",
+        "a = Cast <to = 6> (z)\ny = Cast <to = 1> (a)",
+        base=_STATIC,
+    ),
+    Wrong("static: absolute values", "y = Abs (z)", base=_STATIC),
+    Wrong(
+        "static: Where on data",
+        "f = Cast <to = 1> (#0)\ne = GreaterOrEqual (z, f)\ny = Where (e, z, f)",
+        base=_STATIC,
+    ),
+    Wrong(
+        "static: a branch on data",
+        "a = Reshape (x, #-1)\nf = Slice (a, #0, #1)\no = Cast <to = 1> (#0)\n"
+        "e = Less (f, o)\nc1 = Squeeze (e)\n"
+        "y = If (c1) <then_branch = yes () => (float[?,?,?,?] r) {r = Slice (z, #-1, "
+        "#-9223372036854775807, #1, #-1)}, else_branch = no () => (float[?,?,?,?] o1) "
+        "{o1 = Identity (z)}>",
+        base=_STATIC,
+        outside="a negative first element",
+    ),
+)
+
+
 _OTHER_OPERATORS = (
     Wrong(
         "BatchToSpace wrong for one batch",
@@ -924,5 +1224,8 @@ WRONG: tuple[Wrong, ...] = (
     *_NONZERO,
     *_DATA,
     *_STORED,
+    *_TWO,
+    *_MERGED,
+    *_STATIC_SIZES,
     *_OTHER_OPERATORS,
 )
