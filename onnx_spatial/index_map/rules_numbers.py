@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at
 from onnx_spatial.index_map.tensor import Tensor
@@ -101,30 +102,6 @@ _TRUTHS: dict[str, _Scalar] = {
     "Or": lambda case, node, row: _truth(any(_holds(case, p) for p in row)),
     "Xor": lambda case, node, row: _truth(_holds(case, row[0]) != _holds(case, row[1])),
 }
-
-#: Integer types in which nodes compute, and the largest factor of a size that is taken to fit: a number
-#: that is a larger multiple of a size must be a number of elements at most.
-_FACTORS = {int(TensorProto.INT64): 1 << 31, int(TensorProto.INT32): 1 << 4, 0: 1 << 4}
-_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
-
-
-def fitting(case: Case, p: Polynomial, element_type: int) -> Polynomial:
-    """Return a number if it fits an integer type.
-
-    Raises:
-        UndecidedError: it may overflow, or nothing is known of the type.
-    """
-    if element_type not in _FACTORS:
-        raise UndecidedError("arithmetic of an integer type other than int32 and int64")
-    limit = 1 << _BITS[element_type]
-    if not -limit <= p.terms.get((), 0) < limit:
-        raise UndecidedError("a number that may overflow")
-    largest = max((abs(f) for m, f in p.terms.items() if m), default=0)
-    if largest > _FACTORS[element_type] and not any(
-        case.surely(count - p) and case.surely(count + p) for count in case.counts
-    ):
-        raise UndecidedError("a number that may overflow")
-    return p
 
 
 def elementwise(case: Case, node: NodeView) -> list[Tensor]:
@@ -257,6 +234,10 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
 
 
+#: Bits of the integers that a double holds: onnxruntime reduces integers as doubles.
+_EXACT = 53
+
+
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     if not x.whole:
@@ -269,6 +250,8 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     counts = [x.dims[a].constant for a in axes]
     if any(c is None or not 0 < c <= 64 for c in counts):
         raise UndecidedError(f"{node.op_type} over an unknown number of elements")
+    for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
+        case.require(size - 1, f"{node.op_type}: a size")
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -280,8 +263,8 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [x.at(tuple(row)) for row in rows]
-        return fitting(case, _REDUCTIONS[node.op_type](case, elements), x.type)
+        elements = [fitting(case, x.at(tuple(row)), x.type, _EXACT) for row in rows]
+        return fitting(case, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]
 

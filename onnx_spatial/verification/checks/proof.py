@@ -30,7 +30,10 @@ from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
 #: Assumptions of every proof for all sizes.
-STANDING = ("every size is at least 1", "sizes and products of sizes are below 2^31")
+STANDING = (
+    "every size is at least 1 and below 2^27",
+    "every tensor has fewer than 2^31 elements",
+)
 
 #: Seconds for the proof of one operator.
 SECONDS = 1.0

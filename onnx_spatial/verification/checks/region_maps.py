@@ -86,7 +86,7 @@ def _maps(
     *,
     legal: bool = False,
 ) -> GraphMaps:
-    functions = {(f.domain, f.name): f for f in source.proto.functions}
+    functions = {(f.domain, f.name, f.overload): f for f in source.proto.functions}
     constants = {t.name: partial(constant_value, t, source.folder) for t in part.stored}
     return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
 
