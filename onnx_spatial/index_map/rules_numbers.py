@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError, bases_of
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at
 from onnx_spatial.index_map.tensor import Tensor
@@ -120,10 +120,12 @@ def fitting(case: Case, p: Polynomial, element_type: int) -> Polynomial:
     if not -limit <= p.terms.get((), 0) < limit:
         raise UndecidedError("a number that may overflow")
     largest = max((abs(f) for m, f in p.terms.items() if m), default=0)
-    if largest > _FACTORS[element_type] and not any(
-        case.surely(count - p) and case.surely(count + p) for count in case.counts
-    ):
-        raise UndecidedError("a number that may overflow")
+    if largest > _FACTORS[element_type]:
+        # A multiple of a quotient may be no larger than the sizes that it is made of.
+        sizes = (Polynomial({(atom,): _FACTORS[element_type]}) for atom in bases_of(p))
+        bounds = [sum(sizes, Polynomial.of(1 << 20)), *case.counts]
+        if not any(case.surely(bound - p) and case.surely(bound + p) for bound in bounds):
+            raise UndecidedError("a number that may overflow")
     return p
 
 
