@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import process_time
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -75,13 +75,13 @@ class Case:
     """What is known in one case, and the results computed in it."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
-        self.facts = Facts()
+        self._deadline = process_time() + seconds
+        self.facts = Facts(self._deadline)
         self.assumptions: dict[str, None] = {}
         self._pins: dict[Atom, Polynomial] = {}
         self._splits = [_Split(0)]
         self._memo: dict[Hashable, Any] = {}
         self._symbols: dict[Atom, None] = {}
-        self._deadline = perf_counter() + seconds
         self._fresh = 0
         #: How many sums enclose what is computed, and whether integers are only compared.
         self.context = (0, False)
@@ -394,7 +394,7 @@ class Case:
         return False
 
     def _check_budget(self) -> None:
-        if perf_counter() > self._deadline:
+        if process_time() > self._deadline:
             raise UndecidedError("it takes too long")
 
     # Division

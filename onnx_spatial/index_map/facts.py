@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from time import process_time
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +32,20 @@ _MAX_ROUNDED = 12
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
 
-#: Sizes, and parameters of operators, are below.
-LIMIT = 2**31
+#: Sizes, and parameters of operators, are below: their sums fit 32 bits.
+LIMIT = 2**27
 
 
 class Facts:
     """Polynomials that are known to be 0 or more; `forget` takes the latest back."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float = math.inf) -> None:
+        """Know nothing.
+
+        Args:
+            deadline: processor time after which nothing more is proven.
+        """
+        self._deadline = deadline
         self.samples = Samples()
         #: At which samples the first facts hold, for each number of facts.
         self._held: list[npt.NDArray[np.bool_]] = []
@@ -49,6 +56,8 @@ class Facts:
         self._positive: set[Atom] = set()
         self._lone: set[Polynomial] = set()
         self._least: dict[Atom, int] = {}
+        #: Terms of facts by their atoms, numbered.
+        self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
         self._version = 0
 
     def __iter__(self) -> Iterator[Polynomial]:
@@ -65,6 +74,10 @@ class Facts:
         self._known[fact] = len(self._facts)
         self._facts.append(fact)
         self._version += 1
+        for product, factor in fact.terms.items():
+            for atom in set(product):
+                term = (fact, product, factor)
+                self._by_atom.setdefault(atom, []).append(((len(self._facts), product), term))
         low = -fact.terms.get((), 0)
         atom = (fact + low).lone_atom
         if atom is not None and atom.nonnegative and low > 0:
@@ -79,7 +92,7 @@ class Facts:
             return
         kept = self._facts[:count]
         held = self._held[:count]
-        self._facts, self._known = [], {}
+        self._facts, self._known, self._by_atom = [], {}, {}
         self._positive, self._lone, self._least = set(), set(), {}
         for fact in kept:
             self.add(fact)
@@ -93,6 +106,8 @@ class Facts:
         if p.constant is not None:
             return p.constant >= 0
         if p.nonnegative:
+            return True
+        if _tightened(p) in self._known or _tightened(p - 1) in self._known:
             return True
         p = _tightened(_without_common_factor(p))
         if p in self._known or p in self._proven or _is_far(p):
@@ -168,7 +183,7 @@ class Facts:
         queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
         seen = {start}
         for number in range(1, steps):
-            if not queue:
+            if not queue or process_time() > self._deadline:
                 return False
             _, _, depth, p = heapq.heappop(queue)
             bad = _doubtful(p)
@@ -229,8 +244,8 @@ class Facts:
         for product, factor in sorted(bad, key=lambda term: -len(term[0])):
             missing = -factor
             for larger in sorted(left, key=len):
-                quotients = _apart(larger, product)
-                if quotients is None or quotients[1] or not self._positive.issuperset(quotients[0]):
+                more, lacking = _apart(larger, product)
+                if lacking or not self._positive.issuperset(more):
                     continue
                 used = min(missing, left[larger])
                 left[larger] -= used
@@ -249,29 +264,39 @@ class Facts:
         And by how many factors `p` was scaled for it.
         """
         steps = []
-        for fact in self._facts:
-            if p.constant is None and len(fact.terms) == 2 and fact + 1 in self._lone:
-                continue  # see `_dominated`
-            for other, its_factor in fact.terms.items():
-                if (its_factor < 0) != (factor < 0):
-                    continue
-                quotients = _apart(product, other)
-                if quotients is None:
-                    continue
-                times, scale = quotients
-                if not all(a in self._positive for a in scale):
-                    continue
-                if len(scale) > 1 or not all(a.nonnegative for a in times):
-                    continue
-                if not other and product and not _fits(p, fact, product):
-                    continue  # its constant alone fits: rarely of use
-                common = math.gcd(factor, its_factor)
-                a, k = abs(its_factor) // common, abs(factor) // common
-                scaled = Polynomial({tuple(scale): a})
-                # p is an integer: p >= 0 if scaled * p > -scaled.
-                rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
-                steps.append((len(scale), rest))
+        for fact, other, its_factor in self._terms_with(p, product):
+            if (its_factor < 0) != (factor < 0):
+                continue
+            times, scale = _apart(product, other)
+            if len(scale) > 1 or not self._positive.issuperset(scale):
+                continue
+            if not all(a.nonnegative for a in times):
+                continue
+            if not other and product and not _fits(p, fact, product):
+                continue  # its constant alone fits: rarely of use
+            common = math.gcd(factor, its_factor)
+            a, k = abs(its_factor) // common, abs(factor) // common
+            scaled = Polynomial({tuple(scale): a})
+            # p is an integer: p >= 0 if scaled * p > -scaled.
+            rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
+            steps.append((len(scale), rest))
         return steps
+
+    def _terms_with(
+        self, p: Polynomial, product: _Product
+    ) -> Iterator[tuple[Polynomial, _Product, int]]:
+        """Yield the terms of facts that share an atom with a product, and the constants of facts."""
+        seen = set()
+        for atom in dict.fromkeys(product):
+            for number, term in self._by_atom.get(atom, ()):
+                if number not in seen:
+                    seen.add(number)
+                    yield term
+        for fact in self._facts:
+            constant = fact.terms.get(())
+            # See `_dominated` for facts of single sizes.
+            if constant and (p.constant is not None or fact + 1 not in self._lone):
+                yield fact, (), constant
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:
@@ -362,8 +387,8 @@ def _tightened(p: Polynomial) -> Polynomial:
     return Polynomial({m: f // common for m, f in p.terms.items()})
 
 
-def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]] | None:
-    """Return the factors of each product that the other lacks; None if they have none in common."""
+def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]]:
+    """Return the factors of each product that the other lacks."""
     missing = list(other)
     left = []
     for atom in product:
@@ -371,6 +396,4 @@ def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]] 
             missing.remove(atom)
         else:
             left.append(atom)
-    if other and len(missing) == len(other):
-        return None
     return left, missing

@@ -24,7 +24,7 @@ _RULES = {**rules_movement.RULES, **rules_numbers.RULES, **rules_products.RULES}
 #: The most nodes that one map goes through.
 MAX_NODES = 2000
 
-FunctionKey = tuple[str, str]
+FunctionKey = tuple[str, str, str]
 
 
 class GraphMaps:
@@ -35,7 +35,7 @@ class GraphMaps:
         nodes: of the graph.
         inputs: maps of the values that are given.
         constants: initializers by name; read when they are needed.
-        functions: local functions by domain and name.
+        functions: local functions by domain, name and overload.
         rule: maps of nodes that are no data movement of ONNX's own; it is asked first.
         opset: version of ONNX's own operators.
         legal: whether the run succeeds for the sizes in question: of the original it is assumed.
@@ -119,7 +119,7 @@ class GraphMaps:
         if result is not None:
             return [result]
         if not op_traits.is_standard(node):
-            function = self._functions.get((node.domain, node.op_type))
+            function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is None:
                 raise UndecidedError(f"operator {node.domain}:{node.op_type} is not followed")
             return self._call(function, node, inputs)

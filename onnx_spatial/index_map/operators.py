@@ -96,7 +96,7 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
             case.assumptions[f"{show(left)} is at least 1: the crops leave something"] = None
             case.assume(left - 1)
         dims.append(left)
-        axes.append(Axis([size, b], begin))
+        axes.append(Axis([size, b], begin, left))
     dims += x.dims[1 + count :]
     axes += x.axes[1 + count :]
 

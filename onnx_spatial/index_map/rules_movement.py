@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -96,7 +97,7 @@ def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
     def at(index: Index) -> Polynomial:
         return x.at(regrouped(case, groups, x.dims, tuple(dims), index))
 
-    axes = _regrouped_axes(x, groups, tuple(dims))
+    axes = _regrouped_axes(case, x, groups, tuple(dims))
     return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
 
 
@@ -193,22 +194,50 @@ def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> l
     return places[::-1]
 
 
-def _regrouped_axes(x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
-    """Return digits for the new axes where they are those of one old axis, or of several."""
+def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
+    """Return digits for the new axes, made of those of the old ones where they fit."""
     axes = [Axis([d]) for d in after]
     for inside, outside in groups:
         large = [a for a in inside if x.dims[a] != ONE]
-        if len(outside) == 1 and len(large) == 1:
-            axes[outside[0]] = x.axes[large[0]]
-        elif len(outside) == 1 and all(x.axes[a].covers(x.dims[a]) for a in inside):
-            axes[outside[0]] = Axis([e for a in inside for e in x.axes[a].extents])
+        if len(outside) == 1:
+            axes[outside[0]] = Axis.joined([x.axes[a] for a in large or inside])
+            continue
+        extents = [e for a in inside for e in x.axes[a].extents]
+        for axis in reversed(outside):
+            digits = _taken(case, extents, after[axis])
+            if digits is None:
+                break
+            axes[axis] = Axis(digits)
     return axes
+
+
+def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
+    """Take the last extents that make up a size off a list, one of them cut; None if none do."""
+    digits: list[Polynomial] = []
+    while size != ONE:
+        extent = extents.pop() if extents else ONE
+        if extent == ONE and not extents:
+            return None
+        rest = case.exact(size, extent)
+        if rest is not None:
+            digits.insert(0, extent)
+            size = rest
+            continue
+        rest = case.exact(extent, size)
+        if rest is None:
+            return None
+        digits.insert(0, size)
+        extents.append(rest)
+        size = ONE
+    return digits or [ONE]
 
 
 def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
+    if not 0 <= axis <= x.rank:
+        raise UndecidedError("Flatten at an axis beyond the rank")
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
@@ -313,13 +342,21 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
             moved[axis] = first + index[axis] * step
         return x.at(tuple(moved))
 
-    return [_same_kind(x, case, dims, at)]
+    digits = list(x.axes)
+    for axis, (first, step) in windows.items():
+        digits[axis] = x.axes[axis].cropped(first, dims[axis]) if step == 1 else Axis([dims[axis]])
+    return [Tensor(case, dims, at, whole=x.whole, type=x.type, axes=digits)]
 
 
 def _bounds(
     case: Case, dim: Polynomial, start: Polynomial, end: Polynomial, step: int
 ) -> tuple[Polynomial, Polynomial]:
     """Return the first element that a Slice takes of an axis, and how many."""
+
+    if step < 0 and (end.constant or 0) >= _FAR:
+        raise UndecidedError("Slice backwards to an end that runtimes read differently")
+    if not case.decide(dim - 1):
+        return ZERO, ZERO
 
     def clamped(bound: Polynomial, low: int, high: Polynomial) -> Polynomial:
         known = bound.constant
@@ -388,8 +425,7 @@ def padded(
 
 def _concat(case: Case, node: NodeView) -> list[Tensor]:
     parts = node.inputs()
-    axis = node.get("axis", 1)
-    axis = axis + parts[0].rank if axis < 0 else axis
+    (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
     for part in parts[1:]:
         if part.rank != parts[0].rank:
             raise UndecidedError("Concat of different ranks")
@@ -418,7 +454,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         else:
             number = 0
             while (
-                not (first.start == ZERO and case.is_inside(place, first.extents))
+                not (first.covers(parts[0].dims[axis]) and case.is_inside(place, first.extents))
                 and number < len(parts) - 1
                 and not case.decide(ends[number] - 1 - place)
             ):
@@ -427,12 +463,14 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
 
     leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
-    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading)]
+    axes = list(parts[0].axes)
+    axes[axis] = Axis.joined([Axis([_of(len(parts))]), first]) if same else Axis([total])
+    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
 
 
 def _split(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    axis = node.get("axis", 0) % x.rank
+    (axis,) = axes_of([node.get("axis", 0)], x.rank)
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
@@ -442,7 +480,8 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
         if each is None and not node.has("num_outputs"):
             raise UndecidedError("Split: the number of parts may not divide the size")
         if each is None:
-            case.require(x.dims[axis] - count, "Split: the size of the axis")
+            # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
+            case.require(x.dims[axis] - count * count, "Split: the size of the axis")
             each = case.floor_div(x.dims[axis] + (count - 1), _of(count))
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
@@ -509,7 +548,7 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     batch = node.get("batch_dims", 0)
     depth = indices.dims[-1].constant
-    if depth is None or not indices.whole:
+    if depth is None or not indices.whole or not 0 < depth <= x.rank - batch:
         raise UndecidedError("GatherND at indices that are not followed")
     for a, b in zip(x.dims[:batch], indices.dims[:batch], strict=True):
         case.require_equal(a, b, "GatherND: a batch size")
@@ -623,7 +662,8 @@ def _range(case: Case, node: NodeView) -> list[Tensor]:
     numbers = node.inputs()
     if not all(n.whole and product(n.dims) == ONE for n in numbers):
         raise UndecidedError("Range of anything but three integers")
-    start, limit, delta = (n.at((ZERO,) * n.rank) for n in numbers)
+    # onnxruntime computes the length in double precision.
+    start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
     if not case.decide(delta - 1):
         raise UndecidedError("Range with a step that may not be positive")
     count = ZERO

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError, bases_of
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at
 from onnx_spatial.index_map.tensor import Tensor
@@ -102,31 +103,12 @@ _TRUTHS: dict[str, _Scalar] = {
     "Xor": lambda case, node, row: _truth(_holds(case, row[0]) != _holds(case, row[1])),
 }
 
-#: Integer types in which nodes compute, and the largest factor of a size that is taken to fit: a number
-#: that is a larger multiple of a size must be a number of elements at most.
-_FACTORS = {int(TensorProto.INT64): 1 << 31, int(TensorProto.INT32): 1 << 4, 0: 1 << 4}
-_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
 
-
-def fitting(case: Case, p: Polynomial, element_type: int) -> Polynomial:
-    """Return a number if it fits an integer type.
-
-    Raises:
-        UndecidedError: it may overflow, or nothing is known of the type.
-    """
-    if element_type not in _FACTORS:
-        raise UndecidedError("arithmetic of an integer type other than int32 and int64")
-    limit = 1 << _BITS[element_type]
-    if not -limit <= p.terms.get((), 0) < limit:
-        raise UndecidedError("a number that may overflow")
-    largest = max((abs(f) for m, f in p.terms.items() if m), default=0)
-    if largest > _FACTORS[element_type]:
-        # A multiple of a quotient may be no larger than the sizes that it is made of.
-        sizes = (Polynomial({(atom,): _FACTORS[element_type]}) for atom in bases_of(p))
-        bounds = [sum(sizes, Polynomial.of(1 << 20)), *case.counts]
-        if not any(case.surely(bound - p) and case.surely(bound + p) for bound in bounds):
-            raise UndecidedError("a number that may overflow")
-    return p
+def _fitting(
+    case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
+) -> Polynomial:
+    """Return a number if it fits an integer type, which is assumed of a node whose run succeeds."""
+    return p if node.legal else fitting(case, p, element_type, bits)
 
 
 def elementwise(case: Case, node: NodeView) -> list[Tensor]:
@@ -154,7 +136,7 @@ def elementwise(case: Case, node: NodeView) -> list[Tensor]:
         if rule is None:
             return unknown(node.op_type, details, row)
         result = rule(case, node, row)
-        return fitting(case, result, element_type) if node.op_type in _ARITHMETIC else result
+        return _fitting(case, node, result, element_type) if node.op_type in _ARITHMETIC else result
 
     axes = next((i.axes for i in known if i.dims == dims), None)
     return [Tensor(case, dims, at, whole=rule is not None, type=element_type, axes=axes)]
@@ -259,6 +241,10 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
 
 
+#: Bits of the integers that a double holds: onnxruntime reduces integers as doubles.
+_EXACT = 53
+
+
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     if not x.whole:
@@ -271,6 +257,8 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     counts = [x.dims[a].constant for a in axes]
     if any(c is None or not 0 < c <= 64 for c in counts):
         raise UndecidedError(f"{node.op_type} over an unknown number of elements")
+    for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
+        case.require(size - 1, f"{node.op_type}: a size")
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -282,8 +270,8 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [x.at(tuple(row)) for row in rows]
-        return fitting(case, _REDUCTIONS[node.op_type](case, elements), x.type)
+        elements = [_fitting(case, node, x.at(tuple(row)), x.type, _EXACT) for row in rows]
+        return _fitting(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]
 

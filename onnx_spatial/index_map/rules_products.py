@@ -77,7 +77,7 @@ def _plain(value: Any) -> str:
 def _digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
     """Return the extents of the digits of an axis, the axis itself if they do not explain it."""
     digits = x.axes[axis]
-    if digits.start == ZERO and product(digits.extents) == x.dims[axis]:
+    if digits.covers(x.dims[axis]):
         return [e for e in digits.extents if e != ONE]
     return [x.dims[axis]]
 

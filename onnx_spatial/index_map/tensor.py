@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from onnx import TensorProto
 
@@ -34,21 +35,57 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
     return total
 
 
-class Axis:
-    """How an index of one axis is made of digits: digits row-major, less `start`.
+class Digits(NamedTuple):
+    """Digits of a number, row-major, less `start`: all those that give 0 to below `dim`."""
 
-    The digits in which an operator is defined: B2S's output position is cell * block + offset - crop.
+    extents: tuple[Polynomial, ...]
+    start: Polynomial
+    dim: Polynomial
+
+
+class Axis:
+    """How an index of one axis is made of digits.
+
+    The digits in which an operator is defined: BatchToSpace's output position is cell * block + offset
+    - crop. Where axes are merged, their digits follow each other.
     """
 
-    __slots__ = ("extents", "start")
+    __slots__ = ("groups",)
 
-    def __init__(self, extents: Sequence[Polynomial], start: Polynomial = ZERO) -> None:
-        self.extents = tuple(extents)
-        self.start = start
+    def __init__(
+        self,
+        extents: Sequence[Polynomial],
+        start: Polynomial = ZERO,
+        dim: Polynomial | None = None,
+    ) -> None:
+        self.groups = (Digits(tuple(extents), start, product(extents) if dim is None else dim),)
+
+    @classmethod
+    def joined(cls, axes: Sequence[Axis]) -> Axis:
+        """Return the axis that several ones are merged to."""
+        axis = cls(())
+        axis.groups = tuple(group for each in axes for group in each.groups)
+        return axis
+
+    def cropped(self, first: Polynomial, dim: Polynomial) -> Axis:
+        """Return a part of the axis; its digits are kept if they are those of one number."""
+        if len(self.groups) != 1:
+            return Axis([dim])
+        (group,) = self.groups
+        return Axis(group.extents, group.start + first, dim)
+
+    @property
+    def extents(self) -> list[Polynomial]:
+        """Extents of digits that are independent of each other."""
+        extents: list[Polynomial] = []
+        for group in self.groups:
+            whole = group.start == ZERO and product(group.extents) == group.dim
+            extents += group.extents if whole else [group.dim]
+        return extents
 
     def covers(self, dim: Polynomial) -> bool:
         """Tell whether the digits give exactly the places of an axis of this size."""
-        return self.start == ZERO and product(self.extents) == dim
+        return product([group.dim for group in self.groups]) == dim
 
 
 class Tensor:
@@ -104,17 +141,23 @@ class Tensor:
     def index(self) -> Index:
         """Return the index of any element, made of the digits of each axis; no dim may be 0."""
         case = self._case
-        axes, dims = self.axes, self.dims
+        axes = self.axes
         if self.order is not None:
-            axes, dims = tuple(Axis([size]) for size in self.order), tuple(self.order)
+            axes = tuple(Axis([size]) for size in self.order)
         places = []
         number = 0
-        for axis, dim in zip(axes, dims, strict=True):
-            place, key = ZERO, (axis.extents, axis.start, dim)
-            for extent in axis.extents:
-                place = place * extent + case.index(f"i{number}", extent, key)
-                number += 1
-            places.append(place - axis.start)
+        for axis in axes:
+            place = ZERO
+            for group in axis.groups:
+                digits = ZERO
+                for extent in group.extents:
+                    digits = digits * extent + case.index(f"i{number}", extent, group)
+                    number += 1
+                digits = digits - group.start
+                case.assume(digits)
+                case.assume(group.dim - 1 - digits)
+                place = place * group.dim + digits
+            places.append(place)
         if self.order is not None:
             flat = ZERO
             for place, size in zip(places, self.order, strict=True):
@@ -125,19 +168,14 @@ class Tensor:
                 places.insert(0, flat - quotient * dim)
                 flat = quotient
             return (flat, *places)
-        for place, dim in zip(places, self.dims, strict=True):
-            case.assume(place)
-            case.assume(dim - 1 - place)
         return tuple(places)
 
     def elements(self) -> list[Polynomial]:
-        """Return all elements of a tensor of at most one axis, of known length.
+        """Return all elements of a tensor of one axis, of known length.
 
         Raises:
-            UndecidedError: its length is unknown.
+            UndecidedError: its length is unknown, or its rank is another.
         """
-        if not self.dims:
-            return [self.at(())]
         return [self.at((Polynomial.of(i),)) for i in range(self.length())]
 
     def length(self) -> int:

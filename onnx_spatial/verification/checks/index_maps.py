@@ -95,7 +95,7 @@ def _prove(
     seconds: float,
 ) -> Attempt:
     case = Case(seconds)
-    table = {(f.domain, f.name): f for f in functions}
+    table = {(f.domain, f.name, f.overload): f for f in functions}
     constants = {t.name: partial(constant_value, t, folder) for t in part.stored}
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
@@ -111,6 +111,7 @@ def _prove(
 
 
 def no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
+    """Follow no node of another domain than ONNX's own."""
     return None
 
 

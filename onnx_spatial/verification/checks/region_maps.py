@@ -63,7 +63,7 @@ def prove_region(
             value = _computed(ahead, name) if name in followed else None
             inputs[name] = value or _given(case, name, known)
         expected = original(case, region.before, inputs).value(region.output)
-        case.counts = [product(tensor.dims) for tensor in (*inputs.values(), expected)]
+        case.counts = [product(t.dims) for t in (*inputs.values(), expected) if not t.whole]
         actual = _maps(case, region.after, models.converted, inputs, no_rule, opset)
         return expected, actual.value(region.output)
 
@@ -93,7 +93,7 @@ def _maps(
     *,
     legal: bool = False,
 ) -> GraphMaps:
-    functions = {(f.domain, f.name): f for f in source.proto.functions}
+    functions = {(f.domain, f.name, f.overload): f for f in source.proto.functions}
     constants = {t.name: partial(constant_value, t, source.folder) for t in part.stored}
     return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
 
@@ -106,7 +106,7 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
     if 0 in sizes:
         raise UndecidedError(f"{name!r} is empty")
     dims = [
-        Polynomial.of(d) if isinstance(d, int) else case.symbol(d or f"{name}.{axis}")
+        Polynomial.of(d) if isinstance(d, int) else _size(case, name, axis, d)
         for axis, d in enumerate(sizes)
     ]
     element_type = shape_inference.element_type(known) or 0
@@ -116,9 +116,14 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
     def at(index: Index) -> Polynomial:
         if case.context[1] or any(i.constant is None for i in index):
             return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
-        return case.symbol(f"{name}{[i.constant for i in index]}", None)
+        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind="parameter")
 
     return Tensor(case, dims, at, whole=True, type=element_type)
+
+
+def _size(case: Case, name: str, axis: int, dim: str | None) -> Polynomial:
+    """Return the symbol of an unknown dim, which the model may have named."""
+    return case.symbol(dim) if dim else case.symbol(f"{name}.{axis}", kind="dim")
 
 
 def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -> Tensor:

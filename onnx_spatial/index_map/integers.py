@@ -1,0 +1,63 @@
+"""Bound the integers that nodes compute: a run has 32 or 64 bits for them."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+
+from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
+from onnx_spatial.index_map.facts import LIMIT
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+#: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
+_BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
+
+
+def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Polynomial:
+    """Return a number if it fits an integer type.
+
+    Sizes and parameters are below `facts.LIMIT`, numbers of elements of tensors below 2^31.
+
+    Args:
+        case: the case.
+        p: the number.
+        element_type: ONNX integer type.
+        bits: that the number may have at most.
+
+    Raises:
+        UndecidedError: it may overflow, or nothing is known of the type.
+    """
+    if element_type not in _BITS:
+        raise UndecidedError("arithmetic of an integer type other than int32 and int64")
+    bits = min(bits, _BITS[element_type])
+    if _magnitude(case, p) < 1 << bits:
+        return p
+    if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
+        return p
+    raise UndecidedError("a number that may overflow")
+
+
+def _magnitude(case: Case, p: Polynomial) -> int:
+    """Return a bound of the absolute value of a number."""
+    total = 0
+    for product, factor in p.terms.items():
+        bound = 1
+        for atom in product:
+            bound *= _bound(case, atom)
+        if len(product) > 1 and bound > _MOST_ELEMENTS:
+            term = Polynomial({product: 1})
+            if any(case.surely(count - term) for count in case.counts):
+                bound = _MOST_ELEMENTS
+        total += abs(factor) * bound
+    return total
+
+
+#: Tensors have fewer elements.
+_MOST_ELEMENTS = 1 << 31
+
+
+def _bound(case: Case, atom: Atom) -> int:
+    if isinstance(atom.key, Symbol):
+        return LIMIT
+    if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor":
+        return _magnitude(case, atom.key.operands[0])  # type: ignore[index]
+    raise UndecidedError("a number of which nothing is known")
