@@ -89,7 +89,8 @@ def test_branch_that_is_never_taken_does_not_count():
     assert maps.compare(maps.parse(IDENTITY), converted).equal
 
 
-BLOCKS = "f (int64[N,H,W] x) => (y) <int32[1] b={2}, int32[1,2] p={0,0}> { y = tf.SpaceToBatchND(x, b, p) }"
+BLOCKS = """f (int64[N,H,W] x) => (y) <int32[1] b={2}, int32[1,2] p={0,0}>
+    { y = tf.SpaceToBatchND(x, b, p) }"""
 EXCHANGED = """f (int64[N,H,W] x) => (y) <int64[1] one={1}, int64[1] two={2},
     int64[1] last={2}, int64[1] minus={-1}> {
         s = Shape(x) h = Gather(s, one) cells = Div(h, two) w = Gather(s, last)
