@@ -75,13 +75,13 @@ class Case:
     """What is known in one case, and the results computed in it."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
-        self.facts = Facts()
+        self._deadline = process_time() + seconds
+        self.facts = Facts(self._deadline)
         self.assumptions: dict[str, None] = {}
         self._pins: dict[Atom, Polynomial] = {}
         self._splits = [_Split(0)]
         self._memo: dict[Hashable, Any] = {}
         self._symbols: dict[Atom, None] = {}
-        self._deadline = process_time() + seconds
         self._fresh = 0
         #: How many sums enclose what is computed, and whether integers are only compared.
         self.context = (0, False)

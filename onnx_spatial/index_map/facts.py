@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from time import process_time
 
 import numpy as np
 import numpy.typing as npt
 
-from onnx_spatial.index_map.linear import follows
+from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 _Product = tuple[Atom, ...]
 
-#: The most sums of facts that one search tries.
+#: The most sums of facts that one search tries; where linear programming found none without products of
+#: symbols, only rounding may help.
 _MAX_STEPS = 400
+_MAX_ROUNDED = 12
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
@@ -36,7 +39,13 @@ LIMIT = 2**27
 class Facts:
     """Polynomials that are known to be 0 or more; `forget` takes the latest back."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float = math.inf) -> None:
+        """Know nothing.
+
+        Args:
+            deadline: processor time after which nothing more is proven.
+        """
+        self._deadline = deadline
         self.samples = Samples()
         #: At which samples the first facts hold, for each number of facts.
         self._held: list[npt.NDArray[np.bool_]] = []
@@ -47,6 +56,8 @@ class Facts:
         self._positive: set[Atom] = set()
         self._lone: set[Polynomial] = set()
         self._least: dict[Atom, int] = {}
+        #: Terms of facts by their atoms, numbered.
+        self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
         self._version = 0
 
     def __iter__(self) -> Iterator[Polynomial]:
@@ -63,6 +74,10 @@ class Facts:
         self._known[fact] = len(self._facts)
         self._facts.append(fact)
         self._version += 1
+        for product, factor in fact.terms.items():
+            for atom in set(product):
+                term = (fact, product, factor)
+                self._by_atom.setdefault(atom, []).append(((len(self._facts), product), term))
         low = -fact.terms.get((), 0)
         atom = (fact + low).lone_atom
         if atom is not None and atom.nonnegative and low > 0:
@@ -77,7 +92,7 @@ class Facts:
             return
         kept = self._facts[:count]
         held = self._held[:count]
-        self._facts, self._known = [], {}
+        self._facts, self._known, self._by_atom = [], {}, {}
         self._positive, self._lone, self._least = set(), set(), {}
         for fact in kept:
             self.add(fact)
@@ -120,13 +135,19 @@ class Facts:
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        if self._search(p) or self._without_quotients(p) or follows(p, self._facts):
+        related = linear.related(p, self._facts)
+        found = linear.follows(p, related)
+        if not found:
+            degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
+            steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED
+            found = self._search(p, steps) or self._without_quotients(p, steps)
+        if found:
             self._proven[p] = len(self._facts)
             return True
         self._failed[p] = self._version
         return False
 
-    def _without_quotients(self, p: Polynomial) -> bool:
+    def _without_quotients(self, p: Polynomial, steps: int) -> bool:
         """Tell whether `p` is 0 or more by what its quotients are at least or at most, the outer ones first.
 
         b * floor(a / b) is at most a, and at least a - b + 1.
@@ -151,18 +172,18 @@ class Facts:
                 bound = a if factor < 0 else a - (b - 1)
                 terms = terms + bound * Polynomial({tuple(rest): factor})
             p = _tightened(terms)
-            if self._search(p):
+            if self._search(p, steps):
                 return True
         return False
 
-    def _search(self, start: Polynomial) -> bool:
+    def _search(self, start: Polynomial, steps: int) -> bool:
         """Look for a sum of facts that is at most `start`, the most promising one first."""
         if self._is_trivial(start):
             return True
         queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
         seen = {start}
-        for number in range(1, _MAX_STEPS):
-            if not queue:
+        for number in range(1, steps):
+            if not queue or process_time() > self._deadline:
                 return False
             _, _, depth, p = heapq.heappop(queue)
             bad = _doubtful(p)
@@ -223,8 +244,8 @@ class Facts:
         for product, factor in sorted(bad, key=lambda term: -len(term[0])):
             missing = -factor
             for larger in sorted(left, key=len):
-                quotients = _apart(larger, product)
-                if quotients is None or quotients[1] or not self._positive.issuperset(quotients[0]):
+                more, lacking = _apart(larger, product)
+                if lacking or not self._positive.issuperset(more):
                     continue
                 used = min(missing, left[larger])
                 left[larger] -= used
@@ -243,29 +264,39 @@ class Facts:
         And by how many factors `p` was scaled for it.
         """
         steps = []
-        for fact in self._facts:
-            if p.constant is None and len(fact.terms) == 2 and fact + 1 in self._lone:
-                continue  # see `_dominated`
-            for other, its_factor in fact.terms.items():
-                if (its_factor < 0) != (factor < 0):
-                    continue
-                quotients = _apart(product, other)
-                if quotients is None:
-                    continue
-                times, scale = quotients
-                if not all(a in self._positive for a in scale):
-                    continue
-                if len(scale) > 1 or not all(a.nonnegative for a in times):
-                    continue
-                if not other and product and not _fits(p, fact, product):
-                    continue  # its constant alone fits: rarely of use
-                common = math.gcd(factor, its_factor)
-                a, k = abs(its_factor) // common, abs(factor) // common
-                scaled = Polynomial({tuple(scale): a})
-                # p is an integer: p >= 0 if scaled * p > -scaled.
-                rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
-                steps.append((len(scale), rest))
+        for fact, other, its_factor in self._terms_with(p, product):
+            if (its_factor < 0) != (factor < 0):
+                continue
+            times, scale = _apart(product, other)
+            if len(scale) > 1 or not self._positive.issuperset(scale):
+                continue
+            if not all(a.nonnegative for a in times):
+                continue
+            if not other and product and not _fits(p, fact, product):
+                continue  # its constant alone fits: rarely of use
+            common = math.gcd(factor, its_factor)
+            a, k = abs(its_factor) // common, abs(factor) // common
+            scaled = Polynomial({tuple(scale): a})
+            # p is an integer: p >= 0 if scaled * p > -scaled.
+            rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
+            steps.append((len(scale), rest))
         return steps
+
+    def _terms_with(
+        self, p: Polynomial, product: _Product
+    ) -> Iterator[tuple[Polynomial, _Product, int]]:
+        """Yield the terms of facts that share an atom with a product, and the constants of facts."""
+        seen = set()
+        for atom in dict.fromkeys(product):
+            for number, term in self._by_atom.get(atom, ()):
+                if number not in seen:
+                    seen.add(number)
+                    yield term
+        for fact in self._facts:
+            constant = fact.terms.get(())
+            # See `_dominated` for facts of single sizes.
+            if constant and (p.constant is not None or fact + 1 not in self._lone):
+                yield fact, (), constant
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:
@@ -356,8 +387,8 @@ def _tightened(p: Polynomial) -> Polynomial:
     return Polynomial({m: f // common for m, f in p.terms.items()})
 
 
-def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]] | None:
-    """Return the factors of each product that the other lacks; None if they have none in common."""
+def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]]:
+    """Return the factors of each product that the other lacks."""
     missing = list(other)
     left = []
     for atom in product:
@@ -365,6 +396,4 @@ def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]] 
             missing.remove(atom)
         else:
             left.append(atom)
-    if other and len(missing) == len(other):
-        return None
     return left, missing

@@ -30,7 +30,6 @@ _MAX_DENOMINATOR = 4096
 
 def follows(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     """Tell whether `p` is 0 or more as a sum of multiples of `facts`, which are."""
-    facts = _related(p, facts)
     if not facts or len(facts) > _MAX_FACTS:
         return False
     products = list(dict.fromkeys(m for q in (p, *facts) for m in q.terms if m))
@@ -52,17 +51,17 @@ def follows(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     return all(c >= 0 for c in exact) and _is_sum(p, facts, exact)
 
 
-def _related(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
+def related(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
     """Return the facts that share products of atoms with `p`, or with one of these facts."""
     seen = {m for m in p.terms if m}
     if not seen:
         return list(facts)
-    left, related = list(facts), []
+    left, found = list(facts), []
     while True:
         new = [f for f in left if not seen.isdisjoint(f.terms)]
         if not new:
-            return related
-        related += new
+            return found
+        found += new
         left = [f for f in left if seen.isdisjoint(f.terms)]
         seen.update(m for f in new for m in f.terms if m)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ZERO, Case, Index, Symbol, UndecidedError, atoms_of
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, Symbol, UndecidedError, atoms_of
+from onnx_spatial.index_map.tensor import Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
 
@@ -66,6 +66,29 @@ class NodeView:
             assume_equal(case, a, b)
         else:
             case.require_equal(a, b, what)
+
+    def broadcast(self, case: Case, shapes: Sequence[Dims]) -> Dims:
+        """Return the dims of several shapes after broadcasting.
+
+        Of a node whose run succeeds, it is assumed that they fit: unknown sizes may be 1.
+
+        Raises:
+            UndecidedError: they may not fit.
+        """
+        rank = max(map(len, shapes))
+        dims = []
+        for axis in range(rank):
+            sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+            others = [size for size in sizes if size != ONE]
+            for size in others[1:]:
+                if self.legal and not case.are_equal(size, others[0]):
+                    for one in (size, others[0]):
+                        if one.constant is None and case.is_zero(one - ONE):
+                            assume_equal(case, one, ONE)
+                    assume_equal(case, size, others[0])
+                case.require_equal(size, others[0], "broadcasting: a size")
+            dims.append(others[0] if others else ONE)
+        return tuple(dims)
 
     def for_all(
         self,

@@ -462,7 +462,9 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))
 
     leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
-    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading)]
+    axes = list(parts[0].axes)
+    axes[axis] = Axis.joined([Axis([_of(len(parts))]), first]) if same else Axis([total])
+    return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
 
 
 def _split(case: Case, node: NodeView) -> list[Tensor]:

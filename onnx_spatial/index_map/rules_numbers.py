@@ -104,6 +104,13 @@ _TRUTHS: dict[str, _Scalar] = {
 }
 
 
+def _fitting(
+    case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
+) -> Polynomial:
+    """Return a number if it fits an integer type, which is assumed of a node whose run succeeds."""
+    return p if node.legal else fitting(case, p, element_type, bits)
+
+
 def elementwise(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of an elementwise operator; of values that only move, an unknown function."""
     inputs = node.optionals
@@ -129,7 +136,7 @@ def elementwise(case: Case, node: NodeView) -> list[Tensor]:
         if rule is None:
             return unknown(node.op_type, details, row)
         result = rule(case, node, row)
-        return fitting(case, result, element_type) if node.op_type in _ARITHMETIC else result
+        return _fitting(case, node, result, element_type) if node.op_type in _ARITHMETIC else result
 
     axes = next((i.axes for i in known if i.dims == dims), None)
     return [Tensor(case, dims, at, whole=rule is not None, type=element_type, axes=axes)]
@@ -263,8 +270,8 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
                 rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
             else:
                 rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [fitting(case, x.at(tuple(row)), x.type, _EXACT) for row in rows]
-        return fitting(case, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
+        elements = [_fitting(case, node, x.at(tuple(row)), x.type, _EXACT) for row in rows]
+        return _fitting(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT)
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]
 

@@ -238,7 +238,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         details = (added is None, *(i for i, _ in parameters))
         return _atom(node.op_type, details, (factor, data, *row, *_lengths(extents)))
 
-    axes = [x.axes[0], Axis([groups, each]), *windows.axes]
+    axes = [x.axes[0], Axis([outputs]), *windows.axes]
     return [Tensor(case, [x.dims[0], outputs, *windows.dims], at, whole=False, axes=axes)]
 
 
@@ -263,7 +263,7 @@ def _matmul(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
     if a.rank < 2 or b.rank < 2:
         raise UndecidedError(f"{node.op_type} of a vector is not followed")
-    batch = broadcast(case, [a.dims[:-2], b.dims[:-2]])
+    batch = node.broadcast(case, [a.dims[:-2], b.dims[:-2]])
     return [_product(case, node, a, b, batch, None)]
 
 
@@ -333,7 +333,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         return list(numbers(case, node))
     if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
         raise UndecidedError(f"{node.op_type} of opset 6 is not followed")
-    dims = broadcast(case, [i.dims for i in known])
+    dims = node.broadcast(case, [i.dims for i in known])
     details = (*_details(node), *(i is None for i in inputs))
 
     def at(index: Index) -> Polynomial:

@@ -30,10 +30,14 @@ from onnx_spatial.verification.sizes.trial_runs import Trial
 
 @dataclass
 class ReferenceModel:
-    """A model and what has to be known of it to run it by definition."""
+    """A model and what has to be known of it to run it by definition.
+
+    `analysed` are its spatial operators if they are known from a larger model.
+    """
 
     source: reader.Source
     domains: Iterable[str]
+    analysed: list[OperatorInfo] | None = None
 
     @classmethod
     def before_conversion(cls, source: reader.Source, domains: Iterable[str]) -> ReferenceModel:
@@ -56,6 +60,8 @@ class ReferenceModel:
     @cached_property
     def infos(self) -> list[OperatorInfo]:
         """Analysis of its spatial operators."""
+        if self.analysed is not None:
+            return self.analysed
         return analysis.find(self.named, self.domains, self.source.folder)
 
     @cached_property

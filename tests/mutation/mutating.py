@@ -119,7 +119,7 @@ def convert(model: onnx.ModelProto, strategy: str | None, fuse: bool) -> onnx.Mo
 
 
 @cache
-def _right(subject: str, strategy: str | None, fuse: bool) -> onnx.ModelProto:
+def converted(subject: str, strategy: str | None, fuse: bool) -> onnx.ModelProto:
     return convert(subjects.get(subject).model, strategy, fuse)
 
 
@@ -130,7 +130,7 @@ def _judge(subject: str) -> Judge:
 
 @cache
 def _noise(subject: str, strategy: str | None, fuse: bool) -> float:
-    return _judge(subject).noise(_right(subject, strategy, fuse))
+    return _judge(subject).noise(converted(subject, strategy, fuse))
 
 
 def run(subject: str, strategy: str | None, fuse: bool, share: int, seed: int) -> list[Outcome]:
@@ -142,7 +142,7 @@ def mutants(
     subject: str, strategy: str | None, fuse: bool, share: int, seed: int
 ) -> Iterator[tuple[Outcome, onnx.ModelProto]]:
     """Up to `share` mutants of each class of one converted model."""
-    judge, right = _judge(subject), _right(subject, strategy, fuse)
+    judge, right = _judge(subject), converted(subject, strategy, fuse)
     noise = _noise(subject, strategy, fuse)
     same = right.SerializeToString(deterministic=True)
     for kind, make in classes(subject, right, strategy, fuse).items():
@@ -169,7 +169,7 @@ def mutants(
 
 def flagged(subject: str, strategy: str | None, fuse: bool, seeds: range) -> list[tuple[str, str]]:
     """Verdicts on a right conversion, one for each seed: status and message."""
-    model, right = subjects.get(subject).model, _right(subject, strategy, fuse)
+    model, right = subjects.get(subject).model, converted(subject, strategy, fuse)
     verdicts = (onnx_spatial.verify(model, right, seed=seed) for seed in seeds)
     return [(v.status, v.message) for v in verdicts]
 
@@ -179,7 +179,7 @@ def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[tuple[str, str | No
     for subject in names:
         seen = set()
         for strategy, fuse in FORMS:
-            data = _right(subject, strategy, fuse).SerializeToString(deterministic=True)
+            data = converted(subject, strategy, fuse).SerializeToString(deterministic=True)
             if data not in seen:
                 seen.add(data)
                 yield subject, strategy, fuse
@@ -219,7 +219,7 @@ def _place(outcome: Outcome) -> str:
     return f"{outcome.kind}: {form}: {outcome.what}"
 
 
-def _limit() -> None:
+def limit() -> None:
     """As the command does: a wrong size may make onnxruntime ask for all the memory there is."""
     import resource
 
@@ -243,7 +243,7 @@ def main() -> int:
     else:
         made = list(forms(options.only or subjects.NAMES))
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(options.j, mp_context=context, initializer=_limit) as pool:
+    with ProcessPoolExecutor(options.j, mp_context=context, initializer=limit) as pool:
         jobs = [pool.submit(run, *form, options.share, options.seed) for form in made]
         found = list(itertools.chain.from_iterable(job.result() for job in jobs))
         each = -(-options.right // len(made))

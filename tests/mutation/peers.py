@@ -53,7 +53,7 @@ def write(folder: Path, share: int) -> None:
         shapes = {n: list(a.shape) for n, a in subject.feeds(np.random.default_rng(5)).items()}
         forms = mutating.FORMS[:2] if number % 2 else (mutating.FORMS[0], mutating.FORMS[3])
         for form, (strategy, fuse) in enumerate(forms):
-            right = mutating._right(name, strategy, fuse)
+            right = mutating.converted(name, strategy, fuse)
             path = folder / f"{name}_{form}_right.onnx"
             onnx.save(right, path)
             pairs.append(("right", name, "", original.name, path.name, shapes, "passed"))

@@ -36,6 +36,7 @@ def verified(original: onnx.ModelProto, lines: list[str] | None = None) -> Verif
     return result
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 @pytest.mark.parametrize("behind", BEHIND)
 def test_lengths_grow_to_little_more_than_what_is_cropped(behind: str) -> None:
     lines: list[str] = []

@@ -22,6 +22,7 @@ def passed_alone(result: Verification) -> bool:
     return all(s.passed and "isolated" in s.how for s in result.sites)
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 @pytest.mark.parametrize("name", CASES)
 def test_right(name: str) -> None:
     case = CASES[name]
@@ -53,6 +54,7 @@ def test_wrong(case: Case, mutant: str) -> None:
     assert any(s.passed is False and not c.passed for s in result.sites for c in s.checks)
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 def test_figures_in_the_report() -> None:
     result = verify(filled(PLAIN.original), filled(PLAIN.converted))
     sites = result.to_dict()["sites"]
@@ -79,6 +81,7 @@ def test_a_weight_of_a_channel_of_small_numbers() -> None:
     assert [s.passed for s in result.sites] == [False, False]
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 def test_taps_that_only_meet_padding_at_likely_sizes() -> None:
     """Blocks of 512 and two taps: only sequences of more than 512 steps tell what the first does."""
     original = """
@@ -379,6 +382,7 @@ def of_type(text: str, name: str, dtype: type) -> onnx.ModelProto:
     return filled(text.replace("float[", f"{name}["), dtype)
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 def test_half_precision() -> None:
     original = of_type(PLAIN.original, "float16", np.float16)
     result = verify(original, of_type(PLAIN.converted, "float16", np.float16))

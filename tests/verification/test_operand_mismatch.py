@@ -46,6 +46,7 @@ def recurrent(joined: str) -> onnx.ModelProto:
     """)
 
 
+@pytest.mark.usefixtures("nothing_is_proven")
 @pytest.mark.parametrize(
     "joined",
     [

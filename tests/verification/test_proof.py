@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from fused_by_hand import PLAIN, filled
 from hand_lowered import (
     batch_to_space,
     batch_to_space_lowered,
@@ -350,3 +351,19 @@ def test_a_counterexample_names_the_elements() -> None:
     x, value = counterexample.inputs["x"], counterexample.reason
     assert value.startswith("is ") and " instead of " in value and "x[" in value
     assert x.size < 200
+
+
+def test_a_region_that_became_a_convolution_is_proven_and_run_once() -> None:
+    original, converted = filled(PLAIN.original), filled(PLAIN.converted)
+    found = verify(original, converted)
+    assert found.status == "passed"
+    for site in found.sites:
+        assert site.proven == "all sizes"
+        checks = [c for c in site.checks if c.how == "isolated"]
+        assert {c.optimised for c in checks} == {False, True}
+        assert len({c.shape for c in checks}) == 1
+        assert all(c.max_ulps is None for c in checks)  # no double precision is needed
+    assert len(found.runs) == 1
+    for mutant in PLAIN.mutants():
+        wrong = verify(original, filled(mutant))
+        assert (wrong.status, {s.proven for s in wrong.sites}) == ("failed", {None})

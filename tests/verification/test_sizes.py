@@ -11,15 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_spatial
 from onnx_spatial.errors import UsageError
 from onnx_spatial.verification import Verification, verify
-from onnx_spatial.verification.checks import baseline, proof
-from onnx_spatial.verification.checks.proof import Proof
+from onnx_spatial.verification.checks import baseline
 
-
-@pytest.fixture(autouse=True)
-def nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have sizes looked for, as for operators that are not proven."""
-    sampled = Proof("sampled", reason="as this test says")
-    monkeypatch.setattr(proof, "_prove", lambda operator, context: sampled)
+pytestmark = pytest.mark.usefixtures("nothing_is_proven")
 
 
 def dims(result: Verification, name: str = "x") -> list[set[int]]:

@@ -83,7 +83,7 @@ class Polynomial:
 
     def __init__(self, terms: Mapping[_Product, int]) -> None:
         self._terms = {product: factor for product, factor in terms.items() if factor}
-        self._hash = hash(frozenset(self._terms.items()))
+        self._hash: int | None = None  # most sums are never looked up
 
     @classmethod
     def of(cls, value: int) -> Polynomial:
@@ -206,9 +206,11 @@ class Polynomial:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Polynomial):
             return NotImplemented
-        return self is other or (self._hash == other._hash and self._terms == other._terms)
+        return self is other or self._terms == other._terms
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._terms.items()))
         return self._hash
 
     def __repr__(self) -> str:

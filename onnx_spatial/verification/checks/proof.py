@@ -54,7 +54,7 @@ def check(context: Context) -> None:
 def _prove(operator: OperatorCheck, context: Context) -> Proof | Counterexample:
     """Prove an operator, or return an input for which it is wrong."""
     if operator.result.refused:
-        return Proof("sampled", reason="it became part of a convolution")
+        return _prove_regions(operator, context)
     if operator.info.call is None:
         return Proof("sampled", reason=operator.info.error or "its domain is not accepted")
     replacements = context.replacements(operator.info)
@@ -81,7 +81,7 @@ def _joined(proofs: Iterable[Proof]) -> Proof:
 
 
 def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
-    """Prove an operator by the regions that it became part of."""
+    """Prove an operator, or a convolution, by the regions that it became part of."""
     regions = context.regions.around(operator.info)
     if isinstance(regions, str):
         return Proof("sampled", reason=regions)
@@ -107,9 +107,11 @@ def _prove_region(region: MatchingRegion, context: Context) -> Proof:
         return Proof("sampled", reason=str(error))
     finally:
         context.proof_seconds -= perf_counter() - started
-    if comparison.equal:
-        return Proof("all sizes", (*comparison.assumptions, *STANDING))
-    return Proof("sampled", reason=comparison.reason)
+    if not comparison.equal:
+        return Proof("sampled", reason=comparison.reason)
+    if region.is_static:
+        return Proof("these sizes")
+    return Proof("all sizes", (*comparison.assumptions, *STANDING))
 
 
 def _prove_replacement(

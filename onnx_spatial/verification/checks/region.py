@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import SPREADS, Array, Spread, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
@@ -63,6 +64,7 @@ class RegionComparison:
         seed: of the data.
         budget: seconds that are left for double precision.
         proven: whether it is proven, so that one size is enough.
+        analysed: the sites of its original part, if they are known.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class RegionComparison:
         budget: Budget | None = None,
         *,
         proven: bool = False,
+        analysed: list[OperatorInfo] | None = None,
     ) -> None:
         self.region = region
         self._proven = proven
@@ -80,7 +83,7 @@ class RegionComparison:
         self._seed = seed
         self._budget = budget or Budget()
         source = models.original.holding(region.original())
-        self._original = ReferenceModel(source, models.domains)
+        self._original = ReferenceModel(source, models.domains, analysed)
         self._converted = region.converted()
         self._sessions = BothLevels(self._converted, region.output, models.converted.folder)
 

@@ -14,7 +14,7 @@ from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedErro
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
 from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
-from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
+from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given, product
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
@@ -62,6 +62,7 @@ def prove_region(
             value = _computed(ahead, name) if name in upstream.names else None
             inputs[name] = value or _given(case, name, known)
         expected = original(case, region.before, inputs).value(region.output)
+        case.counts = [product(t.dims) for t in (*inputs.values(), expected) if not t.whole]
         actual = _maps(case, region.after, models.converted, inputs, no_rule, opset)
         return expected, actual.value(region.output)
 
@@ -99,18 +100,24 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
     if 0 in sizes:
         raise UndecidedError(f"{name!r} is empty")
     dims = [
-        Polynomial.of(d) if isinstance(d, int) else case.symbol(d or f"{name}.{axis}")
+        Polynomial.of(d) if isinstance(d, int) else _size(case, name, axis, d)
         for axis, d in enumerate(sizes)
     ]
-    if shape_inference.element_type(known) not in _INTEGERS or len(sizes) > 2:
-        return given(case, name, dims)
+    element_type = shape_inference.element_type(known) or 0
+    if element_type not in _INTEGERS or len(sizes) > 2:
+        return given(case, name, dims, type=element_type)
 
     def at(index: Index) -> Polynomial:
         if case.context[1] or any(i.constant is None for i in index):
             return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
-        return case.symbol(f"{name}{[i.constant for i in index]}", None)
+        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind="parameter")
 
-    return Tensor(case, dims, at, whole=True)
+    return Tensor(case, dims, at, whole=True, type=element_type)
+
+
+def _size(case: Case, name: str, axis: int, dim: str | None) -> Polynomial:
+    """Return the symbol of an unknown dim, which the model may have named."""
+    return case.symbol(dim) if dim else case.symbol(f"{name}.{axis}", kind="dim")
 
 
 def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -> Tensor:

@@ -36,7 +36,10 @@ class RegionResults:
         """Return a region ready to be compared."""
         proof = self.proofs.get(region.key)
         proven = proof is not None and proof.scope != "sampled"
-        return RegionComparison(region, self.models, self.seed, self._budget, proven=proven)
+        analysed = self.regions.analysed(region) if proven else None
+        return RegionComparison(
+            region, self.models, self.seed, self._budget, proven=proven, analysed=analysed
+        )
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region; or return why that is impossible. Each is compared once."""

@@ -15,7 +15,7 @@ must fit the data, so they are followed back to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import onnx
@@ -23,6 +23,7 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.subgraphs.value_graph import (
     Graphs,
     KnownTypes,
@@ -57,8 +58,6 @@ class MatchingRegion:
         inputs: types of the values that the parts read, as far as they are known, by name.
         sites: positions of the sites in it in `traversal.nodes`.
         replaced: positions of the nodes of the original that the conversion replaced.
-        settled: whether any legal sizes of its inputs occur in the whole model: all sizes are fixed, or
-            its inputs are those of the model.
         fed: whether its inputs are those of the model, and may have any values.
     """
 
@@ -69,13 +68,23 @@ class MatchingRegion:
     inputs: dict[str, onnx.TypeProto]
     sites: frozenset[int]
     replaced: frozenset[int]
-    settled: bool
     fed: bool
 
     @property
     def key(self) -> RegionKey:
         """The value that it computes."""
         return self.place, self.output
+
+    @property
+    def settled(self) -> bool:
+        """Whether any legal sizes of its inputs occur in the whole model."""
+        return self.fed or self.is_static
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes of the values that it reads are fixed."""
+        dims = [shape_inference.dims(known) for known in self.inputs.values()]
+        return all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
 
     def original(self) -> onnx.ModelProto:
         """Make the part of the original a model."""
@@ -142,30 +151,42 @@ class MatchingRegions:
     def upstream(self, region: MatchingRegion) -> Upstream:
         """Return how the original computes what ties the values together that a region reads.
 
-        Integers are made of sizes; and what only the original's part reads is often made of what both
-        read.
+        Integers are made of sizes; what only the original's part reads is made of what both read; and of
+        two values that both read, one may be made of the other.
         """
-        place, both = region.place, region.after.read
         names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
         read: set[str] = set()
         for name in region.inputs:
-            whole = self._is_integer(name, place)
-            if not (whole or name not in both) or not is_computed(self._graphs.find(name, place)):
+            if not is_computed(self._graphs.find(name, region.place)):
                 continue
-
-            def stops(other: str, producer: Producer | None, whole: bool = whole) -> bool:
-                inside = self._is_integer(other, place) if whole else other not in both
-                return not inside or other in self._graphs.overridable
-
-            part = self._graphs.part(place, name, stops)
-            if isinstance(part, Part) and len(part.nodes) <= _MOST_UPSTREAM:
+            part = self._part_upstream(name, region)
+            if part is not None:
                 names.append(name)
                 nodes.update((id(node), node) for node in part.nodes)
                 stored += part.stored
                 read |= part.read
         read -= {output for node in nodes.values() for output in node.output}
-        inputs = {name: self._type(name, place) for name in sorted(read)}
+        inputs = {name: self._type(name, region.place) for name in sorted(read)}
         return Upstream(names, list(nodes.values()), stored, inputs)
+
+    def _part_upstream(self, name: str, region: MatchingRegion) -> Part | None:
+        place, both = region.place, region.after.read
+        others = region.inputs.keys() - {name}
+        seen: set[str] = set()
+
+        def stops(other: str, producer: Producer | None) -> bool:
+            seen.add(other)
+            if other in self._graphs.overridable or len(seen) > _MOST_UPSTREAM:
+                return True
+            if self._is_integer(name, place):
+                return not self._is_integer(other, place)
+            return other in (both if name not in both else others)
+
+        part = self._graphs.part(place, name, stops)
+        if not isinstance(part, Part) or len(seen) > _MOST_UPSTREAM:
+            return None
+        closed = self._is_integer(name, place) or name not in both or part.read <= others
+        return part if closed else None
 
     def _is_integer(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is a list or table of integers."""
@@ -187,6 +208,26 @@ class MatchingRegions:
         if len(before.nodes) > _MOST_NODES or after.read - before.read:
             return "the nodes before it are too many, or differ from the original's"
         return self._matching(region.place, region.output, before, after)
+
+    def analysed(self, region: MatchingRegion) -> list[OperatorInfo] | None:
+        """Return the sites of a region as those of the model of its original part; None if unknown.
+
+        That model has its own inputs, so the dims of the data that a site reads there are theirs.
+        """
+        nodes = region.before.nodes
+        if self.original.functions or any(any(traversal.subgraphs(node)) for node in nodes):
+            return None
+        positions = {self._positions[id(node)]: index for index, node in enumerate(nodes)}
+        infos = [info for info in self.infos if info.index in positions]
+        return [
+            replace(
+                info,
+                index=positions[info.index],
+                place=traversal.Place(),
+                facts=_of_input(info.facts) if info.node.input[0] in region.inputs else info.facts,
+            )
+            for info in infos
+        ]
 
     @cached_property
     def _graphs(self) -> Graphs:
@@ -274,11 +315,8 @@ class MatchingRegions:
             if output in node.output or not any(self._is_computed(n, place) for n in node.output)
         }
         sites = frozenset(info.index for info in self.infos if info.index in positions)
-        dims = [shape_inference.dims(known) for known in inputs.values()]
-        fixed = all(d is not None and all(isinstance(size, int) for size in d) for d in dims)
         fed = all(self._is_input(n, place) for n in inputs)
-        known = (inputs, sites, frozenset(replaced), fixed or fed, fed)
-        return MatchingRegion(place, output, before, after, *known)
+        return MatchingRegion(place, output, before, after, inputs, sites, frozenset(replaced), fed)
 
     def _type(self, name: str, place: traversal.Place) -> onnx.TypeProto:
         known = self._types.find(name, place)
@@ -325,3 +363,9 @@ class MatchingRegions:
             return False
         dims = shape_inference.dims(known)
         return dims is None or len(dims) < 2 or (len(dims) == 2 and dims[1] == 2)
+
+
+def _of_input(facts: NodeFacts) -> NodeFacts:
+    """Return the facts of a node whose data is an input of a model."""
+    data, *others = facts.inputs
+    return replace(facts, inputs=(data and replace(data, shape=None), *others))
