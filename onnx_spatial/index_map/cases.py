@@ -1,10 +1,11 @@
 """Go through all cases that the sizes, the parameters and the index of an element can be in.
 
-A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image? If
-the facts do not say, the case is split: the rule goes on as if the answer were yes, and everything is run
-a second time with the answer no. Results that were computed before the split are kept.
+A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image?
+If the facts do not say, the case is split: the rule goes on as if the answer were yes, and all is run a
+second time with the answer no. Results that were computed before the split are kept.
 
-    for case in Cases(...): compare both maps in this case
+    def body(): return "inside" if case.decide(place) else "outside"
+    list(case.all(body))     ["inside", "outside"]
 """
 
 from __future__ import annotations
@@ -539,11 +540,11 @@ def bases_of(p: Polynomial) -> set[Atom]:
 
 def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     """Return the value of a polynomial for values of its atoms; quotients are computed."""
-    total = np.int64(0)
+    total: Values = np.asarray(0, np.int64)
     for product, factor in p.terms.items():
         if abs(factor) >= 1 << 62:
             raise UndecidedError("a number that may overflow")
-        term = np.int64(factor)
+        term: Values = np.asarray(factor, np.int64)
         for atom in product:
             term = term * _value(atom, values)
         total = total + term

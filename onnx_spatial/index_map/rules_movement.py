@@ -1,7 +1,7 @@
 """The maps of ONNX's data-movement operators.
 
-Each rule gets the node and its inputs as tensors, and returns its outputs. What would fail in a run for some
-legal size must be excluded: a rule requires it, and gives up where it cannot be shown.
+Each rule gets a node with its inputs, and returns its outputs. A rule requires whatever a run needs: if
+that cannot be shown for all legal sizes, the map is undecided.
 """
 
 from __future__ import annotations

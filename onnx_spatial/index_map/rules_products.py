@@ -1,7 +1,7 @@
 """The maps of operators that compute with elements: convolutions, products, and everything elementwise.
 
-An element that is computed is an atom: an unknown function of the elements that it is computed of. A sum over
-channels and places of a kernel holds the two factors of one product, at indices that take all values:
+An element that is computed is an atom: an unknown function of the elements that it is computed of. A sum
+over channels and places of a kernel holds the two factors of one product, at indices that take all values:
 
     y[n, m, o] = sum of w[m, c, k] * x[n, g*C/G + c, o*s + k*d - p]  over c and k, x is 0 outside
 
@@ -19,11 +19,11 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map import rules_numbers
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at, product, transposed
-from onnx_spatial.index_map.tensor import Axis, Index, Tensor
+from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at, transposed
+from onnx_spatial.index_map.tensor import Axis, Tensor, product
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
@@ -348,7 +348,6 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 
 def _unary(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a function of one element; further inputs are single numbers."""
-    x = node.input(0)
     for i in range(1, node.count):
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
