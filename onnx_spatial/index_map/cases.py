@@ -88,6 +88,8 @@ class Case:
         self.context = (0, False)
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
+        #: Integers of the model that are parameters of an operator: they are no larger than sizes.
+        self.bounded: set[Atom] = set()
         #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
         self.counts: list[Polynomial] = []
         #: What must hold of all elements of some tensors, so that no run fails; by node.
@@ -146,7 +148,7 @@ class Case:
         pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
         # Facts about quotients are found again with the quotients.
         facts = [substitute(fact, {atom: p}) for fact in self.facts if not _is_inside(atom, fact)]
-        if p.constant is None and not p.nonnegative:
+        if atom.nonnegative and p.constant is None and not p.nonnegative:
             facts.append(p)
         self._pins = pins
         self.facts.forget(0)

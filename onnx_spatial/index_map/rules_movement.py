@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView
+from onnx_spatial.index_map.node import MAX_OPSET, WHOLE, NodeView
 from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
@@ -474,6 +474,8 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     count = len(node.outputs)
     if sizes is None:
         each = case.exact(x.dims[axis], _of(count))
+        if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
+            raise UndecidedError("Split into parts of which nothing is said")
         if node.get("num_outputs", count) != count:
             raise UndecidedError("Split into another number of parts than it has outputs")
         if each is None and not node.has("num_outputs"):
