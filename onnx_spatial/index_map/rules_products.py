@@ -1,7 +1,7 @@
 """The maps of operators that compute with elements: convolutions, products, and everything elementwise.
 
-An element that is computed is an atom: an unknown function of the elements that it is computed of. A sum
-over channels and places of a kernel holds the two factors of one product, at indices that take all values:
+An element that is computed is an atom: an unknown function of the elements that it is computed of. A sum over
+channels and places of a kernel holds the two factors of one product, at indices that take all values:
 
     y[n, m, o] = sum of w[m, c, k] * x[n, g*C/G + c, o*s + k*d - p]  over c and k, x is 0 outside
 
@@ -19,11 +19,11 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map import rules_numbers
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at, transposed
-from onnx_spatial.index_map.tensor import Axis, Tensor, product
+from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at, product, transposed
+from onnx_spatial.index_map.tensor import Axis, Index, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
@@ -215,11 +215,6 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     parameters = [(i, t) for i, t in others if t is not None and node.op_type != "Conv"]
     zero = None if node.op_type == "Conv" else node.optional(2)
 
-    for t in (bias, *(t for _, t in parameters)):
-        if t is not None and product(t.dims) != ONE:
-            (size,) = t.dims
-            node.need_equal(case, size, outputs, f"{node.op_type}: the channels of a parameter")
-
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return _element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
 
@@ -234,8 +229,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
                 data = _element(x, case, source)
             else:
                 data = ZERO if zero is None else parameter(zero, ZERO)
-                if not _finite(case, factor):  # 0 times infinity, where zeros are explicit
-                    raise UndecidedError(f"{node.op_type}: a weight is not finite")
+                _finite(case, factor)
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
             return _sum(factor, data, extents, added)
@@ -354,6 +348,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 
 def _unary(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a function of one element; further inputs are single numbers."""
+    x = node.input(0)
     for i in range(1, node.count):
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
@@ -367,7 +362,7 @@ def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
     """Tell whether an elementwise operator makes 0 of 0."""
     if node.op_type in _KEEP_ZERO and all(p == ZERO for p in row):
         return True
-    if (node.op_type == "Mul" and ZERO in row) or (node.op_type == "PRelu" and row[0] == ZERO):
+    if node.op_type in ("Mul", "PRelu") and ZERO in row:
         others = [stored_in(p) for p in row if p != ZERO]
         # A negative number makes -0 of 0.
         return all(s is not None and s.nonnegative for s in others)
@@ -385,17 +380,13 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
         number = None if stored is None else np.float64(stored.array.reshape(-1)[0])
         bounds.append(node.get(name, 0.0) if bound is None else number)
     low, high = bounds
-    if low is None or high is None or not low <= 0 <= high or _is_minus_zero(low, high):
+    if low is None or high is None or not low <= 0 <= high:
         return [result]
 
     def at(index: Index) -> Polynomial:
         return ZERO if _element(x, case, index) == ZERO else result.at(index)
 
     return [Tensor(case, result.dims, at, whole=result.whole, axes=result.axes)]
-
-
-def _is_minus_zero(*numbers: float) -> bool:
-    return any(n == 0 and np.signbit(n) for n in numbers)
 
 
 def _dropout(case: Case, node: NodeView) -> list[Tensor]:
@@ -415,9 +406,6 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("training_mode", 0) or not node.get("is_test", 1) or not node.get("spatial", 1):
         raise UndecidedError(f"{node.op_type} is in training mode")
     parameters = [node.input(i) for i in range(1, node.count)]
-    for parameter in parameters:
-        (count,) = parameter.dims
-        node.need_equal(case, count, x.dims[1], f"{node.op_type}: the number of channels")
     details = _details(node)
 
     def at(index: Index) -> Polynomial:
@@ -432,10 +420,6 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("block_size", 0) or scale.rank > 1:
         raise UndecidedError(f"{node.op_type} in blocks is not followed")
     axis = node.get("axis", 1) % x.rank if x.rank else 0
-    for parameter in (scale, zero):
-        if parameter is not None and product(parameter.dims) != ONE:
-            (count,) = parameter.dims
-            node.need_equal(case, count, x.dims[axis], f"{node.op_type}: the number of scales")
     details = (*_details(node, "axis"), zero is None)
 
     def at(index: Index) -> Polynomial:
