@@ -187,6 +187,13 @@ class Tensor:
         return length
 
 
+def moved(
+    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+) -> Tensor:
+    """Return a tensor of elements of another one."""
+    return Tensor(case, dims, at, whole=x.whole, type=x.type)
+
+
 def given(
     case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False, type: int = 0
 ) -> Tensor:

@@ -19,7 +19,7 @@ from onnx_spatial.index_map.constants import constant
 from onnx_spatial.index_map.expressions import Index, product
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.node import MAX_OPSET
-from onnx_spatial.index_map.rules_movement import transposed
+from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
