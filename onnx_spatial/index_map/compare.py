@@ -115,7 +115,11 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
 
 def _is_impossible(case: Case) -> bool:
     """Tell whether a fact of a case contradicts the others, which splits do not always notice."""
-    return any(case.surely(-fact - 1) for fact in tuple(case.facts))
+    for fact in tuple(case.facts):
+        case.check_budget()
+        if case.surely(-fact - 1):
+            return True
+    return False
 
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
@@ -153,7 +157,7 @@ def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
 def _kind(p: Polynomial) -> object:
     atom = p.lone_atom
     key = atom.key if atom is not None else None
-    return (key.operator, key.details) if isinstance(key, OperationKey) else type(key)
+    return key.operator if isinstance(key, OperationKey) else type(key)
 
 
 def _is_element(key: OperationKey) -> bool:

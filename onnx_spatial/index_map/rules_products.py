@@ -188,6 +188,16 @@ def _same(
     return begin, total - begin
 
 
+#: Inputs with a number for each output channel, apart from the bias.
+_PER_CHANNEL = {"Conv": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
+
+
+def _need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:
+    if x.rank != 1:
+        raise UndecidedError(f"{node.op_type}: a parameter is not a list")
+    node.need_equal(case, x.dims[0], length, f"{node.op_type}: the length of a parameter")
+
+
 def _conv(case: Case, node: NodeView) -> list[Tensor]:
     place = op_traits.OPERATORS[node.op_type].weight
     assert place is not None
@@ -211,9 +221,16 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     extents = [*windows.kernel, *own]
     count = len(windows.kernel)
     bias = node.optional(2 if node.op_type == "Conv" else 8)
+    if bias is not None:
+        _need_list(case, node, bias, outputs)
     # Scales and zero points: one number, or one for each output channel of the kernel.
     others = [(i, node.optional(i)) for i in (1, 2, 3, 4, 5, 6, 7) if i != place]
     parameters = [(i, t) for i, t in others if t is not None and node.op_type != "Conv"]
+    for i, t in parameters:
+        if product(t.dims) != ONE:
+            if i not in _PER_CHANNEL[node.op_type]:
+                raise UndecidedError(f"{node.op_type}: a parameter is not a number")
+            _need_list(case, node, t, outputs)
     zero = None if node.op_type == "Conv" else node.optional(2)
 
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
@@ -230,7 +247,8 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
                 data = _element(x, case, source)
             else:
                 data = ZERO if zero is None else parameter(zero, ZERO)
-                _finite(case, factor)
+                if not _finite(case, factor):
+                    raise UndecidedError(f"{node.op_type}: a weight is not finite")
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
             return _sum(factor, data, extents, added)
@@ -368,11 +386,15 @@ def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
     """Tell whether an elementwise operator makes 0 of 0."""
     if node.op_type in _KEEP_ZERO and all(p == ZERO for p in row):
         return True
-    if node.op_type in ("Mul", "PRelu") and ZERO in row:
+    if (node.op_type == "Mul" and ZERO in row) or (node.op_type == "PRelu" and row[0] == ZERO):
         others = [stored_in(p) for p in row if p != ZERO]
         # A negative number makes -0 of 0.
         return all(s is not None and s.nonnegative for s in others)
     return False
+
+
+def _is_minus_zero(*values: float) -> bool:
+    return any(value == 0 and np.signbit(value) for value in values)
 
 
 def _clip(case: Case, node: NodeView) -> list[Tensor]:
@@ -386,7 +408,8 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
         number = None if stored is None else np.float64(stored.array.reshape(-1)[0])
         bounds.append(node.get(name, 0.0) if bound is None else number)
     low, high = bounds
-    if low is None or high is None or not low <= 0 <= high:
+    # Zeros have a sign: -0 is below 0.
+    if low is None or high is None or low > 0 or high < 0 or _is_minus_zero(low, high):
         return [result]
 
     def at(index: Index) -> Polynomial:
@@ -412,6 +435,8 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("training_mode", 0) or not node.get("is_test", 1) or not node.get("spatial", 1):
         raise UndecidedError(f"{node.op_type} is in training mode")
     parameters = [node.input(i) for i in range(1, node.count)]
+    for p in parameters:
+        _need_list(case, node, p, x.dims[1])
     details = _details(node)
 
     def at(index: Index) -> Polynomial:
@@ -426,6 +451,9 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("block_size", 0) or scale.rank > 1:
         raise UndecidedError(f"{node.op_type} in blocks is not followed")
     axis = _axis(node, x, 1) if scale.rank else 0
+    for t in (scale, zero):
+        if t is not None and product(t.dims) != ONE:
+            _need_list(case, node, t, x.dims[axis])
     details = (*_details(node, "axis"), zero is None)
 
     def at(index: Index) -> Polynomial:
@@ -436,7 +464,7 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
         point = ZERO if zero is None else parameter(zero)
         before, behind = (ZERO, point) if node.op_type == "QuantizeLinear" else (point, ZERO)
         stored = stored_in(factor)
-        if data == before and stored is not None and stored.finite and stored.array.all():
+        if data == before and stored is not None and stored.nonnegative and stored.array.all():
             return behind
         return unknown(node.op_type, details, (data, factor, point))
 
