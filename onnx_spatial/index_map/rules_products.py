@@ -463,14 +463,19 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
         data, factor = _element(x, case, index), parameter(scale)
         point = ZERO if zero is None else parameter(zero)
         before, behind = (ZERO, point) if node.op_type == "QuantizeLinear" else (point, ZERO)
-        stored = stored_in(factor)
-        if data == before and stored is not None and stored.nonnegative and stored.array.all():
+        if data == before and _is_scale(factor):
             return behind
         return unknown(node.op_type, details, (data, factor, point))
 
     source = zero if node.op_type == "QuantizeLinear" else scale
     element_type = 0 if source is None else source.type
     return [Tensor(case, x.dims, at, whole=False, type=element_type, axes=x.axes)]
+
+
+def _is_scale(factor: Polynomial) -> bool:
+    """Tell whether a factor is surely a positive number."""
+    stored = stored_in(factor)
+    return stored is not None and stored.nonnegative and bool(stored.array.all())
 
 
 def _axis(node: NodeView, x: Tensor, default: int) -> int:
@@ -559,6 +564,19 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
+def settled(case: Case, p: Polynomial) -> Polynomial:
+    """Return the number that an element is where what it is computed of vanishes, else the element."""
+    if vanishes(case, p):
+        return ZERO
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    if isinstance(key, OperationKey) and key.operator == "op:QuantizeLinear":
+        data, factor, point = key.operands
+        if _is_scale(factor) and vanishes(case, data):
+            return point
+    return p
+
+
 def vanishes(case: Case, p: Polynomial) -> bool:
     """Tell whether an element is 0, whatever is not known.
 
@@ -580,6 +598,9 @@ def vanishes(case: Case, p: Polynomial) -> bool:
     if op_type == "Cast":
         texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
         return not texts and vanishes(case, key.operands[0])
+    if op_type == "DequantizeLinear":
+        data, factor, point = key.operands
+        return _is_scale(factor) and settled(case, data) == point
     keeps = op_type in _KEEP_ZERO and op_type != key.operator
     return keeps and all(vanishes(case, q) for q in key.operands)
 

@@ -172,6 +172,10 @@ EQUAL = [
         "p = Pad(x, pads) y = QuantizeLinear(p, step, point)",
         "r = QuantizeLinear(x, step, point) y = Pad(r, pads, point)",
     ),
+    (
+        "p = Pad(x, pads) m = MatMul(square, p) y = QuantizeLinear(m, step, point)",
+        "m = MatMul(square, x) q = QuantizeLinear(m, step, point) y = Pad(q, pads, point)",
+    ),
     ("p = Pad(x, pads) y = Conv(p, kernel)", "y = Conv <pads = [1, 2]> (x, kernel)"),
     ("c = Conv(x, kernel) y = Add(c, biases)", "y = Conv(x, kernel, bias)"),
     ("c = Conv(x, kernel) y = Add(biases, c)", "y = Conv(x, kernel, bias)"),
