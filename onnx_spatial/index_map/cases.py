@@ -1,10 +1,11 @@
 """Go through all cases that the sizes, the parameters and the index of an element can be in.
 
-A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image? If
-the facts do not say, the case is split: the rule goes on as if the answer were yes, and everything is run
-a second time with the answer no. Results that were computed before the split are kept.
+A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image?
+If the facts do not say, the case is split: the rule goes on as if the answer were yes, and all is run a
+second time with the answer no. Results that were computed before the split are kept.
 
-    for case in Cases(...): compare both maps in this case
+    def body(): return "inside" if case.decide(place) else "outside"
+    list(case.all(body))     ["inside", "outside"]
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Case:
         self.context = (0, False)
         #: Number of values of each index that has a known one.
         self.extents: dict[Atom, int] = {}
+        #: Integers of the model that are parameters of an operator: they are no larger than sizes.
+        self.bounded: set[Atom] = set()
         #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
         self.counts: list[Polynomial] = []
         #: What must hold of all elements of some tensors, so that no run fails; by node.
@@ -145,7 +148,7 @@ class Case:
         pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
         # Facts about quotients are found again with the quotients.
         facts = [substitute(fact, {atom: p}) for fact in self.facts if not _is_inside(atom, fact)]
-        if p.constant is None and not p.nonnegative:
+        if atom.nonnegative and p.constant is None and not p.nonnegative:
             facts.append(p)
         self._pins = pins
         self.facts.forget(0)
@@ -544,11 +547,11 @@ def bases_of(p: Polynomial) -> set[Atom]:
 
 def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
     """Return the value of a polynomial for values of its atoms; quotients are computed."""
-    total = np.int64(0)
+    total: Values = np.asarray(0, np.int64)
     for product, factor in p.terms.items():
         if abs(factor) >= 1 << 62:
             raise UndecidedError("a number that may overflow")
-        term = np.int64(factor)
+        term: Values = np.asarray(factor, np.int64)
         for atom in product:
             term = term * _value(atom, values)
         total = total + term

@@ -13,6 +13,7 @@ from onnx_spatial.index_map.cases import (
     ZERO,
     Case,
     Grid,
+    Index,
     UndecidedError,
     atoms_of,
     bases_of,
@@ -20,7 +21,7 @@ from onnx_spatial.index_map.cases import (
     grid_of,
 )
 from onnx_spatial.index_map.node import number
-from onnx_spatial.index_map.tensor import Index, Tensor
+from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
@@ -136,7 +137,7 @@ def constant(case: Case, array: Array) -> Tensor:
     """Return the map of a constant."""
     whole = array.dtype.kind in "iub"
     try:
-        element_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        element_type = int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     except (KeyError, ValueError):
         element_type = 0
     dims = [Polynomial.of(d) for d in array.shape]
@@ -161,7 +162,7 @@ def constant(case: Case, array: Array) -> Tensor:
             return _look_up(case, array, index)
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
-    return Tensor(case, dims, at, whole=whole, type=int(element_type))
+    return Tensor(case, dims, at, whole=whole, type=element_type)
 
 
 def _all_equal(array: Array) -> bool:

@@ -215,4 +215,4 @@ def number(value: Any) -> Polynomial:
     bits = np.asarray(value).tobytes()
     if not any(bits):
         return ZERO
-    return literal(0, np.asarray(value)[()])
+    return literal(0, np.asarray(value).reshape(1)[0])

@@ -1,7 +1,7 @@
 """The maps of ONNX's data-movement operators.
 
-Each rule gets the node and its inputs as tensors, and returns its outputs. What would fail in a run for some
-legal size must be excluded: a rule requires it, and gives up where it cannot be shown.
+Each rule gets a node with its inputs, and returns its outputs. A rule requires whatever a run needs: if
+that cannot be shown for all legal sizes, the map is undecided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView
+from onnx_spatial.index_map.node import MAX_OPSET, WHOLE, NodeView
 from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
@@ -475,6 +475,8 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     count = len(node.outputs)
     if sizes is None:
         each = case.exact(x.dims[axis], _of(count))
+        if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
+            raise UndecidedError("Split into parts of which nothing is said")
         if node.get("num_outputs", count) != count:
             raise UndecidedError("Split into another number of parts than it has outputs")
         if each is None and not node.has("num_outputs"):

@@ -247,7 +247,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
                 data = _element(x, case, source)
             else:
                 data = ZERO if zero is None else parameter(zero, ZERO)
-                if not _finite(case, factor):
+                if not _finite(case, factor):  # 0 times infinity, where zeros are explicit
                     raise UndecidedError(f"{node.op_type}: a weight is not finite")
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":

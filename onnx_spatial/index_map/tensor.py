@@ -1,8 +1,8 @@
 """A tensor as a map: its dims, and the element at any index.
 
-An element is a polynomial, too: a number that is computed (sizes, indices, zeros of a padding), or an atom
-for an element of a value that is given: `element("x", (n, 2*h + 1, w))`. Elements of given values that
-are not integers are only moved: no rule looks at them.
+An element is a polynomial, too: a computed number (a size, an index, the zero of a padding), or an atom
+for an element of a given value: `element("x", (n, 2*h + 1, w))`. Elements of given values that are not
+integers are only moved: no rule looks at them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Axis:
         start: Polynomial = ZERO,
         dim: Polynomial | None = None,
     ) -> None:
-        self.groups = (Digits(tuple(extents), start, product(extents) if dim is None else dim),)
+        self.groups: tuple[Digits, ...] = (
+            Digits(tuple(extents), start, product(extents) if dim is None else dim),
+        )
 
     @classmethod
     def joined(cls, axes: Sequence[Axis]) -> Axis:

@@ -60,7 +60,7 @@ def mapped(case: Case, model: onnx.ModelProto, *, legal: bool = False) -> Tensor
         whole = element_type == TensorProto.INT32
         inputs[value.name] = given(case, value.name, dims, whole=whole, type=element_type)
     constants = {t.name: (lambda t=t: numpy_helper.to_array(t)) for t in model.graph.initializer}
-    functions = {(f.domain, f.name): f for f in model.functions}
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     opset = next(item.version for item in model.opset_import if not item.domain)
     graph = GraphMaps(
         case,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from time import perf_counter
 
@@ -11,22 +11,21 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError, atoms_of
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
-from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
+from onnx_spatial.index_map.integers import INTEGER
+from onnx_spatial.index_map.node import assume_equal
 from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given, product
-from onnx_spatial.model import op_traits
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
-from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators.spellings import Vector
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.checks.index_maps import no_rule
+from onnx_spatial.verification.checks.index_maps import no_rule, opset_of
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
-from onnx_spatial.verification.subgraphs.value_graph import Part, scopes
+from onnx_spatial.verification.subgraphs.value_graph import Part
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
@@ -47,35 +46,34 @@ def prove_region(
         models: the models that it was cut from.
         seconds: that the proof may take.
     """
-    opset = region.before.imports.opsets.get("", MAX_OPSET)
-    places = scopes(region.place)
-    names = {info.node.output[0]: info for info in infos if info.place in places}
-    # By identity: a node of a function or branch may have the name of another one.
-    nodes = [*region.before.nodes, *upstream.nodes]
-    sites = {id(node): names[node.output[0]] for node in nodes if node.output[0] in names}
-    own = region.after.imports.opsets.get("", MAX_OPSET)
-    amounts = _amounts(nodes, sites)
+    sites = {
+        (info.node.op_type, info.node.output[0]): info
+        for info in infos
+        if info.place == region.place
+    }
 
     def spatial(case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]) -> Tensor | None:
-        info = sites.get(id(node))
-        return None if info is None else _operator(case, info, values)
+        info = sites.get((node.op_type, node.output[0]))
+        if info is None or list(info.node.input) != list(node.input):
+            return None  # of another graph
+        return _operator(case, info, values)
 
     def original(case: Case, part: Part | Upstream, inputs: dict[str, Tensor]) -> GraphMaps:
+        opset = opset_of(region.before)
         return _maps(case, part, models.original, inputs, spatial, opset, legal=True)
 
-    def given_as(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
-        return _given(case, name, known, whole=name in amounts)
-
     def maps(followed: Collection[str], case: Case) -> tuple[Tensor, Tensor]:
-        given_ahead = {n: given_as(case, n, known) for n, known in upstream.inputs.items()}
+        given_ahead = {n: _given(case, n, known) for n, known in upstream.inputs.items()}
         ahead = original(case, upstream, given_ahead)
         inputs = {}
         for name, known in region.inputs.items():
             value = _computed(ahead, name) if name in followed else None
-            inputs[name] = value or given_as(case, name, known)
+            inputs[name] = value or _given(case, name, known)
         expected = original(case, region.before, inputs).value(region.output)
         case.counts = [product(t.dims) for t in (*inputs.values(), expected) if not t.whole]
-        actual = _maps(case, region.after, models.converted, inputs, no_rule, own)
+        actual = _maps(
+            case, region.after, models.converted, inputs, no_rule, opset_of(region.after)
+        )
         return expected, actual.value(region.output)
 
     end = perf_counter() + seconds
@@ -109,26 +107,8 @@ def _maps(
     return GraphMaps(case, part.nodes, inputs, constants, functions, rule, opset=opset, legal=legal)
 
 
-def _amounts(nodes: Sequence[onnx.NodeProto], sites: Mapping[int, OperatorInfo]) -> set[str]:
-    """Return the names of the values that parameters of operators are made of, other than by sizes."""
-    producers = {name: node for node in nodes for name in node.output}
-    todo = []
-    for info in sites.values():
-        vectors = [p.vector for p in info.call.parameters] if info.call is not None else []
-        todo += [info.node.input[v.input] for v in vectors if v.input is not None]
-    found = set[str]()
-    while todo:
-        name = todo.pop()
-        if name and name not in found:
-            found.add(name)
-            producer = producers.get(name)
-            if producer is not None and Trait.SIZES not in op_traits.of(producer).traits:
-                todo += producer.input
-    return found
-
-
-def _given(case: Case, name: str, known: onnx.TypeProto, *, whole: bool) -> Tensor:
-    """Return the map of a value that a region reads; of amounts, the elements are symbols."""
+def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
+    """Return the map of a value that a region reads; small integers are parameters."""
     sizes = shape_inference.dims(known)
     if sizes is None:
         raise UndecidedError(f"the rank of {name!r} is unknown")
@@ -139,13 +119,13 @@ def _given(case: Case, name: str, known: onnx.TypeProto, *, whole: bool) -> Tens
         for axis, d in enumerate(sizes)
     ]
     element_type = shape_inference.element_type(known) or 0
-    if not whole or element_type not in _INTEGERS:
+    if element_type not in _INTEGERS or len(sizes) > 2:
         return given(case, name, dims, type=element_type)
 
     def at(index: Index) -> Polynomial:
         if case.context[1] or any(i.constant is None for i in index):
             return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
-        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind="parameter")
+        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind=INTEGER)
 
     return Tensor(case, dims, at, whole=True, type=element_type)
 
@@ -171,6 +151,7 @@ def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -
                 raise UndecidedError(f"{info.node.op_type}: a parameter is missing")
             numbers = _entries(case, tensor, vector)
         for number in numbers:
+            case.bounded |= atoms_of(number)
             case.assume(number - parameter.least)
         parameters.append(numbers)
     return operators.apply(case, call.kind, call.operator, x, *parameters)
