@@ -172,7 +172,7 @@ class Case:
                 values = evaluate(p, grid) >= 0
                 if values.all() or not values.any():
                     return bool(values.all())
-        self._check_budget()
+        self.check_budget()
         self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
         self.facts.add(p)
         if self.facts.contradictory():
@@ -253,7 +253,7 @@ class Case:
         """
         if count > MAX_VALUES:
             raise UndecidedError(f"an index has {count} values to distinguish")
-        self._check_budget()
+        self.check_budget()
         split = _Split(len(self.facts))
 
         def fix(value: int) -> Callable[[], None]:
@@ -365,7 +365,7 @@ class Case:
         for _ in range(MAX_CASES):
             possible = True
             while possible:
-                self._check_budget()
+                self.check_budget()
                 try:
                     yield body()
                     break
@@ -398,7 +398,12 @@ class Case:
                 return True
         return False
 
-    def _check_budget(self) -> None:
+    def check_budget(self) -> None:
+        """Give up once the time is over.
+
+        Raises:
+            UndecidedError: it is.
+        """
         if process_time() > self._deadline:
             raise UndecidedError("it takes too long")
 

@@ -185,6 +185,16 @@ def _same(
     return begin, total - begin
 
 
+#: Inputs with a number for each output channel, apart from the bias.
+_PER_CHANNEL = {"Conv": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
+
+
+def _need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:
+    if x.rank != 1:
+        raise UndecidedError(f"{node.op_type}: a parameter is not a list")
+    node.need_equal(case, x.dims[0], length, f"{node.op_type}: the length of a parameter")
+
+
 def _conv(case: Case, node: NodeView) -> list[Tensor]:
     place = op_traits.OPERATORS[node.op_type].weight
     assert place is not None
@@ -208,15 +218,17 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     extents = [*windows.kernel, *own]
     count = len(windows.kernel)
     bias = node.optional(2 if node.op_type == "Conv" else 8)
+    if bias is not None:
+        _need_list(case, node, bias, outputs)
     # Scales and zero points: one number, or one for each output channel of the kernel.
     others = [(i, node.optional(i)) for i in (1, 2, 3, 4, 5, 6, 7) if i != place]
     parameters = [(i, t) for i, t in others if t is not None and node.op_type != "Conv"]
+    for i, t in parameters:
+        if product(t.dims) != ONE:
+            if i not in _PER_CHANNEL[node.op_type]:
+                raise UndecidedError(f"{node.op_type}: a parameter is not a number")
+            _need_list(case, node, t, outputs)
     zero = None if node.op_type == "Conv" else node.optional(2)
-
-    for t in (bias, *(t for _, t in parameters)):
-        if t is not None and product(t.dims) != ONE:
-            (size,) = t.dims
-            node.need_equal(case, size, outputs, f"{node.op_type}: the channels of a parameter")
 
     def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
         return _element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
@@ -378,6 +390,10 @@ def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
     return False
 
 
+def _is_minus_zero(*values: float) -> bool:
+    return any(value == 0 and np.signbit(value) for value in values)
+
+
 def _clip(case: Case, node: NodeView) -> list[Tensor]:
     (result,) = _unary(case, node)
     x = node.input(0)
@@ -389,17 +405,14 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
         number = None if stored is None else np.float64(stored.array.reshape(-1)[0])
         bounds.append(node.get(name, 0.0) if bound is None else number)
     low, high = bounds
-    if low is None or high is None or not low <= 0 <= high or _is_minus_zero(low, high):
+    # Zeros have a sign: -0 is below 0.
+    if low is None or high is None or low > 0 or high < 0 or _is_minus_zero(low, high):
         return [result]
 
     def at(index: Index) -> Polynomial:
         return ZERO if _element(x, case, index) == ZERO else result.at(index)
 
     return [Tensor(case, result.dims, at, whole=False, type=x.type, axes=result.axes)]
-
-
-def _is_minus_zero(*numbers: float) -> bool:
-    return any(n == 0 and np.signbit(n) for n in numbers)
 
 
 def _dropout(case: Case, node: NodeView) -> list[Tensor]:
@@ -419,9 +432,8 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("training_mode", 0) or not node.get("is_test", 1) or not node.get("spatial", 1):
         raise UndecidedError(f"{node.op_type} is in training mode")
     parameters = [node.input(i) for i in range(1, node.count)]
-    for parameter in parameters:
-        (count,) = parameter.dims
-        node.need_equal(case, count, x.dims[1], f"{node.op_type}: the number of channels")
+    for p in parameters:
+        _need_list(case, node, p, x.dims[1])
     details = _details(node)
 
     def at(index: Index) -> Polynomial:
@@ -436,10 +448,9 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     if node.get("block_size", 0) or scale.rank > 1:
         raise UndecidedError(f"{node.op_type} in blocks is not followed")
     axis = _axis(node, x, 1) if scale.rank else 0
-    for parameter in (scale, zero):
-        if parameter is not None and product(parameter.dims) != ONE:
-            (count,) = parameter.dims
-            node.need_equal(case, count, x.dims[axis], f"{node.op_type}: the number of scales")
+    for t in (scale, zero):
+        if t is not None and product(t.dims) != ONE:
+            _need_list(case, node, t, x.dims[axis])
     details = (*_details(node, "axis"), zero is None)
 
     def at(index: Index) -> Polynomial:
@@ -449,14 +460,19 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
         data, factor = _element(x, case, index), parameter(scale)
         point = ZERO if zero is None else parameter(zero)
         before, behind = (ZERO, point) if node.op_type == "QuantizeLinear" else (point, ZERO)
-        stored = stored_in(factor)
-        if data == before and stored is not None and stored.finite and stored.array.all():
+        if data == before and _is_scale(factor):
             return behind
         return unknown(node.op_type, details, (data, factor, point))
 
     source = zero if node.op_type == "QuantizeLinear" else scale
     element_type = 0 if source is None else source.type
     return [Tensor(case, x.dims, at, whole=False, type=element_type, axes=x.axes)]
+
+
+def _is_scale(factor: Polynomial) -> bool:
+    """Tell whether a factor is surely a positive number."""
+    stored = stored_in(factor)
+    return stored is not None and stored.nonnegative and bool(stored.array.all())
 
 
 def _axis(node: NodeView, x: Tensor, default: int) -> int:
@@ -545,6 +561,19 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
+def settled(case: Case, p: Polynomial) -> Polynomial:
+    """Return the number that an element is where what it is computed of vanishes, else the element."""
+    if vanishes(case, p):
+        return ZERO
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    if isinstance(key, OperationKey) and key.operator == "op:QuantizeLinear":
+        data, factor, point = key.operands
+        if _is_scale(factor) and vanishes(case, data):
+            return point
+    return p
+
+
 def vanishes(case: Case, p: Polynomial) -> bool:
     """Tell whether an element is 0, whatever is not known.
 
@@ -566,6 +595,9 @@ def vanishes(case: Case, p: Polynomial) -> bool:
     if op_type == "Cast":
         texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
         return not texts and vanishes(case, key.operands[0])
+    if op_type == "DequantizeLinear":
+        data, factor, point = key.operands
+        return _is_scale(factor) and settled(case, data) == point
     keeps = op_type in _KEEP_ZERO and op_type != key.operator
     return keeps and all(vanishes(case, q) for q in key.operands)
 
