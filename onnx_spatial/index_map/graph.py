@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnx_spatial.index_map import rules_movement, rules_numbers, rules_products
+from onnx_spatial.index_map import rules_elements, rules_movement, rules_numbers, rules_products
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
 from onnx_spatial.index_map.node import MAX_OPSET, NodeView
@@ -19,7 +19,12 @@ from onnx_spatial.model import op_traits
 #: The map behind a node of another domain than ONNX's own; None if there is none.
 NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
 
-_RULES = {**rules_movement.RULES, **rules_numbers.RULES, **rules_products.RULES}
+_RULES = {
+    **rules_movement.RULES,
+    **rules_numbers.RULES,
+    **rules_products.RULES,
+    **rules_elements.RULES,
+}
 
 #: The most nodes that one map goes through.
 MAX_NODES = 2000
