@@ -10,6 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_spatial.index_map import (
+    rules_elements,
     rules_numbers,
     rules_products,
     rules_reshape,
@@ -32,6 +33,7 @@ RULES: dict[str, Rule] = {
     **rules_sizes.RULES,
     **rules_numbers.RULES,
     **rules_products.RULES,
+    **rules_elements.RULES,
 }
 
 #: The most nodes that one map goes through.
