@@ -55,9 +55,6 @@ def test_other_output_of_the_same_nodes():
     assert proven(body)[1] != "all sizes"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the key of a proof does not hold what the caller may replace"
-)
 def test_constant_that_the_caller_may_replace():
     body = lowered(1, "x", "y1") + lowered(2, "z", "y2", "k")
     assert proven(body) == ["all sizes", "sampled"]
