@@ -141,7 +141,7 @@ def _all_equal(case: Case, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> 
 
 
 def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
-    """Return the operands of `other`, swapped if they then look more like those of `one`."""
+    """Return the operands of `other`; of sums and products in the order that looks like `one`."""
     operands = tuple(other.operands)
     if one.operator not in COMMUTATIVE or len(operands) != 2:
         return operands

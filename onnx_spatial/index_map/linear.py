@@ -1,8 +1,8 @@
-"""Decide by linear programming whether a polynomial is 0 or more, as a sum of multiples of facts.
+"""Decide by linear programming whether a polynomial is 0 or more as a sum of multiples of facts.
 
-    p = sum of c_i * fact_i + terms that are 0 or more + a number above -1          p is an integer
+    p = sum of c_i * fact_i + terms that are 0 or more + a number above -1      p is an integer
 
-Products of atoms are unknowns of their own. Factors are found in floating point and checked exactly.
+Products of atoms are unknowns of their own. Factors are found in floating point, and checked exactly.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def _feasible(
     table[:count, -1] = bounds
     table[negative] *= -1
     basis = size + np.arange(count)
-    for number, place in enumerate(negative):
-        column = size + count + number
-        table[place, column] = 1
-        basis[place] = column
-        table[-1] -= table[place]
-        table[-1, column] = 0
+    for number, start in enumerate(negative):
+        artificial = size + count + number
+        table[start, artificial] = 1
+        basis[start] = artificial
+        table[-1] -= table[start]
+        table[-1, artificial] = 0
     for _ in range(_MAX_STEPS):
         if table[-1, -1] > -_EPSILON:
             x = np.zeros(table.shape[1] - 1)

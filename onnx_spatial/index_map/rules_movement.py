@@ -316,6 +316,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
         [x.dims[a] for a in perm],
         lambda index: x.at(tuple(index[a] for a in back)),
         whole=x.whole,
+        type=x.type,
         axes=[x.axes[a] for a in perm],
     )
 

@@ -1,7 +1,8 @@
 """The maps of operators that compute with elements: convolutions, products, and everything elementwise.
 
-An element that is computed is an atom: an unknown function of the elements that it is computed of. A sum
-over channels and places of a kernel holds the two factors of one product, at indices that take all values:
+An element that is computed is an atom: an unknown function of the elements that it is computed of. A
+sum over channels and places of a kernel holds the two factors of one product, at indices that take all
+values:
 
     y[n, m, o] = sum of w[m, c, k] * x[n, g*C/G + c, o*s + k*d - p]  over c and k, x is 0 outside
 
@@ -22,7 +23,13 @@ from onnx_spatial.index_map import rules_numbers
 from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import broadcast, broadcast_at, transposed
+from onnx_spatial.index_map.rules_movement import (
+    axes_of,
+    broadcast,
+    broadcast_at,
+    transposed,
+)
+from onnx_spatial.index_map.rules_numbers import unknown
 from onnx_spatial.index_map.tensor import Axis, Tensor, product
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
@@ -33,12 +40,10 @@ _Rule = Callable[[Case, NodeView], Sequence[Tensor]]
 #: The operator of the atoms for sums of products; the first two operands are the factors.
 PRODUCTS = "Products"
 
-#: In front of the names of ONNX's operators on elements; without it, "Floor" is a quotient of sizes.
-_DOMAIN = "ai.onnx."
-
 #: Atoms whose operands may be swapped.
-COMMUTATIVE = frozenset({_DOMAIN + "Add", _DOMAIN + "Mul"})
+COMMUTATIVE = frozenset({"op:Add", "op:Mul"})
 
+_TRUTHS = op_traits.having(Trait.TRUTH)
 _KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 
 
@@ -54,11 +59,6 @@ def _element(x: Tensor, case: Case, index: Index) -> Polynomial:
 def _broadcast_element(x: Tensor, case: Case, index: Index) -> Polynomial:
     with case.within(opaque=x.whole):
         return broadcast_at(x, index)
-
-
-def _atom(operator: str, details: Sequence[Any], operands: Sequence[Polynomial]) -> Polynomial:
-    name = operator if operator == PRODUCTS else _DOMAIN + operator
-    return Polynomial.atom(OperationKey(name, tuple(details), tuple(operands)))
 
 
 def _details(node: NodeView, *apart: str) -> tuple[object, ...]:
@@ -112,8 +112,9 @@ def _sum(
     added: Polynomial | None,
 ) -> Polynomial:
     """Return a sum of products along indices of some extents, and what is added to it."""
-    total = _atom(PRODUCTS, (), (factor, data, *_lengths(extents)))
-    return total if added is None else _atom("Add", (False, False), (total, added))
+    key = OperationKey(PRODUCTS, (), (factor, data, *_lengths(extents)))
+    total = Polynomial.atom(key)
+    return total if added is None else unknown("Add", (False, False), (total, added))
 
 
 def _finite(case: Case, weight: Polynomial) -> bool:
@@ -242,10 +243,14 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
         row = [parameter(t, index[1]) for _, t in parameters]
         row += [] if added is None else [added]
         details = (added is None, *(i for i, _ in parameters))
-        return _atom(node.op_type, details, (factor, data, *row, *_lengths(extents)))
+        return unknown(node.op_type, details, (factor, data, *row, *_lengths(extents)))
 
     axes = [x.axes[0], Axis([outputs]), *windows.axes]
-    return [Tensor(case, [x.dims[0], outputs, *windows.dims], at, whole=False, axes=axes)]
+    dims = [x.dims[0], outputs, *windows.dims]
+    types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
+    point = node.optional(7)
+    element_type = types.get(node.op_type, 0 if point is None else point.type)
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
 def _pool(case: Case, node: NodeView) -> list[Tensor]:
@@ -259,10 +264,11 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
         source = windows.at(index, indices, index[1])
         with case.within(sums=1):
             data = outside if source is None else _element(x, case, source)
-        return _atom(node.op_type, details, (data, *indices, *windows.kernel))
+        return unknown(node.op_type, details, (data, *indices, *windows.kernel))
 
     axes = [*x.axes[:2], *windows.axes]
-    return [Tensor(case, [*x.dims[:2], *windows.dims], at, whole=False, axes=axes)]
+    dims = [*x.dims[:2], *windows.dims]
+    return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
 
 
 def _matmul(case: Case, node: NodeView) -> list[Tensor]:
@@ -316,7 +322,7 @@ def _product(
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
         axes = [*a.axes[:-1], b.axes[-1]]
-    return Tensor(case, dims, at, whole=False, axes=axes)
+    return Tensor(case, dims, at, whole=False, type=a.type, axes=axes)
 
 
 def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
@@ -346,10 +352,11 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
         row = [_broadcast_element(i, case, index) for i in known]
         if _is_zero(node, row):
             return ZERO
-        return _atom(node.op_type, details, row)
+        return unknown(node.op_type, details, row)
 
     axes = next((i.axes for i in known if i.dims == dims), None)
-    return [Tensor(case, dims, at, whole=False, axes=axes)]
+    element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else known[0].type
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
 def _unary(case: Case, node: NodeView) -> list[Tensor]:
@@ -391,7 +398,7 @@ def _clip(case: Case, node: NodeView) -> list[Tensor]:
     def at(index: Index) -> Polynomial:
         return ZERO if _element(x, case, index) == ZERO else result.at(index)
 
-    return [Tensor(case, result.dims, at, whole=result.whole, axes=result.axes)]
+    return [Tensor(case, result.dims, at, whole=False, type=x.type, axes=result.axes)]
 
 
 def _is_minus_zero(*numbers: float) -> bool:
@@ -422,16 +429,16 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         row = [_element(p, case, (index[1],)) for p in parameters]
-        return _atom(node.op_type, details, (_element(x, case, index), *row))
+        return unknown(node.op_type, details, (_element(x, case, index), *row))
 
-    return [Tensor(case, x.dims, at, whole=False, axes=x.axes)]
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
 def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     if node.get("block_size", 0) or scale.rank > 1:
         raise UndecidedError(f"{node.op_type} in blocks is not followed")
-    axis = node.get("axis", 1) % x.rank if x.rank else 0
+    axis = _axis(node, x, 1) if scale.rank else 0
     for parameter in (scale, zero):
         if parameter is not None and product(parameter.dims) != ONE:
             (count,) = parameter.dims
@@ -448,16 +455,22 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
         stored = stored_in(factor)
         if data == before and stored is not None and stored.finite and stored.array.all():
             return behind
-        return _atom(node.op_type, details, (data, factor, point))
+        return unknown(node.op_type, details, (data, factor, point))
 
-    return [Tensor(case, x.dims, at, whole=False, axes=x.axes)]
+    source = zero if node.op_type == "QuantizeLinear" else scale
+    element_type = 0 if source is None else source.type
+    return [Tensor(case, x.dims, at, whole=False, type=element_type, axes=x.axes)]
+
+
+def _axis(node: NodeView, x: Tensor, default: int) -> int:
+    return axes_of([node.get("axis", default)], x.rank)[0]
 
 
 def _axes_of(node: NodeView, x: Tensor) -> list[int]:
     axes = node.optional_integers("axes", 1)
     if axes is None and node.get("noop_with_empty_axes", 0):
         return []
-    return sorted(a % x.rank for a in axes) if axes else list(range(x.rank))
+    return sorted(axes_of(axes, x.rank)) if axes else list(range(x.rank))
 
 
 def _reduction(case: Case, node: NodeView) -> list[Tensor]:
@@ -465,7 +478,8 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     numbers = rules_numbers.RULES.get(node.op_type)
     if x.whole and numbers is not None:
         return list(numbers(case, node))
-    axes = [node.get("axis", 0) % x.rank] if node.op_type.startswith("Arg") else _axes_of(node, x)
+    positions = node.op_type in ("ArgMax", "ArgMin")
+    axes = [_axis(node, x, 0)] if positions else _axes_of(node, x)
     keep = bool(node.get("keepdims", 1))
     details = _details(node, "axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
@@ -478,7 +492,8 @@ def _reduction(case: Case, node: NodeView) -> list[Tensor]:
 
     dims = [ONE if a in axes else x.dims[a] for a in kept]
     same = [Axis([ONE]) if a in axes else x.axes[a] for a in kept]
-    return [Tensor(case, dims, at, whole=False, axes=same)]
+    element_type = int(TensorProto.INT64) if positions else x.type
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=same)]
 
 
 def _over(
@@ -498,28 +513,26 @@ def _over(
         source[axis] = place
     with case.within(sums=1):
         data = _element(x, case, tuple(source))
-    return _atom(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
+    return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
 
 
 def _along(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    axis = 1 if node.op_type == "LRN" else node.get("axis", -1)
-    if node.op_type != "LRN" and not node.has("axis") and node.opset < 13:
-        raise UndecidedError(f"{node.op_type} of opset {node.opset} is not followed")
+    axis = 1 if node.op_type == "LRN" else _axis(node, x, -1)
     if node.op_type not in ("LRN", "LpNormalization") and node.opset < 13:
         raise UndecidedError(f"{node.op_type} of opset {node.opset} is not followed")
-    axes = [axis % x.rank]
+    axes = [axis]
     details = _details(node, "axis")
 
     def at(index: Index) -> Polynomial:
         return _over(case, node, x, details, index, axes, [index[a] for a in axes])
 
-    return [Tensor(case, x.dims, at, whole=False, axes=x.axes)]
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
 def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    axes = list(range(node.get("axis", -1) % x.rank, x.rank))
+    axes = list(range(_axis(node, x, -1), x.rank))
     details = _details(node, "axis")
     parameters = [node.optional(i) for i in range(1, node.count)]
     for p in parameters:
@@ -532,7 +545,7 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
         own = _element(x, case, index)
         return _over(case, node, x, (*details, *given), index, axes, [own, *row])
 
-    return [Tensor(case, x.dims, at, whole=False, axes=x.axes)]
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
 def vanishes(case: Case, p: Polynomial) -> bool:
@@ -552,9 +565,11 @@ def vanishes(case: Case, p: Polynomial) -> bool:
             vanishes(case, one) and _finite(case, other)
             for one, other in ((data, factor), (factor, data))
         )
-    if key.operator in ("Cast", "BitCast"):
-        return key.details[0] != TensorProto.STRING and vanishes(case, key.operands[0])
-    keeps = key.operator.removeprefix(_DOMAIN) in _KEEP_ZERO and key.operator.startswith(_DOMAIN)
+    op_type = key.operator.removeprefix("op:")
+    if op_type == "Cast":
+        texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
+        return not texts and vanishes(case, key.operands[0])
+    keeps = op_type in _KEEP_ZERO and op_type != key.operator
     return keeps and all(vanishes(case, q) for q in key.operands)
 
 

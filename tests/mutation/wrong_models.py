@@ -1203,6 +1203,15 @@ _OTHER_OPERATORS = (
         _BATCH_TO_SPACE,
     ),
     Wrong(
+        "BatchToSpace that fails where all is cropped",
+        "q = Mod (h, zh)\nm = Mul (q, #0)\nk = Identity (m)",
+        (4, 1, 2, 1),
+        Base(
+            f"y = {TF}.BatchToSpaceND (x, block, pads)",
+            stored={"block": [2, 2], "pads": [[1, 1], [0, 0]]},
+        ),
+    ),
+    Wrong(
         "patches wrong for one width",
         "e = Equal (w, #77)\nk = Cast <to = 7> (e)",
         (1, 6, 77, 1),

@@ -17,6 +17,7 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from weakref import WeakValueDictionary
 
@@ -85,10 +86,11 @@ class Polynomial:
         self._terms = {product: factor for product, factor in terms.items() if factor}
         self._hash: int | None = None  # most sums are never looked up
 
-    @classmethod
-    def of(cls, value: int) -> Polynomial:
-        """Make the polynomial for a known integer."""
-        return cls({(): int(value)})
+    @staticmethod
+    @lru_cache(1024)
+    def of(value: int) -> Polynomial:
+        """Return the polynomial for a known integer."""
+        return Polynomial({(): int(value)})
 
     @classmethod
     def atom(cls, key: Hashable, *, nonnegative: bool = False) -> Polynomial:
@@ -180,7 +182,12 @@ class Polynomial:
         return self._scaled(-1)
 
     def __sub__(self, other: Polynomial | int) -> Polynomial:
-        return self + (-other)
+        if not isinstance(other, Polynomial):
+            return self + -other
+        terms = dict(self._terms)
+        for product, factor in other._terms.items():
+            terms[product] = terms.get(product, 0) - factor
+        return Polynomial(terms) if len(terms) <= MAX_TERMS else self + (-other)
 
     def __rsub__(self, other: int) -> Polynomial:
         return -self + other

@@ -52,7 +52,7 @@ def _check(context: Context) -> None:
         findings.forced = runs.forced
         if not runs.trials:
             return
-        marks, trials = baseline.repeated(program, runs.trials, findings)
+        marks, trials = baseline.repeated(program, runs.trials, findings, proven=proven)
         if request.inputs is None:
             trials += _any_bits(program, trials, request.seed)
     except RunFailure as failure:
