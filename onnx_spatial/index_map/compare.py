@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
+from onnx_spatial.index_map.expressions import ZERO, show
 from onnx_spatial.index_map.rules_products import COMMUTATIVE, vanishes
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial

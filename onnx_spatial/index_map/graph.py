@@ -10,10 +10,11 @@ import onnx
 from onnx import numpy_helper
 
 from onnx_spatial.index_map import rules_movement, rules_numbers, rules_products
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
+from onnx_spatial.index_map.expressions import ONE, ZERO, product
 from onnx_spatial.index_map.node import MAX_OPSET, NodeView
-from onnx_spatial.index_map.tensor import Tensor, product
+from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 
 #: The map behind a node of another domain than ONNX's own; None if there is none.

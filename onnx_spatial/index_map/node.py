@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, Symbol, UndecidedError, atoms_of
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, Symbol, atoms_of
 from onnx_spatial.index_map.tensor import Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
 from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import MAX_OPSET, WHOLE, NodeView
-from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, product, vector
+from onnx_spatial.index_map.tensor import Axis, Dims, Tensor, filled, vector
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 _INT64 = int(TensorProto.INT64)

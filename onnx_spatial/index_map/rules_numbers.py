@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
 from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView
 from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at

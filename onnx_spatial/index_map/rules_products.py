@@ -20,8 +20,9 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map import rules_numbers
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.rules_movement import (
     axes_of,
@@ -30,7 +31,7 @@ from onnx_spatial.index_map.rules_movement import (
     transposed,
 )
 from onnx_spatial.index_map.rules_numbers import unknown
-from onnx_spatial.index_map.tensor import Axis, Tensor, product
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
