@@ -88,11 +88,11 @@ def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
         return Proof("sampled", reason=regions)
     for region in regions:
         if region.key not in context.region_proofs:
-            context.region_proofs[region.key] = _prove_region(region, context)
+            context.region_proofs[region.key] = prove_region(region, context)
     return _joined(context.region_proofs[region.key] for region in regions)
 
 
-def _prove_region(region: MatchingRegion, context: Context) -> Proof:
+def prove_region(region: MatchingRegion, context: Context) -> Proof:
     """Prove that both parts of a region sum the same products, for all sizes and values."""
     if reason := _replaceable(region.after, context):
         return Proof("sampled", reason=reason)
