@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from onnx_spatial.index_map import linear
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
+from onnx_spatial.index_map.expressions import ZERO, show
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 

@@ -18,10 +18,11 @@ from typing import Any
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.broadcasting import broadcast_at
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import broadcast_at
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait

@@ -8,7 +8,8 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map import rules_numbers
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.broadcasting import broadcast
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.elements import (
     KEEP_ZERO,
@@ -19,10 +20,10 @@ from onnx_spatial.index_map.elements import (
     is_scale,
     need_list,
 )
-from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import axes_of, broadcast
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
+from onnx_spatial.index_map.node import NodeView, axes_of
 from onnx_spatial.index_map.rules_numbers import unknown
-from onnx_spatial.index_map.tensor import Axis, Tensor, product
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.polynomial import Polynomial

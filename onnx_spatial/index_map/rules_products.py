@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from onnx import TensorProto
 
 from onnx_spatial.index_map import rules_numbers
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.broadcasting import broadcast
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.elements import (
     PRODUCTS,
@@ -19,10 +20,11 @@ from onnx_spatial.index_map.elements import (
     lengths,
     need_list,
 )
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
 from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_movement import broadcast, transposed
 from onnx_spatial.index_map.rules_numbers import unknown
-from onnx_spatial.index_map.tensor import Axis, Tensor, product
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 

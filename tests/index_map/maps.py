@@ -22,7 +22,8 @@ from onnx import TensorProto, numpy_helper
 from onnx_spatial import analysis
 from onnx_spatial.index_map import compare as comparison
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.index_map.tensor import product as product_of

@@ -11,7 +11,8 @@ import pytest
 import sampling
 from hypothesis import given, settings
 
-from onnx_spatial.index_map.cases import Case, Symbol
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.facts import Facts
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 

@@ -14,11 +14,12 @@ from onnx import numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv
-from onnx_spatial.index_map.cases import Case, evaluate, grid_of
+from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import CONSTANT
 from onnx_spatial.index_map.elements import PRODUCTS
 from onnx_spatial.index_map.graph import GraphMaps
+from onnx_spatial.index_map.grids import evaluate, grid_of
 from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks.context import Context
@@ -75,7 +76,7 @@ def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
         factor, data, *extents = summed.operands
         counts = [e.constant for e in extents]
         bases = {a for a in case.extents if a not in case._pins}
-        grid = grid_of(case, bases)
+        grid = grid_of(bases, case.extents, case.facts)
         assert grid is not None
         places = tuple(
             np.broadcast_to(evaluate(i, grid), len(next(iter(grid.values())))) for i in index
