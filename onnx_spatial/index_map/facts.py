@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -57,6 +58,7 @@ class Facts:
         self._lone: set[Polynomial] = set()
         self._least: dict[Atom, int] = {}
         #: Terms of facts by their atoms, numbered.
+        self._constants: list[tuple[Polynomial, _Product, int]] = []
         self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
         self._version = 0
 
@@ -79,12 +81,14 @@ class Facts:
                 term = (fact, product, factor)
                 self._by_atom.setdefault(atom, []).append(((len(self._facts), product), term))
         low = -fact.terms.get((), 0)
-        atom = (fact + low).lone_atom
-        if atom is not None and atom.nonnegative and low > 0:
+        lone = (fact + low).lone_atom
+        if lone is not None and lone.nonnegative and low > 0:
             if low == 1:
                 self._lone.add(fact + 1)
-            self._positive.add(atom)
-            self._least[atom] = max(low, self._least.get(atom, 0))
+            self._positive.add(lone)
+            self._least[lone] = max(low, self._least.get(lone, 0))
+        if low:
+            self._constants.append((fact, (), -low))
 
     def forget(self, count: int) -> None:
         """Keep the first `count` facts."""
@@ -92,7 +96,7 @@ class Facts:
             return
         kept = self._facts[:count]
         held = self._held[:count]
-        self._facts, self._known, self._by_atom = [], {}, {}
+        self._facts, self._known, self._by_atom, self._constants = [], {}, {}, []
         self._positive, self._lone, self._least = set(), set(), {}
         for fact in kept:
             self.add(fact)
@@ -130,8 +134,8 @@ class Facts:
         """Return at which samples all facts hold, as far as they can be evaluated."""
         while len(self._held) < len(self._facts):
             values = self.samples.evaluate(self._facts[len(self._held)])
-            before = self._held[-1] if self._held else True
-            self._held.append(before & (np.bool_(False) if values is None else values >= 0))
+            holds = np.zeros(1, bool) if values is None else values >= 0
+            self._held.append(self._held[-1] & holds if self._held else holds)
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
@@ -148,7 +152,7 @@ class Facts:
         return False
 
     def _without_quotients(self, p: Polynomial, steps: int) -> bool:
-        """Tell whether `p` is 0 or more by what its quotients are at least or at most, the outer ones first.
+        """Tell whether `p` is 0 or more by the bounds of its quotients, the outer ones first.
 
         b * floor(a / b) is at most a, and at least a - b + 1.
         """
@@ -292,11 +296,10 @@ class Facts:
                 if number not in seen:
                     seen.add(number)
                     yield term
-        for fact in self._facts:
-            constant = fact.terms.get(())
+        for term in self._constants:
             # See `_dominated` for facts of single sizes.
-            if constant and (p.constant is not None or fact + 1 not in self._lone):
-                yield fact, (), constant
+            if p.constant is not None or len(term[0].terms) > 2 or term[0] + 1 not in self._lone:
+                yield term
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:
@@ -333,10 +336,16 @@ def _is_far(p: Polynomial) -> bool:
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and isinstance(product[0].key, OperationKey)):
+        if len(product) > 1 or (product and not _is_size(product[0])):
             return False
         left += min(factor, 0) * (LIMIT - 1) if product else 0
     return left >= 0
+
+
+def _is_size(atom: Atom) -> bool:
+    """Tell whether an atom is a size, an index or a parameter: from 0 to below `LIMIT`."""
+    key = atom.key
+    return isinstance(key, Symbol) and atom.nonnegative
 
 
 def _without_common_factor(p: Polynomial) -> Polynomial:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.facts import LIMIT
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -51,12 +52,15 @@ def _magnitude(case: Case, p: Polynomial) -> int:
     return total
 
 
+#: Kind of the symbols for integers of which nothing is known.
+INTEGER = "integer"
+
 #: Tensors have fewer elements.
 _MOST_ELEMENTS = 1 << 31
 
 
 def _bound(case: Case, atom: Atom) -> int:
-    if isinstance(atom.key, Symbol):
+    if isinstance(atom.key, Symbol) and (atom.key.kind != INTEGER or atom in case.bounded):
         return LIMIT
     if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor":
         return _magnitude(case, atom.key.operands[0])  # type: ignore[index]

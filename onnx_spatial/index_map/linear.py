@@ -1,8 +1,8 @@
-"""Decide whether a polynomial is 0 or more as a sum of positive multiples of facts, by linear programming.
+"""Decide by linear programming whether a polynomial is 0 or more as a sum of multiples of facts.
 
-    p = sum of c_i * fact_i + terms that are 0 or more + a number above -1          p is an integer
+    p = sum of c_i * fact_i + terms that are 0 or more + a number above -1      p is an integer
 
-Products of atoms are unknowns of their own. Factors are looked for in floating point, and checked exactly.
+Products of atoms are unknowns of their own. Factors are found in floating point, and checked exactly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def related(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
     seen = {m for m in p.terms if m}
     if not seen:
         return list(facts)
-    left, found = list(facts), []
+    left, found = list(facts), list[Polynomial]()
     while True:
         new = [f for f in left if not seen.isdisjoint(f.terms)]
         if not new:
@@ -91,12 +91,12 @@ def _feasible(
     table[:count, -1] = bounds
     table[negative] *= -1
     basis = size + np.arange(count)
-    for number, row in enumerate(negative):
-        column = size + count + number
-        table[row, column] = 1
-        basis[row] = column
-        table[-1] -= table[row]
-        table[-1, column] = 0
+    for number, start in enumerate(negative):
+        artificial = size + count + number
+        table[start, artificial] = 1
+        basis[start] = artificial
+        table[-1] -= table[start]
+        table[-1, artificial] = 0
     for _ in range(_MAX_STEPS):
         if table[-1, -1] > -_EPSILON:
             x = np.zeros(table.shape[1] - 1)

@@ -1,7 +1,7 @@
 """Sample values of symbols, to see fast that something does not follow from the facts.
 
-A polynomial that is negative at one point that fulfils all facts is not provably 0 or more, and facts that
-one point fulfils do not exclude each other. No proof depends on samples.
+A polynomial that is negative at a point that fulfils all facts does not follow from them; and facts
+that a point fulfils do not exclude each other. No proof depends on samples.
 """
 
 from __future__ import annotations

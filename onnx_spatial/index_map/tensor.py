@@ -1,8 +1,8 @@
 """A tensor as a map: its dims, and the element at any index.
 
-An element is a polynomial, too: a number that is computed (sizes, indices, zeros of a padding), or an atom
-for an element of a value that is given: `element("x", (n, 2*h + 1, w))`. Elements of given values that
-are not integers are only moved: no rule looks at them.
+An element is a polynomial, too: a computed number (a size, an index, the zero of a padding), or an atom
+for an element of a given value: `element("x", (n, 2*h + 1, w))`. Elements of given values that are not
+integers are only moved: no rule looks at them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ZERO, Index, product, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 Dims = tuple[Polynomial, ...]
@@ -25,14 +26,6 @@ ELEMENT = "Element"
 
 #: The most elements of a small tensor, such as a shape, that are computed one by one.
 MAX_ELEMENTS = 1024
-
-
-def product(sizes: Sequence[Polynomial]) -> Polynomial:
-    """Return the product of sizes."""
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
 
 
 class Digits(NamedTuple):
@@ -58,7 +51,9 @@ class Axis:
         start: Polynomial = ZERO,
         dim: Polynomial | None = None,
     ) -> None:
-        self.groups = (Digits(tuple(extents), start, product(extents) if dim is None else dim),)
+        self.groups: tuple[Digits, ...] = (
+            Digits(tuple(extents), start, product(extents) if dim is None else dim),
+        )
 
     @classmethod
     def joined(cls, axes: Sequence[Axis]) -> Axis:
@@ -190,6 +185,13 @@ class Tensor:
         if length is None or length > MAX_ELEMENTS:
             raise UndecidedError(f"a list of sizes has the length {show(self.dims[0])}")
         return length
+
+
+def moved(
+    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+) -> Tensor:
+    """Return a tensor of elements of another one."""
+    return Tensor(case, dims, at, whole=x.whole, type=x.type)
 
 
 def given(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,14 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo, element_type_named
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
+from onnx_spatial.index_map.expressions import Index, product
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_movement import transposed
-from onnx_spatial.index_map.tensor import Tensor, given, product
+from onnx_spatial.index_map.node import MAX_OPSET
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector
@@ -54,16 +56,11 @@ def prove(
     functions: Sequence[onnx.FunctionProto],
     folder: Path | None,
     seconds: float = MAX_SECONDS,
-    overridable: Collection[str] = (),
 ) -> Attempt:
     """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
 
-    The attempt is the first that fails, else the last. `overridable` are the initializers of the
-    converted model that a caller may replace.
+    The attempt is the first that fails, else the last.
     """
-    if fed := [t.name for t in part.stored if t.name in overridable]:
-        reason = f"the caller of the model may replace {fed[0]!r}"
-        return Attempt(Comparison(False, reason), Case(), ())
     data = chain.head.facts.inputs[0]
     call = chain.head.call
     assert call is not None
@@ -104,10 +101,17 @@ def _prove(
         case.counts = [product(source.dims), product(expected.dims)]
         # A constant of the part may have the name of a parameter.
         read = {n: t for n, t in {chain.source: source, **inputs}.items() if n in part.read}
-        graph = GraphMaps(case, part.nodes, read, constants, table, no_rule)
+        opset = opset_of(part)
+        graph = GraphMaps(case, part.nodes, read, constants, table, no_rule, opset=opset)
         return expected, graph.value(chain.sink)
 
     return Attempt(compare(case, maps), case, dims)
+
+
+def opset_of(part: Part) -> int:
+    """Return the version of ONNX's own operators that a part imports."""
+    opsets = part.imports.opsets
+    return opsets.get("", opsets.get("ai.onnx", MAX_OPSET))
 
 
 def no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
+from onnx_spatial.index_map.expressions import Index, atoms_of, product
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
-from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
-from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given, product
+from onnx_spatial.index_map.integers import INTEGER
+from onnx_spatial.index_map.node import assume_equal
+from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.operators.spellings import Vector
 from onnx_spatial.verification.arrays import constant_value
-from onnx_spatial.verification.checks.index_maps import no_rule
+from onnx_spatial.verification.checks.index_maps import no_rule, opset_of
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.value_graph import Part
@@ -44,29 +47,42 @@ def prove_region(
         models: the models that it was cut from.
         seconds: that the proof may take.
     """
-    opset = region.before.imports.opsets.get("", MAX_OPSET)
-    sites = {(info.node.op_type, info.node.output[0]): info for info in infos}
+    sites = {
+        (info.node.op_type, info.node.output[0]): info
+        for info in infos
+        if info.place == region.place
+    }
 
     def spatial(case: Case, node: onnx.NodeProto, values: Sequence[Tensor | None]) -> Tensor | None:
         info = sites.get((node.op_type, node.output[0]))
-        return None if info is None else _operator(case, info, values)
+        if info is None or list(info.node.input) != list(node.input):
+            return None  # of another graph
+        return _operator(case, info, values)
 
     def original(case: Case, part: Part | Upstream, inputs: dict[str, Tensor]) -> GraphMaps:
+        opset = opset_of(region.before)
         return _maps(case, part, models.original, inputs, spatial, opset, legal=True)
 
-    def maps(case: Case) -> tuple[Tensor, Tensor]:
+    def maps(followed: Collection[str], case: Case) -> tuple[Tensor, Tensor]:
         given_ahead = {n: _given(case, n, known) for n, known in upstream.inputs.items()}
         ahead = original(case, upstream, given_ahead)
         inputs = {}
         for name, known in region.inputs.items():
-            value = _computed(ahead, name) if name in upstream.names else None
+            value = _computed(ahead, name) if name in followed else None
             inputs[name] = value or _given(case, name, known)
         expected = original(case, region.before, inputs).value(region.output)
         case.counts = [product(t.dims) for t in (*inputs.values(), expected) if not t.whole]
-        actual = _maps(case, region.after, models.converted, inputs, no_rule, opset)
+        actual = _maps(
+            case, region.after, models.converted, inputs, no_rule, opset_of(region.after)
+        )
         return expected, actual.value(region.output)
 
-    return compare(Case(seconds), maps)
+    end = perf_counter() + seconds
+    comparison = compare(Case(seconds), partial(maps, upstream.names - upstream.ties))
+    if upstream.ties and not comparison.equal:
+        left = Case(end - perf_counter())
+        comparison = compare(left, partial(maps, upstream.names))
+    return comparison
 
 
 def _computed(graph: GraphMaps, name: str) -> Tensor | None:
@@ -110,7 +126,7 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
     def at(index: Index) -> Polynomial:
         if case.context[1] or any(i.constant is None for i in index):
             return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
-        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind="parameter")
+        return case.symbol(f"{name}{[i.constant for i in index]}", None, kind=INTEGER)
 
     return Tensor(case, dims, at, whole=True, type=element_type)
 
@@ -136,6 +152,7 @@ def _operator(case: Case, info: OperatorInfo, values: Sequence[Tensor | None]) -
                 raise UndecidedError(f"{info.node.op_type}: a parameter is missing")
             numbers = _entries(case, tensor, vector)
         for number in numbers:
+            case.bounded |= atoms_of(number)
             case.assume(number - parameter.least)
         parameters.append(numbers)
     return operators.apply(case, call.kind, call.operator, x, *parameters)

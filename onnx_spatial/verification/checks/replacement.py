@@ -28,6 +28,7 @@ MAX_ELEMENTS = 2**25
 
 #: Operators that read the sizes of a value and not its elements.
 _SIZES = op_traits.having(Trait.SIZES)
+_RANDOM = op_traits.having(Trait.RANDOM)
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Replacement:
     @property
     def only_moves(self) -> bool:
         """Whether no node of the part looks at an element of the data: all of them only move it."""
+        if any(not op_traits.is_standard(n) or n.op_type in _RANDOM for n in self._nodes()):
+            return False
         moved = {self.chain.source}
         before = 0
         while len(moved) > before:  # files need not be in topological order
@@ -74,6 +77,12 @@ class Replacement:
                     return False
                 moved.update(name for name in node.output if name)
         return True
+
+    def _nodes(self) -> Iterator[onnx.NodeProto]:
+        """Yield the nodes of the part, those inside graphs too."""
+        for node in self.part.nodes:
+            yield node
+            yield from traversal.inner_nodes(node)
 
     @property
     def key(self) -> bytes:
@@ -107,7 +116,8 @@ class Replacement:
             content.name = name
             digest.update(content.SerializeToString(deterministic=True))
         add(
-            nested and self.chain.source,
+            names.get(self.chain.sink, self.chain.sink),
+            nested and (self.chain.source, self.chain.sink),
             sorted(self.chain.head.element_types),
             sorted(self.part.imports.opsets.items()),
         )

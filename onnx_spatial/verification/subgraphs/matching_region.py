@@ -102,11 +102,13 @@ class Upstream:
 
     Attributes:
         names: of these values.
+        ties: of those that both parts read: following them is of use where others are made of them.
         nodes, stored: what computes them, and the constants that it needs.
         inputs: types of the values that it reads, by name.
     """
 
-    names: list[str]
+    names: set[str]
+    ties: set[str]
     nodes: list[onnx.NodeProto]
     stored: list[onnx.TensorProto]
     inputs: dict[str, onnx.TypeProto]
@@ -154,20 +156,21 @@ class MatchingRegions:
         Integers are made of sizes; what only the original's part reads is made of what both read; and of
         two values that both read, one may be made of the other.
         """
-        names, nodes, stored = list[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
+        names, nodes, stored = set[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
         read: set[str] = set()
         for name in region.inputs:
             if not is_computed(self._graphs.find(name, region.place)):
                 continue
             part = self._part_upstream(name, region)
             if part is not None:
-                names.append(name)
+                names.add(name)
                 nodes.update((id(node), node) for node in part.nodes)
                 stored += part.stored
                 read |= part.read
         read -= {output for node in nodes.values() for output in node.output}
         inputs = {name: self._type(name, region.place) for name in sorted(read)}
-        return Upstream(names, list(nodes.values()), stored, inputs)
+        ties = {n for n in names & region.after.read if not self._is_integer(n, region.place)}
+        return Upstream(names, ties, list(nodes.values()), stored, inputs)
 
     def _part_upstream(self, name: str, region: MatchingRegion) -> Part | None:
         place, both = region.place, region.after.read
