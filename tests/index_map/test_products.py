@@ -18,9 +18,10 @@ from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import CONSTANT
 from onnx_spatial.index_map.elements import PRODUCTS
+from onnx_spatial.index_map.expressions import ELEMENT
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.grids import evaluate, grid_of
-from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
+from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.model_pair import ModelPair
