@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,19 +284,36 @@ def _checked_sites(console: Console, result: Verification) -> None:
         for check in site.checks:
             if check.skipped is not None:
                 console.print(f"{site.node} not compared with {check.how}: {check.skipped}")
-    proofs(console, map(vars, result.sites))
+    proofs(console, [vars(site) for site in result.sites], result.sampled)
 
 
-def proofs(console: Console, found: Iterable[Mapping[str, Any]]) -> None:
-    """Print what the proofs of operators assume, and why others are not proven."""
-    for site in found:
-        if site["assumptions"]:
-            line = f"is proven for {site['proven']} if {'; '.join(site['assumptions'])}"
-        elif site["proof_reason"]:
-            line = f"is not proven: {site['proof_reason']}"
-        else:
-            continue
-        console.print("  " + one_line(f"{site['node']} {line}"), soft_wrap=True)
+def proofs(
+    console: Console, sites: Sequence[Mapping[str, Any]], others: Sequence[str] = ()
+) -> None:
+    """Print what the proofs of operators assume, and why operators and other nodes are not proven."""
+    assuming: dict[str, list[str]] = {}
+    for site in sites:
+        for assumption in site["assumptions"]:
+            assuming.setdefault(assumption, []).append(site["node"])
+    proven = sum(bool(site["assumptions"]) for site in sites)
+    lines = [
+        f"assumed: {assumption}{'' if len(nodes) == proven else f' (for {listed(nodes)})'}"
+        for assumption, nodes in assuming.items()
+    ]
+    reasons = [(s["node"], s["proof_reason"]) for s in sites if s["proof_reason"]]
+    lines += [f"{node} is not proven: {reason}" for node, reason in reasons]
+    for line in (*lines, *others):
+        console.print("  " + one_line(line), soft_wrap=True)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more
+
+
+#: Names in a list on the screen, at most.
+_NAMES = 3
 
 
 def _outputs(console: Console, result: Verification) -> None:

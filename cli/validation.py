@@ -165,7 +165,8 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         console.print(f"  and {len(entries) - _SHOWN} more (-v shows them)", soft_wrap=True)
     if verbose:
         for mode in model.modes:
-            render.proofs(console, (mode["verification"] or {"sites": []})["sites"])
+            found = mode["verification"] or {"sites": []}
+            render.proofs(console, found["sites"], found.get("sampled", ()))
     if verbose and model.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):
