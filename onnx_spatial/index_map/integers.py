@@ -30,24 +30,29 @@ def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Pol
     if element_type not in _BITS:
         raise UndecidedError("arithmetic of an integer type other than int32 and int64")
     bits = min(bits, _BITS[element_type])
-    if _magnitude(case, p) < 1 << bits:
+    # The first bound is fast, the second one knows numbers of elements.
+    if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
         return p
     if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
         return p
     raise UndecidedError("a number that may overflow")
 
 
-def _magnitude(case: Case, p: Polynomial) -> int:
-    """Return a bound of the absolute value of a number."""
+def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
+    """Return a bound of the absolute value of a number.
+
+    Products of sizes are at most as large as sizes are; `counted`, if they are part of a number of
+    elements, as that.
+    """
     total = 0
     for product, factor in p.terms.items():
         bound = 1
         for atom in product:
-            bound *= _bound(case, atom)
-        if len(product) > 1 and bound > _MOST_ELEMENTS:
-            term = Polynomial({product: 1})
-            if any(case.surely(count - term) for count in case.counts):
-                bound = _MOST_ELEMENTS
+            bound *= _bound(case, atom, counted)
+        term = Polynomial({product: 1})
+        large = counted and bound > _MOST_ELEMENTS and term.nonnegative
+        if large and any(case.surely(count - term) for count in case.counts):
+            bound = _MOST_ELEMENTS
         total += abs(factor) * bound
     return total
 
@@ -59,9 +64,9 @@ INTEGER = "integer"
 _MOST_ELEMENTS = 1 << 31
 
 
-def _bound(case: Case, atom: Atom) -> int:
+def _bound(case: Case, atom: Atom, counted: bool) -> int:
     if isinstance(atom.key, Symbol) and (atom.key.kind != INTEGER or atom in case.bounded):
         return LIMIT
     if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor":
-        return _magnitude(case, atom.key.operands[0])  # type: ignore[index]
+        return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
     raise UndecidedError("a number of which nothing is known")
