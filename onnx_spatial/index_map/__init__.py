@@ -7,6 +7,7 @@ maps are equal in every case that the sizes and the index can be in.
     facts      what is known of sizes and indices, and what follows from it (`linear`, `samples`)
     cases      all cases that a chain distinguishes
     tensor     a tensor as a map from indices to elements; `constants`
+    elements   elements that are computed: unknown functions of others, sums of products
     node       a node as its rule sees it
     rules_*    the maps of ONNX's operators; `operators`: those of the spatial operators
     graph      from nodes to the maps of their values

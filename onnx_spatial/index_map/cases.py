@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import process_time
@@ -21,12 +21,25 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from onnx_spatial.index_map.expressions import (
+    FLOOR,
+    ONE,
+    ZERO,
+    Index,
+    Symbol,
+    atoms_of,
+    bases_of,
+    common_factors,
+    divisions,
+    is_inside_of,
+    show,
+    substitute,
+)
 from onnx_spatial.index_map.facts import Facts
+from onnx_spatial.index_map.grids import MAX_DECIDED, Values, evaluate, everywhere, grid_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
-ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
 _T = TypeVar("_T")
-Index = tuple[Polynomial, ...]
 
 #: The most elements that are checked one by one.
 _FEW = 64
@@ -45,21 +58,6 @@ class UndecidedError(Exception):
 
 class _AgainError(Exception):
     """Signal that a symbol was replaced, so that the case begins anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """Key of the atom for a size, an element of a parameter, or an index.
-
-    Attributes:
-        prover: makes symbols of different comparisons different.
-        kind: makes symbols of different kinds different; of an index with its extent.
-        name: in messages.
-    """
-
-    prover: int
-    kind: Hashable
-    name: str
 
 
 @dataclass
@@ -147,7 +145,7 @@ class Case:
             split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
         pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
         # Facts about quotients are found again with the quotients.
-        facts = [substitute(fact, {atom: p}) for fact in self.facts if not _is_inside(atom, fact)]
+        facts = [substitute(fact, {atom: p}) for fact in self.facts if not is_inside_of(atom, fact)]
         if atom.nonnegative and p.constant is None and not p.nonnegative:
             facts.append(p)
         self._pins = pins
@@ -169,12 +167,12 @@ class Case:
             return False
         bases = bases_of(p)
         if all(atom in self.extents for atom in bases):
-            grid = grid_of(self, bases, MAX_DECIDED)
+            grid = grid_of(bases, self.extents, self.facts, MAX_DECIDED)
             if grid is not None:
                 values = evaluate(p, grid) >= 0
                 if values.all() or not values.any():
                     return bool(values.all())
-        self._check_budget()
+        self.check_budget()
         self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
         self.facts.add(p)
         if self.facts.contradictory():
@@ -198,7 +196,11 @@ class Case:
         """Tell whether two numbers are provably equal, without a split."""
         if a == b or (self.surely(a - b) and self.surely(b - a)):
             return True
-        return everywhere(self, a - b, lambda values: values == 0)
+        return self.everywhere(a - b, lambda values: values == 0)
+
+    def everywhere(self, p: Polynomial, holds: Callable[[Values], npt.NDArray[np.bool_]]) -> bool:
+        """Tell whether a polynomial has a property for all values of indices of known extents."""
+        return everywhere(p, holds, self.extents, self.facts)
 
     def is_inside(self, place: Polynomial, extents: Sequence[Polynomial]) -> bool:
         """Tell whether a place is provably one of an axis that is made of digits."""
@@ -217,7 +219,7 @@ class Case:
         Raises:
             UndecidedError: it is not.
         """
-        if not self.surely(p) and not everywhere(self, p, lambda values: values >= 0):
+        if not self.surely(p) and not self.everywhere(p, lambda values: values >= 0):
             raise UndecidedError(f"{what}: {show(p)} may be negative")
 
     def require_equal(self, a: Polynomial, b: Polynomial, what: str) -> None:
@@ -251,7 +253,7 @@ class Case:
         """
         if count > MAX_VALUES:
             raise UndecidedError(f"an index has {count} values to distinguish")
-        self._check_budget()
+        self.check_budget()
         split = _Split(len(self.facts))
 
         def fix(value: int) -> Callable[[], None]:
@@ -363,7 +365,7 @@ class Case:
         for _ in range(MAX_CASES):
             possible = True
             while possible:
-                self._check_budget()
+                self.check_budget()
                 try:
                     yield body()
                     break
@@ -396,7 +398,12 @@ class Case:
                 return True
         return False
 
-    def _check_budget(self) -> None:
+    def check_budget(self) -> None:
+        """Give up once the time is over.
+
+        Raises:
+            UndecidedError: it is.
+        """
         if process_time() > self._deadline:
             raise UndecidedError("it takes too long")
 
@@ -420,7 +427,7 @@ class Case:
         """Return `a / b` if `b` provably divides `a`, as a polynomial."""
         if b == ZERO:
             return None
-        for quotient, rest in _divisions(a, b):
+        for quotient, rest in divisions(a, b):
             if rest == ZERO:
                 return quotient
         return None
@@ -456,16 +463,16 @@ class Case:
         known = self._known_quotient(a, b)
         if known is not None:
             return known
-        *_, (quotient, rest) = _divisions(a, b)
+        *_, (quotient, rest) = divisions(a, b)
         lone = rest.lone_atom
-        if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == "Floor":
+        if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == FLOOR:
             inner, divisor = lone.key.operands
             return quotient + self.floor_div(inner, divisor * b)
         reduced = self._reduced(rest, b)
         if reduced is not None:
             return quotient + self.floor_div(*reduced)
         nonnegative = self.surely(rest)
-        key = OperationKey("Floor", (), (rest, b))
+        key = OperationKey(FLOOR, (), (rest, b))
         atom = Polynomial.atom(key, nonnegative=nonnegative)
         self.assume(rest - b * atom)
         self.assume(b * atom + b - 1 - rest)
@@ -473,7 +480,7 @@ class Case:
 
     def _known_quotient(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
         """Return `floor(a / b)` if it is provably a polynomial."""
-        for quotient, rest in _divisions(a, b):
+        for quotient, rest in divisions(a, b):
             for shift in (0, -1, 1):
                 if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
                     return quotient + shift
@@ -484,236 +491,10 @@ class Case:
 
         floor((g*x + y) / (g*z)) is floor(x / z) for 0 <= y < g.
         """
-        for g in _common_factors(b):
-            for x, y in _divisions(a, g):
+        for g in common_factors(b):
+            for x, y in divisions(a, g):
                 if x != ZERO and self.surely(y) and self.surely(g - 1 - y):
                     divisor = self.exact(b, g)
                     if divisor is not None:
                         return x, divisor
         return None
-
-
-#: The most combinations of indices that are tried one by one.
-MAX_PLACES = 1 << 20
-MAX_DECIDED = 1 << 14
-
-Values = npt.NDArray[np.int64]
-Grid = dict[Atom, Values]
-
-
-def everywhere(case: Case, p: Polynomial, holds: Callable[[Values], npt.NDArray[np.bool_]]) -> bool:
-    """Tell whether a polynomial of indices of known extents has a property for all their values."""
-    bases = bases_of(p)
-    if not bases:
-        return p.constant is not None and bool(holds(np.asarray(p.constant)))
-    grid = grid_of(case, bases)
-    return grid is not None and bool(holds(evaluate(p, grid)).all())
-
-
-def grid_of(case: Case, bases: set[Atom], most: int = MAX_PLACES) -> Grid | None:
-    """Return all values of some indices that are possible in a case; None if there are too many.
-
-    Facts about these indices alone count.
-    """
-    if any(atom not in case.extents for atom in bases):
-        return None
-    ordered = sorted(bases, key=lambda atom: atom.serial)
-    counts = [case.extents[atom] for atom in ordered]
-    if math.prod(counts) > most:
-        return None
-    axes = np.meshgrid(*map(np.arange, counts), indexing="ij")
-    grid = {a: axis.reshape(-1).astype(np.int64) for a, axis in zip(ordered, axes, strict=True)}
-    keep = np.ones(math.prod(counts), bool)
-    for fact in case.facts:
-        inner = bases_of(fact)
-        if inner and inner <= bases:
-            keep &= evaluate(fact, grid) >= 0
-    return {atom: values[keep] for atom, values in grid.items()}
-
-
-def bases_of(p: Polynomial) -> set[Atom]:
-    """Return the atoms of a polynomial that are no quotients."""
-    return {
-        atom
-        for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
-    }
-
-
-def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
-    """Return the value of a polynomial for values of its atoms; quotients are computed."""
-    total: Values = np.asarray(0, np.int64)
-    for product, factor in p.terms.items():
-        if abs(factor) >= 1 << 62:
-            raise UndecidedError("a number that may overflow")
-        term: Values = np.asarray(factor, np.int64)
-        for atom in product:
-            term = term * _value(atom, values)
-        total = total + term
-    return np.asarray(total)
-
-
-def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
-    if atom in values:
-        return values[atom]
-    key = atom.key
-    if isinstance(key, OperationKey) and key.operator == "Floor":
-        a, b = key.operands
-        return evaluate(a, values) // evaluate(b, values)
-    raise UndecidedError("a number that is not known")
-
-
-def _common_factors(b: Polynomial) -> Iterator[Polynomial]:
-    """Yield factors of all terms of `b`, the largest first."""
-    content = math.gcd(*b.terms.values())
-    products = list(b.terms)
-    shared = list(products[0])
-    for product in products[1:]:
-        rest = list(product)
-        kept = []
-        for atom in shared:
-            if atom in rest:
-                rest.remove(atom)
-                kept.append(atom)
-        shared = kept
-    whole = Polynomial({tuple(shared): content})
-    seen = {whole, ONE}
-    if len(b.terms) > 1 and whole != ONE:
-        yield whole
-    for i in range(len(shared)):
-        for g in (
-            Polynomial({(*shared[:i], *shared[i + 1 :]): content}),
-            Polynomial({(shared[i],): 1}),
-        ):
-            if g not in seen:
-                seen.add(g)
-                yield g
-    if content > 1:
-        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors(content))):
-            if g not in seen and g != b:
-                seen.add(g)
-                yield g
-
-
-def _divisors(n: int) -> Iterator[int]:
-    yield from (d for d in range(min(n // 2, 64), 1, -1) if n % d == 0)
-
-
-def _divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
-    """Yield ways to write `a` as quotient * b + rest; the last one is the canonical one."""
-    constant = b.constant
-    if constant is not None:
-        exact = {m: f for m, f in a.terms.items() if f % constant == 0 or not m}
-        quotient = Polynomial({m: f // constant for m, f in exact.items()})
-        yield quotient, a - quotient * constant
-        quotient = Polynomial({m: f // constant for m, f in a.terms.items()})
-        yield quotient, a - quotient * constant
-        return
-    leads = sorted((m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m]))
-    ways = [_long_division(a, b, lead) for lead in leads]
-    yield from reversed(ways)
-
-
-def _long_division(
-    a: Polynomial, b: Polynomial, lead: tuple[Atom, ...]
-) -> tuple[Polynomial, Polynomial]:
-    quotient, rest = ZERO, a
-    factor = b.terms[lead]
-    for _ in range(32):
-        for product, f in rest.terms.items():
-            if f % factor:
-                continue
-            left = _without(product, lead)
-            if left is not None:
-                step = Polynomial({left: f // factor})
-                break
-        else:
-            break
-        quotient, rest = quotient + step, rest - step * b
-    return quotient, rest
-
-
-def _without(product: tuple[Atom, ...], lead: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
-    rest = list(product)
-    for atom in lead:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
-
-
-def atoms_of(p: Polynomial) -> set[Atom]:
-    """Return all atoms of a polynomial, those inside operations included."""
-    found: set[Atom] = set()
-    todo = [p]
-    while todo:
-        for product in todo.pop().terms:
-            for atom in product:
-                if atom not in found:
-                    found.add(atom)
-                    if isinstance(atom.key, OperationKey):
-                        todo.extend(q for q in atom.key.operands if isinstance(q, Polynomial))
-    return found
-
-
-def _is_inside(atom: Atom, p: Polynomial) -> bool:
-    """Tell whether an atom is in an operation of a polynomial."""
-    return any(atom in atoms_of(Polynomial({(a,): 1})) for a in atoms_of_top(p) if a is not atom)
-
-
-def substitute(p: Polynomial, values: dict[Atom, Polynomial]) -> Polynomial:
-    """Return a polynomial with atoms replaced, inside operations too."""
-    replaced = {a: q for a in atoms_of_top(p) if (q := _substituted(a, values)) is not None}
-    if not replaced:
-        return p
-    total = ZERO
-    for product, factor in p.terms.items():
-        term = Polynomial.of(factor)
-        for atom in product:
-            term = term * replaced.get(atom, Polynomial({(atom,): 1}))
-        total = total + term
-    return total
-
-
-def atoms_of_top(p: Polynomial) -> set[Atom]:
-    """Return the atoms of a polynomial itself."""
-    return {atom for product in p.terms for atom in product}
-
-
-def _substituted(atom: Atom, values: dict[Atom, Polynomial]) -> Polynomial | None:
-    if atom in values:
-        return values[atom]
-    key = atom.key
-    if not isinstance(key, OperationKey):
-        return None
-    operands: Sequence[Polynomial] = tuple(key.operands)
-    new = [substitute(q, values) for q in operands]
-    if all(a is b or a == b for a, b in zip(operands, new, strict=True)):
-        return None
-    made = type(key.operands)(new)
-    return Polynomial.atom(
-        OperationKey(key.operator, key.details, made), nonnegative=atom.nonnegative
-    )
-
-
-def show(p: Polynomial) -> str:
-    """Format a polynomial for messages: "2*H + W - 1"."""
-    parts = []
-    for product, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
-        names = [_name(atom) for atom in product]
-        if abs(factor) != 1 or not names:
-            names.insert(0, str(abs(factor)))
-        sign = "-" if factor < 0 else "+"
-        parts.append(f"{sign} {'*'.join(names)}")
-    text = " ".join(parts) or "0"
-    return text.removeprefix("+ ") if text.startswith("+") else text
-
-
-def _name(atom: Atom) -> str:
-    key = atom.key
-    if isinstance(key, Symbol):
-        return key.name
-    if isinstance(key, OperationKey):
-        operands = ", ".join(show(q) for q in key.operands if isinstance(q, Polynomial))
-        return f"{key.operator.lower()}({operands})"
-    return "?"

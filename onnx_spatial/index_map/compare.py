@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from onnx_spatial.index_map.cases import ZERO, Case, UndecidedError, show
+from onnx_spatial.index_map import linear
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
-from onnx_spatial.index_map.rules_products import COMMUTATIVE, vanishes
+from onnx_spatial.index_map.elements import COMMUTATIVE, settled
+from onnx_spatial.index_map.expressions import ZERO, show
 from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+#: The most values of an index that are tried one by one to find a contradiction.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -114,13 +119,34 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
 
 
 def _is_impossible(case: Case) -> bool:
-    """Tell whether a fact of a case contradicts the others, which splits do not always notice."""
-    return any(case.surely(-fact - 1) for fact in tuple(case.facts))
+    """Tell whether the facts of a case contradict each other, which splits do not always notice."""
+    facts = tuple(case.facts)
+    for fact in facts:
+        case.check_budget()
+        if case.surely(-fact - 1):
+            return True
+    inside = {atom for fact in facts for product in fact.terms for atom in product}
+    small = [atom for atom in inside if case.extents.get(atom, _FEW + 1) <= _FEW]
+    return _has_no_point(case, facts, sorted(small, key=lambda atom: atom.serial))
+
+
+def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]) -> bool:
+    """Tell whether no values of some indices of few values fulfil the facts."""
+    case.check_budget()
+    if linear.follows(Polynomial.of(-1), facts):
+        return True
+    if not atoms:
+        return False
+    index = Polynomial({(atoms[0],): 1})
+    values = range(case.extents[atoms[0]])
+    return all(_has_no_point(case, [*facts, index - v, v - index], atoms[1:]) for v in values)
 
 
 def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
     """Tell whether two elements are provably the same."""
-    if a == b or (vanishes(case, a) and vanishes(case, b)) or same_values(case, a, b):
+    if a != b:
+        a, b = settled(case, a), settled(case, b)
+    if a == b or same_values(case, a, b):
         return True
     left, right = a.lone_atom, b.lone_atom
     if left is not None and right is not None:
@@ -153,7 +179,7 @@ def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
 def _kind(p: Polynomial) -> object:
     atom = p.lone_atom
     key = atom.key if atom is not None else None
-    return (key.operator, key.details) if isinstance(key, OperationKey) else type(key)
+    return key.operator if isinstance(key, OperationKey) else type(key)
 
 
 def _is_element(key: OperationKey) -> bool:

@@ -9,17 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnx_spatial.index_map.cases import (
-    ZERO,
-    Case,
-    Grid,
-    Index,
-    UndecidedError,
-    atoms_of,
-    bases_of,
-    evaluate,
-    grid_of,
-)
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ZERO, Index, atoms_of, bases_of
+from onnx_spatial.index_map.grids import Grid, evaluate, grid_of
 from onnx_spatial.index_map.node import number
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
@@ -99,7 +91,7 @@ def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
         return False
     places = [_places(p) for p in (a, b)]
     bases = {base for i in (*places[0], *places[1]) for base in bases_of(i)}
-    grid = grid_of(case, bases)
+    grid = grid_of(bases, case.extents, case.facts)
     if grid is None:
         return False
     left, right = _read(one.array, places[0], grid), _read(other.array, places[1], grid)
@@ -208,7 +200,7 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
     bases: set[Atom] = set()
     for i in index:
         bases |= bases_of(i)
-    grid = grid_of(case, bases)
+    grid = grid_of(bases, case.extents, case.facts)
     if grid is None:
         raise UndecidedError("a constant table is read at an index of unknown or large extent")
     count = len(next(iter(grid.values())))

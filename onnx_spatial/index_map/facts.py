@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -335,10 +336,16 @@ def _is_far(p: Polynomial) -> bool:
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and isinstance(product[0].key, OperationKey)):
+        if len(product) > 1 or (product and not _is_size(product[0])):
             return False
         left += min(factor, 0) * (LIMIT - 1) if product else 0
     return left >= 0
+
+
+def _is_size(atom: Atom) -> bool:
+    """Tell whether an atom is a size, an index or a parameter: from 0 to below `LIMIT`."""
+    key = atom.key
+    return isinstance(key, Symbol) and atom.nonnegative
 
 
 def _without_common_factor(p: Polynomial) -> Polynomial:

@@ -9,17 +9,32 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnx_spatial.index_map import rules_movement, rules_numbers, rules_products
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, UndecidedError
+from onnx_spatial.index_map import (
+    rules_elements,
+    rules_numbers,
+    rules_products,
+    rules_reshape,
+    rules_select,
+    rules_sizes,
+)
+from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
-from onnx_spatial.index_map.node import MAX_OPSET, NodeView
-from onnx_spatial.index_map.tensor import Tensor, product
+from onnx_spatial.index_map.expressions import ONE, ZERO, product
+from onnx_spatial.index_map.node import MAX_OPSET, NodeView, Rule
+from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 
 #: The map behind a node of another domain than ONNX's own; None if there is none.
 NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
 
-_RULES = {**rules_movement.RULES, **rules_numbers.RULES, **rules_products.RULES}
+RULES: dict[str, Rule] = {
+    **rules_reshape.RULES,
+    **rules_select.RULES,
+    **rules_sizes.RULES,
+    **rules_numbers.RULES,
+    **rules_products.RULES,
+    **rules_elements.RULES,
+}
 
 #: The most nodes that one map goes through.
 MAX_NODES = 2000
@@ -127,7 +142,7 @@ class GraphMaps:
             return [constant(self._case, self._constant_value(node))]
         if node.op_type == "If":
             return self._branch(node, inputs)
-        rule = _RULES.get(node.op_type)
+        rule = RULES.get(node.op_type)
         if rule is None:
             raise UndecidedError(f"operator {node.op_type} is not followed")
         view = NodeView(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.facts import LIMIT
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 

@@ -8,13 +8,26 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, Symbol, UndecidedError, atoms_of
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, Symbol, atoms_of
 from onnx_spatial.index_map.tensor import Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
 
 #: Of nodes whose opset is not given: newer than every version of an operator that means anything else.
 MAX_OPSET = 1 << 16
+
+
+def axes_of(given: Sequence[int], rank: int) -> list[int]:
+    """Return axes counted from the first one.
+
+    Raises:
+        UndecidedError: one is given twice, or beyond the rank.
+    """
+    axes = [a + rank if a < 0 else a for a in given]
+    if len(set(axes)) < len(axes) or not all(0 <= a < rank for a in axes):
+        raise UndecidedError(f"the axes {list(given)} are not those of a tensor of rank {rank}")
+    return axes
 
 
 class NodeView:
@@ -216,3 +229,8 @@ def number(value: Any) -> Polynomial:
     if not any(bits):
         return ZERO
     return literal(0, np.asarray(value).reshape(1)[0])
+
+
+#: Makes the outputs of a node from its inputs. It requires whatever a run needs: if that cannot be shown
+#: for all legal sizes, it raises `UndecidedError`.
+Rule = Callable[[Case, NodeView], Sequence[Tensor]]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_spatial.index_map.cases import ZERO, Case, Index, UndecidedError, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ZERO, Index, product, show
 from onnx_spatial.index_map.rules_numbers import div, maximum
-from onnx_spatial.index_map.tensor import Axis, Tensor, product
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, ReorgYolo, SpaceToBatch
 

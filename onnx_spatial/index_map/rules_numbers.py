@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError
+from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView
-from onnx_spatial.index_map.rules_movement import axes_of, broadcast, broadcast_at
+from onnx_spatial.index_map.node import WHOLE, NodeView, axes_of
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import ONE, ZERO, Case, Index, UndecidedError, show
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ZERO, Index, product, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 Dims = tuple[Polynomial, ...]
@@ -25,14 +26,6 @@ ELEMENT = "Element"
 
 #: The most elements of a small tensor, such as a shape, that are computed one by one.
 MAX_ELEMENTS = 1024
-
-
-def product(sizes: Sequence[Polynomial]) -> Polynomial:
-    """Return the product of sizes."""
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
 
 
 class Digits(NamedTuple):
@@ -192,6 +185,13 @@ class Tensor:
         if length is None or length > MAX_ELEMENTS:
             raise UndecidedError(f"a list of sizes has the length {show(self.dims[0])}")
         return length
+
+
+def moved(
+    x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
+) -> Tensor:
+    """Return a tensor of elements of another one."""
+    return Tensor(case, dims, at, whole=x.whole, type=x.type)
 
 
 def given(

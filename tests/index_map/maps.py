@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from onnx import TensorProto, numpy_helper
 from onnx_spatial import analysis
 from onnx_spatial.index_map import compare as comparison
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import Case, Symbol, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import Index, Symbol
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.index_map.tensor import product as product_of
@@ -51,10 +53,18 @@ def dims_of(model: onnx.ModelProto) -> dict[str, tuple[int | str, ...]]:
     }
 
 
-def mapped(case: Case, model: onnx.ModelProto, *, legal: bool = False) -> Tensor:
+def mapped(
+    case: Case,
+    model: onnx.ModelProto,
+    *,
+    legal: bool = False,
+    parameters: Mapping[str, Tensor] = MappingProxyType({}),
+) -> Tensor:
     """The map of the model's only output; `legal`: only sizes at which it runs are in question."""
-    inputs = {}
+    inputs = dict(parameters)
     for value in model.graph.input:
+        if value.name in inputs:
+            continue
         dims = sizes_of(case, model, value.name)
         element_type = value.type.tensor_type.elem_type
         whole = element_type == TensorProto.INT32
@@ -81,28 +91,43 @@ def sizes_of(case: Case, model: onnx.ModelProto, name: str) -> list[Polynomial]:
     return [Polynomial.of(d) if isinstance(d, int) else case.symbol(d) for d in dims]
 
 
-def operator_map(case: Case, model: onnx.ModelProto) -> Tensor:
-    """The map of the only node of a model, a spatial operator: from its definition."""
+def operator_map(case: Case, model: onnx.ModelProto) -> tuple[Tensor, dict[str, Tensor]]:
+    """The map of the only node of a model, a spatial operator, from its definition; its parameters.
+
+    Entries of parameters that the operator does not read, of the batch, have their only legal value.
+    """
     (info,) = analysis.find(model)
     call = info.call
     assert call is not None
-    dims = dims_of(model)
     x = given(case, "x", sizes_of(case, model, "x"))
-    parameters = []
+    parameters, tables = [], {}
     for parameter in call.parameters:
         vector = parameter.vector
         if vector.values is not None:
             parameters.append([Polynomial.of(v) for v in vector.values])
             continue
         name = info.node.input[vector.input]
-        shape = [int(d) for d in dims[name]]
-        tensor = given(case, name, [Polynomial.of(d) for d in shape], whole=True)
-        table = [tensor.at(tuple(map(Polynomial.of, place))) for place in np.ndindex(*shape)]
-        values = table[vector.start :: vector.step][: vector.length]
-        for value in values:
-            case.assume(value - parameter.least)
-        parameters.append(values)
-    return operators.apply(case, call.kind, call.operator, x, *parameters)
+        shape = [int(d) for d in dims_of(model)[name]]
+        known = given(
+            case, name, [Polynomial.of(d) for d in shape], whole=True, type=TensorProto.INT32
+        )
+        places = [tuple(map(Polynomial.of, place)) for place in np.ndindex(*shape)]
+        read = places[vector.start :: vector.step][: vector.length]
+        for place in read:
+            case.assume(known.at(place) - parameter.least)
+        parameters.append([known.at(place) for place in read])
+        whole = len(shape) > 1 or len(read) == len(places)
+        tables[name] = known if whole else _neutral(case, known, read, parameter.least)
+    result = operators.apply(case, call.kind, call.operator, x, *parameters)
+    case.counts = [product_of(x.dims), product_of(result.dims)]
+    return result, tables
+
+
+def _neutral(case: Case, known: Tensor, read: list[Index], least: int) -> Tensor:
+    def at(index: Index) -> Polynomial:
+        return known.at(index) if index in read else Polynomial.of(least)
+
+    return Tensor(case, known.dims, at, whole=True, type=known.type)
 
 
 def compare(
@@ -112,9 +137,10 @@ def compare(
     is_operator = any(node.domain for node in original.graph.node)
 
     def both(case: Case) -> tuple[Tensor, Tensor]:
-        expected = (
-            operator_map(case, original) if is_operator else mapped(case, original, legal=True)
-        )
+        if is_operator:
+            expected, parameters = operator_map(case, original)
+            return expected, mapped(case, converted, parameters=parameters)
+        expected = mapped(case, original, legal=True)
         sizes = sizes_of(case, original, original.graph.input[0].name)
         case.counts = [product_of(sizes), product_of(expected.dims)]
         return expected, mapped(case, converted)

@@ -7,14 +7,6 @@ import maps
 import pairs
 import pytest
 
-#: Wrong pairs that the prover takes for equal, and why.
-OPEN: dict[str, str] = {
-    "Split into nothing said": "no rule knows that opset 18 wants the sizes or the number of parts",
-    "PRelu of a constant": "0 as a slope is taken for 0 as data",
-    "BatchNormalization of other channels": "the sizes of parameters are not required",
-    "Conv with a bias of other channels": "the sizes of parameters are not required",
-}
-
 
 def difference(pair: pairs.Pair) -> brute_force.Sizes | None:
     original, converted = pair.models()
@@ -30,13 +22,7 @@ def test_equal_chains_are_proven(name):
     assert comparison.equal, comparison.reason
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=[pytest.mark.xfail(strict=True, reason=OPEN[n])] if n in OPEN else [])
-        for n in pairs.DIFFERENT
-    ],
-)
+@pytest.mark.parametrize("name", pairs.DIFFERENT)
 def test_wrong_chains_are_not_proven(name):
     pair = pairs.DIFFERENT[name]
     if difference(pair) is None:

@@ -12,7 +12,8 @@ import pytest
 import sampling
 from hypothesis import given, settings
 
-from onnx_spatial.index_map.cases import ONE, Case, UndecidedError
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE
 from onnx_spatial.index_map.rules_numbers import div, maximum
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 

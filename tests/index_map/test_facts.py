@@ -11,8 +11,10 @@ import pytest
 import sampling
 from hypothesis import given, settings
 
-from onnx_spatial.index_map.cases import Case, Symbol
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.expressions import Symbol
 from onnx_spatial.index_map.facts import Facts
+from onnx_spatial.index_map.integers import INTEGER
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 NAMES = "abcd"
@@ -192,3 +194,12 @@ def test_facts_that_exclude_each_other():
     for fact in (h - 3, w - h, 2 - w):
         facts.add(fact)
     assert facts.contradictory()
+
+
+@pytest.mark.xfail(strict=True, reason="they are taken for sizes, which are below 2^27")
+def test_integers_of_the_model_have_no_bound():
+    case = Case()
+    x = case.symbol("x", None, kind=INTEGER)
+    assert not case.surely(x + 2**28)
+    assert not case.surely(2**28 - x)
+    assert case.surely(2**28 - case.symbol("h"))

@@ -102,7 +102,7 @@ def test_sizes_with_names_of_other_symbols():
     # [2N, H/2, W] and [2N, W, H/2]: equal only if W is taken for H/2.
     original, converted = maps.parse(BLOCKS), maps.parse(EXCHANGED)
     case = Case()
-    (_,) = case.all(lambda: maps.operator_map(case, original).index())
+    (_,) = case.all(lambda: maps.operator_map(case, original)[0].index())
     names = {atom.key.name for atom in case.symbols} - {"N", "H"}
     assert len(names) > 2
     for name in names:

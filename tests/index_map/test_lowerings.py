@@ -85,15 +85,15 @@ def check(rng: Random, operator: str, strategy: str | None) -> bool:
     """Whether an operator and its lowering have maps; they are right, at several sizes."""
     sample, form = drawn(rng, operator)
     model = form.model(sample)
-    wanted = maps.Explored(lambda case: maps.operator_map(case, model), seconds=20)
+    wanted = maps.Explored(lambda case: maps.operator_map(case, model)[0], seconds=20)
     try:
         converted = convert(model, **({"strategy": strategy} if strategy else {}))
     except ConversionError:
         return False
 
     def lowered(case: Case) -> Tensor:
-        maps.operator_map(case, model)  # its rules: what is divisible
-        return maps.mapped(case, converted)
+        _, parameters = maps.operator_map(case, model)  # its rules, too: what is divisible
+        return maps.mapped(case, converted, parameters=parameters)
 
     try:
         found = maps.Explored(lowered, seconds=2)
@@ -116,7 +116,7 @@ def check(rng: Random, operator: str, strategy: str | None) -> bool:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_maps_of_operators_and_of_what_they_become(operator):
-    assert sum(check(Random(f"{operator} {seed}"), operator, None) for seed in range(4)) >= 1
+    assert sum(check(Random(f"{operator} {seed}"), operator, None) for seed in range(3)) >= 1
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -13,11 +14,12 @@ from onnx import numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv
-from onnx_spatial.index_map.cases import Case, evaluate, grid_of
-from onnx_spatial.index_map.compare import Comparison
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import CONSTANT
+from onnx_spatial.index_map.elements import PRODUCTS
 from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.rules_products import PRODUCTS
+from onnx_spatial.index_map.grids import evaluate, grid_of
 from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 from onnx_spatial.verification.checks.context import Context
@@ -74,7 +76,7 @@ def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
         factor, data, *extents = summed.operands
         counts = [e.constant for e in extents]
         bases = {a for a in case.extents if a not in case._pins}
-        grid = grid_of(case, bases)
+        grid = grid_of(bases, case.extents, case.facts)
         assert grid is not None
         places = tuple(
             np.broadcast_to(evaluate(i, grid), len(next(iter(grid.values())))) for i in index
@@ -131,9 +133,6 @@ def test_the_map_of_a_sum_is_what_it_computes(image, kernel, node) -> None:
     assert np.array_equal(total(maps, {"x": x}), expected)
 
 
-# Proofs of regions
-
-
 def model(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
     """Parse a model, with these constants as far as it reads them."""
     made = parser.parse_model(HEAD + text)
@@ -142,6 +141,118 @@ def model(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
         numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items() if n in read
     )
     return made
+
+
+# Pairs of graphs
+
+PADDED = "pads = Constant <value = int64[6] {0, 0, 1, 0, 0, 2}> () "
+NUMBERS = {
+    "zero": np.zeros(1, np.float32),
+    "minus_zero": np.float32(-0.0),
+    "low": np.float32(-1),
+    "high": np.float32(6),
+    "six": np.float32(6),
+    "slopes": weights(3, 1) + 40,
+    "downwards": weights(3, 1) - 40,
+    "scale": weights(3) + 40,
+    "mean": weights(3),
+    "step": np.float32(0.5),
+    "point": np.int8(3),
+    "kernel": weights(2, 3, 3),
+    "bias": weights(2),
+    "biases": weights(2, 1),
+    "square": weights(3, 3),
+}
+
+EQUAL = [
+    ("p = Pad(x, pads) y = Relu(p)", "r = Relu(x) y = Pad(r, pads)"),
+    ("p = Pad(x, pads) y = Clip(p, low, high)", "r = Clip(x, low, high) y = Pad(r, pads)"),
+    ("p = Pad(x, pads) y = Mul(p, slopes)", "r = Mul(x, slopes) y = Pad(r, pads)"),
+    ("p = Pad(x, pads) y = PRelu(p, slopes)", "r = PRelu(x, slopes) y = Pad(r, pads)"),
+    (
+        "p = Pad(x, pads) y = QuantizeLinear(p, step, point)",
+        "r = QuantizeLinear(x, step, point) y = Pad(r, pads, point)",
+    ),
+    (
+        "p = Pad(x, pads) m = MatMul(square, p) y = QuantizeLinear(m, step, point)",
+        "m = MatMul(square, x) q = QuantizeLinear(m, step, point) y = Pad(q, pads, point)",
+    ),
+    ("p = Pad(x, pads) y = Conv(p, kernel)", "y = Conv <pads = [1, 2]> (x, kernel)"),
+    ("c = Conv(x, kernel) y = Add(c, biases)", "y = Conv(x, kernel, bias)"),
+    ("c = Conv(x, kernel) y = Add(biases, c)", "y = Conv(x, kernel, bias)"),
+    (
+        "t = Transpose <perm = [0, 2, 1]> (x) s = Softmax(t) y = Transpose <perm = [0, 2, 1]> (s)",
+        "y = Softmax <axis = 1> (x)",
+    ),
+    (
+        "y = ReduceMax <axes = [1], keepdims = 0> (x)",
+        "r = ReduceMax <axes = [1]> (x) y = Squeeze(r, one)",
+    ),
+]
+
+DIFFERENT = [
+    ("y = Clip(x, , six)", "y = Clip(x, six)"),
+    ("y = Floor(x)", "y = Ceil(x)"),
+    ("y = Sub(x, slopes)", "y = Sub(slopes, x)"),
+    ("y = Mul(x, zero)", "y = PRelu(x, zero)"),
+    ("p = Pad(x, pads) y = Sigmoid(p)", "r = Sigmoid(x) y = Pad(r, pads)"),
+    ("p = Pad(x, pads) y = Mul(p, downwards)", "r = Mul(x, downwards) y = Pad(r, pads)"),
+    (
+        "p = Pad(x, pads) y = Clip(p, low, minus_zero)",
+        "r = Clip(x, low, minus_zero) y = Pad(r, pads)",
+    ),
+    (
+        "p = Pad(x, pads) y = BatchNormalization(p, scale, mean, mean, scale)",
+        "r = BatchNormalization(x, scale, mean, mean, scale) y = Pad(r, pads)",
+    ),
+    (
+        "p = Pad(x, pads) y = QuantizeLinear(p, step, point)",
+        "r = QuantizeLinear(x, step, point) y = Pad(r, pads)",
+    ),
+    ("y = Softmax <axis = 1> (x)", "y = Softmax <axis = 2> (x)"),
+    ("y = Conv <pads = [1, 1]> (x, kernel)", "y = Conv <pads = [2, 0]> (x, kernel)"),
+    ("y = MatMul(square, x)", "t = Transpose <perm = [1, 0]> (square) y = MatMul(t, x)"),
+    ("y = Cast <to = 10> (x)", "y = Cast <to = 16> (x)"),
+    ("y = Add(x, slopes)", "y = BatchNormalization(x, bias, bias, bias, bias)"),
+]
+
+
+def compared(first: str, second: str) -> Comparison:
+    """Compare two graphs on a float tensor [N, 3, W]."""
+    made = [
+        model(
+            f"g (float[N, 3, W] x) => (float[A, B, C] y) {{ {PADDED} {text} }}", one=[1], **NUMBERS
+        )
+        for text in (first, second)
+    ]
+
+    def maps(case: Case) -> tuple[Tensor, Tensor]:
+        dims = [case.symbol("N"), Polynomial.of(3), case.symbol("W", 3)]
+        x = given(case, "x", dims, type=onnx.TensorProto.FLOAT)
+        values = []
+        for each in made:
+            stored = {t.name: partial(numpy_helper.to_array, t) for t in each.graph.initializer}
+            rule = lambda *_: None  # noqa: E731
+            graph = GraphMaps(case, each.graph.node, {"x": x}, stored, {}, rule)
+            values.append(graph.value("y"))
+        return values[0], values[1]
+
+    return compare(Case(60), maps)
+
+
+@pytest.mark.parametrize(("first", "second"), EQUAL)
+def test_equal_graphs_are_proven(first, second) -> None:
+    comparison = compared(first, second)
+    assert comparison.equal, comparison.reason
+
+
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_different_graphs_are_not_proven(first, second) -> None:
+    assert compared(first, first).equal
+    assert not compared(first, second).equal
+
+
+# Proofs of regions
 
 
 def dilated(layers: str, **arrays: np.ndarray) -> onnx.ModelProto:

@@ -19,14 +19,7 @@ from wrong_models import WRONG
 #: Wrong models that are proven today, with the reason.
 OPEN: dict[str, str] = {
     "a dim with another name for one without": "names for dims without one are not unique",
-    "the second output of a node, after a proof of the first": "Replacement.key lacks the sink",
-    "a constant that the caller may replace, after a proof of one like it": (
-        "Replacement.key does not say what is overridable"
-    ),
     "BatchToSpace that fails where all is cropped": "results without elements are left out",
-    "merged: zeros around clipped to -0.0": "Clip is taken to keep 0 where a bound is -0.0",
-    "static: a constant that the caller may replace": "a run knows nothing of overridable constants",
-    "static: a random index": "a run knows nothing of other random numbers",
 }
 
 

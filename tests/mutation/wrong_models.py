@@ -830,6 +830,92 @@ _DATA = (
     ),
 )
 
+
+def _call_overload(model: onnx.ModelProto, number: int = 1) -> None:
+    """Give one of two functions with one name an overload, and call that."""
+    model.ir_version = 10
+    model.functions[number].overload = "other"
+    for node in model.graph.node:
+        if node.domain == "my":
+            node.overload = "other"
+
+
+def _fill_text(model: onnx.ModelProto) -> None:
+    """Write "0" in place of the empty text, as the text of a number."""
+    for number, tensor in enumerate(model.graph.initializer):
+        if tensor.data_type == TensorProto.STRING:
+            name, shape = tensor.name, list(tensor.dims)
+            del model.graph.initializer[number]
+            zeros = numpy_helper.from_array(np.zeros(shape, np.int64), f"{name}_zeros")
+            model.graph.initializer.append(zeros)
+            node = helper.make_node("Cast", [zeros.name], [name], to=TensorProto.STRING)
+            model.graph.node.insert(0, node)
+            return
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.t.data_type == TensorProto.STRING:
+                del attribute.t.string_data[:]
+                attribute.t.string_data.append(b"0")
+                return
+    raise AssertionError("no text to fill with")
+
+
+_FUNCTIONS_AND_TYPES = (
+    Wrong(
+        "a function with two overloads",
+        "y = my.Same (z)",
+        functions=_function("Same (a) => (o) {o = Identity (a)}")
+        + _function("Same (a) => (o) {o = Neg (a)}"),
+        edit=_call_overload,
+    ),
+    Wrong(
+        "a function with two overloads, the right one last",
+        "y = my.Same (z)",
+        functions=_function("Same (a) => (o) {o = Neg (a)}")
+        + _function("Same (a) => (o) {o = Identity (a)}"),
+        edit=lambda model: _call_overload(model, 0),
+    ),
+    Wrong(
+        "integers of the data decide",
+        "a = Reshape (x, #-1)\nf = Slice (a, #0, #1)\ne = Equal (f, #5)\nk = Cast <to = 7> (e)",
+        base=Base(element_type=TensorProto.INT64),
+        outside="5",
+    ),
+    Wrong(
+        "integers of the data through int32",
+        "a = Cast <to = 6> (z)\ny = Cast <to = 7> (a)",
+        base=Base(element_type=TensorProto.INT64),
+        outside="2^31",
+    ),
+    Wrong(
+        "integers of the data through double",
+        "a = Cast <to = 11> (z)\ny = Cast <to = 7> (a)",
+        base=Base(element_type=TensorProto.INT64),
+        outside="2^53 + 1",
+    ),
+    Wrong(
+        "integers of the data, twice negated as uint8",
+        "a = Cast <to = 2> (z)\ny = Cast <to = 7> (a)",
+        base=Base(element_type=TensorProto.INT64),
+        outside="256",
+    ),
+    Wrong(
+        "truth values that decide",
+        "a = Reshape (x, #-1)\nf = Slice (a, #0, #1)\nk = Cast <to = 7> (f)",
+        base=Base(element_type=TensorProto.BOOL),
+        outside="true",
+    ),
+    Wrong(
+        "texts filled with 0",
+        base=Base(
+            element_type=TensorProto.STRING,
+            stored={"block": [2, 2], "pads": [[2, 0], [0, 2]]},
+        ),
+        edit=_fill_text,
+        outside="'0' around",
+    ),
+)
+
 _STORED = (
     Wrong(
         "a constant that the caller may replace",
@@ -1232,6 +1318,7 @@ WRONG: tuple[Wrong, ...] = (
     *_FAILING,
     *_NONZERO,
     *_DATA,
+    *_FUNCTIONS_AND_TYPES,
     *_STORED,
     *_TWO,
     *_MERGED,

@@ -18,8 +18,10 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.index_map.cases import Symbol, UndecidedError, Values, bases_of, evaluate
+from onnx_spatial.index_map.cases import UndecidedError
 from onnx_spatial.index_map.compare import Difference
+from onnx_spatial.index_map.expressions import Symbol, bases_of
+from onnx_spatial.index_map.grids import Values, evaluate
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators.shapes import is_countable, show
 from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, patterns

@@ -13,13 +13,14 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo, element_type_named
 from onnx_spatial.index_map import operators
-from onnx_spatial.index_map.cases import MAX_SECONDS, Case, Index, UndecidedError
+from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
+from onnx_spatial.index_map.expressions import Index, product
 from onnx_spatial.index_map.graph import GraphMaps
 from onnx_spatial.index_map.node import MAX_OPSET
-from onnx_spatial.index_map.rules_movement import transposed
-from onnx_spatial.index_map.tensor import Tensor, given, product
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector

@@ -1,0 +1,34 @@
+"""Broadcast maps against each other, as elementwise operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.tensor import Dims, Tensor
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+
+
+def broadcast(case: Case, shapes: Sequence[Dims]) -> Dims:
+    """Return the dims of several shapes after broadcasting.
+
+    Raises:
+        UndecidedError: they may not fit.
+    """
+    rank = max(map(len, shapes))
+    dims = []
+    for axis in range(rank):
+        sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+        others = [size for size in sizes if size != ONE]
+        # A size that may be 1 is only right beside equal ones: they are required to be equal.
+        for size in others[1:]:
+            case.require_equal(size, others[0], "broadcasting: a size")
+        dims.append(others[0] if others else ONE)
+    return tuple(dims)
+
+
+def broadcast_at(x: Tensor, index: Index) -> Polynomial:
+    """Return the element of a tensor at the index of a broadcast result."""
+    tail = index[len(index) - x.rank :]
+    return x.at(tuple(ZERO if d == ONE else i for i, d in zip(tail, x.dims, strict=True)))

@@ -1,0 +1,142 @@
+"""Elements that are computed: unknown functions of other elements, and sums of products.
+
+An element that is computed is an atom: an unknown function of the elements that it is computed of. A
+sum over channels and places of a kernel holds the two factors of one product, at indices that take all
+values:
+
+    y[n, m, o] = sum of w[m, c, k] * x[n, g*C/G + c, o*s + k*d - p]  over c and k, x is 0 outside
+
+Two sums are equal if, for all values of these indices, the factors are. So the indices are named by
+what both sides have in common: how many sums enclose them, and the extents.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from onnx import TensorProto
+
+from onnx_spatial.index_map.broadcasting import broadcast_at
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.node import NodeView
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+
+#: The operator of the atoms for sums of products; the first two operands are the factors.
+PRODUCTS = "Products"
+
+#: Atoms whose operands may be swapped.
+COMMUTATIVE = frozenset({"op:Add", "op:Mul"})
+
+KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
+
+
+def element(x: Tensor, case: Case, index: Index) -> Polynomial:
+    """Return an element that is only compared."""
+    with case.within(opaque=x.whole):
+        return x.at(index)
+
+
+def broadcast_element(x: Tensor, case: Case, index: Index) -> Polynomial:
+    """Return an element at the index of a broadcast result, which is only compared."""
+    with case.within(opaque=x.whole):
+        return broadcast_at(x, index)
+
+
+def details_of(node: NodeView, *apart: str) -> tuple[object, ...]:
+    """Return the attributes of a node, by value, apart from some."""
+    kept = {k: v for k, v in node.attributes.items() if k not in apart}
+    return tuple(sorted((k, _plain(v)) for k, v in kept.items()))
+
+
+def _plain(value: Any) -> str:
+    return repr(value.SerializeToString() if hasattr(value, "SerializeToString") else value)
+
+
+def indices_of(case: Case, extents: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return indices that take all values below some extents: the same ones for the same extents."""
+    seen: Counter[Polynomial] = Counter()
+    indices = []
+    for extent in extents:
+        text = extent.constant if extent.constant is not None else repr(extent)
+        indices.append(case.index(f"k{case.context[0]}.{text}.{seen[extent]}", extent))
+        seen[extent] += 1
+    return indices
+
+
+def lengths(extents: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the lengths of a sum along its indices, in an order that does not matter."""
+    return sorted((e for e in extents if e != ONE), key=lambda e: (e.constant or 0, repr(e)))
+
+
+def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:
+    """Assume of a node whose run succeeds, and else show, that a parameter is a list of a length.
+
+    Raises:
+        UndecidedError: it cannot be shown.
+    """
+    if x.rank != 1:
+        raise UndecidedError(f"{node.op_type}: a parameter is not a list")
+    node.need_equal(case, x.dims[0], length, f"{node.op_type}: the length of a parameter")
+
+
+def finite(case: Case, weight: Polynomial) -> bool:
+    """Tell whether a factor makes 0 of 0; of one that is not a constant it is assumed."""
+    stored = stored_in(weight)
+    if stored is not None:
+        return stored.finite
+    case.assumptions["weights are finite"] = None
+    return True
+
+
+def is_scale(factor: Polynomial) -> bool:
+    """Tell whether a factor is surely a positive number."""
+    stored = stored_in(factor)
+    return stored is not None and stored.nonnegative and bool(stored.array.all())
+
+
+def settled(case: Case, p: Polynomial) -> Polynomial:
+    """Return the number that an element is where what it is computed of vanishes, else the element."""
+    if vanishes(case, p):
+        return ZERO
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    if isinstance(key, OperationKey) and key.operator == "op:QuantizeLinear":
+        data, factor, point = key.operands
+        if is_scale(factor) and vanishes(case, data):
+            return point
+    return p
+
+
+def vanishes(case: Case, p: Polynomial) -> bool:
+    """Tell whether an element is 0, whatever is not known.
+
+    Of a sum it is enough that one product is: that the others are 0, too, other cases show.
+    """
+    if p == ZERO:
+        return True
+    atom = p.lone_atom
+    key = atom.key if atom is not None else None
+    if not isinstance(key, OperationKey) or not isinstance(key.operands, tuple):
+        return False
+    if key.operator == PRODUCTS:
+        factor, data, *_ = key.operands
+        return any(
+            vanishes(case, one) and finite(case, other)
+            for one, other in ((data, factor), (factor, data))
+        )
+    op_type = key.operator.removeprefix("op:")
+    if op_type == "Cast":
+        texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
+        return not texts and vanishes(case, key.operands[0])
+    if op_type == "DequantizeLinear":
+        data, factor, point = key.operands
+        return is_scale(factor) and settled(case, data) == point
+    keeps = op_type in KEEP_ZERO and op_type != key.operator
+    return keeps and all(vanishes(case, q) for q in key.operands)

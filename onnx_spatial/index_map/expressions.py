@@ -1,0 +1,207 @@
+"""Take polynomials apart: their atoms, quotients by other polynomials, and their text.
+
+A size, a parameter or an index is an atom with a `Symbol` for its key; a quotient is an atom
+`Floor(a, b)`, which is rounded down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+
+ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
+Index = tuple[Polynomial, ...]
+
+#: The operator of the atoms for quotients, rounded down.
+FLOOR = "Floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Key of the atom for a size, an element of a parameter, or an index.
+
+    Attributes:
+        prover: makes symbols of different comparisons different.
+        kind: makes symbols of different kinds different; of an index with its extent.
+        name: in messages.
+    """
+
+    prover: int
+    kind: Hashable
+    name: str
+
+
+def product(sizes: Sequence[Polynomial]) -> Polynomial:
+    """Return the product of sizes."""
+    total = ONE
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def bases_of(p: Polynomial) -> set[Atom]:
+    """Return the atoms of a polynomial that are no quotients."""
+    return {
+        atom
+        for atom in atoms_of(p)
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
+    }
+
+
+def atoms_of(p: Polynomial) -> set[Atom]:
+    """Return all atoms of a polynomial, those inside operations included."""
+    found: set[Atom] = set()
+    todo = [p]
+    while todo:
+        for product in todo.pop().terms:
+            for atom in product:
+                if atom not in found:
+                    found.add(atom)
+                    if isinstance(atom.key, OperationKey):
+                        todo.extend(q for q in atom.key.operands if isinstance(q, Polynomial))
+    return found
+
+
+def is_inside_of(atom: Atom, p: Polynomial) -> bool:
+    """Tell whether an atom is in an operation of a polynomial."""
+    return any(atom in atoms_of(Polynomial({(a,): 1})) for a in top_atoms(p) if a is not atom)
+
+
+def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
+    """Return a polynomial with atoms replaced, inside operations too."""
+    replaced = {a: q for a in top_atoms(p) if (q := _substituted(a, values)) is not None}
+    if not replaced:
+        return p
+    total = ZERO
+    for product, factor in p.terms.items():
+        term = Polynomial.of(factor)
+        for atom in product:
+            term = term * replaced.get(atom, Polynomial({(atom,): 1}))
+        total = total + term
+    return total
+
+
+def top_atoms(p: Polynomial) -> set[Atom]:
+    """Return the atoms of a polynomial itself."""
+    return {atom for product in p.terms for atom in product}
+
+
+def _substituted(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomial | None:
+    if atom in values:
+        return values[atom]
+    key = atom.key
+    if not isinstance(key, OperationKey):
+        return None
+    operands: Sequence[Polynomial] = tuple(key.operands)
+    new = [substitute(q, values) for q in operands]
+    if all(a is b or a == b for a, b in zip(operands, new, strict=True)):
+        return None
+    made = type(key.operands)(new)
+    return Polynomial.atom(
+        OperationKey(key.operator, key.details, made), nonnegative=atom.nonnegative
+    )
+
+
+def show(p: Polynomial) -> str:
+    """Format a polynomial for messages: "2*H + W - 1"."""
+    parts = []
+    for product, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
+        names = [_name(atom) for atom in product]
+        if abs(factor) != 1 or not names:
+            names.insert(0, str(abs(factor)))
+        sign = "-" if factor < 0 else "+"
+        parts.append(f"{sign} {'*'.join(names)}")
+    text = " ".join(parts) or "0"
+    return text.removeprefix("+ ") if text.startswith("+") else text
+
+
+def _name(atom: Atom) -> str:
+    key = atom.key
+    if isinstance(key, Symbol):
+        return key.name
+    if isinstance(key, OperationKey):
+        operands = ", ".join(show(q) for q in key.operands if isinstance(q, Polynomial))
+        return f"{key.operator.lower()}({operands})"
+    return "?"
+
+
+def common_factors(b: Polynomial) -> Iterator[Polynomial]:
+    """Yield factors of all terms of `b`, the largest first."""
+    content = math.gcd(*b.terms.values())
+    products = list(b.terms)
+    shared = list(products[0])
+    for product in products[1:]:
+        rest = list(product)
+        kept = []
+        for atom in shared:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        shared = kept
+    whole = Polynomial({tuple(shared): content})
+    seen = {whole, ONE}
+    if len(b.terms) > 1 and whole != ONE:
+        yield whole
+    for i in range(len(shared)):
+        for g in (
+            Polynomial({(*shared[:i], *shared[i + 1 :]): content}),
+            Polynomial({(shared[i],): 1}),
+        ):
+            if g not in seen:
+                seen.add(g)
+                yield g
+    if content > 1:
+        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors(content))):
+            if g not in seen and g != b:
+                seen.add(g)
+                yield g
+
+
+def _divisors(n: int) -> Iterator[int]:
+    yield from (d for d in range(min(n // 2, 64), 1, -1) if n % d == 0)
+
+
+def divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
+    """Yield ways to write `a` as quotient * b + rest; the last one is the canonical one."""
+    constant = b.constant
+    if constant is not None:
+        exact = {m: f for m, f in a.terms.items() if f % constant == 0 or not m}
+        quotient = Polynomial({m: f // constant for m, f in exact.items()})
+        yield quotient, a - quotient * constant
+        quotient = Polynomial({m: f // constant for m, f in a.terms.items()})
+        yield quotient, a - quotient * constant
+        return
+    leads = sorted((m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m]))
+    ways = [_long_division(a, b, lead) for lead in leads]
+    yield from reversed(ways)
+
+
+def _long_division(
+    a: Polynomial, b: Polynomial, lead: tuple[Atom, ...]
+) -> tuple[Polynomial, Polynomial]:
+    quotient, rest = ZERO, a
+    factor = b.terms[lead]
+    for _ in range(32):
+        for product, f in rest.terms.items():
+            if f % factor:
+                continue
+            left = _without(product, lead)
+            if left is not None:
+                step = Polynomial({left: f // factor})
+                break
+        else:
+            break
+        quotient, rest = quotient + step, rest - step * b
+    return quotient, rest
+
+
+def _without(product: tuple[Atom, ...], lead: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    rest = list(product)
+    for atom in lead:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)

@@ -1,0 +1,257 @@
+"""The maps of operators on real numbers: of single elements, per channel, and along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from onnx_spatial.index_map import rules_numbers
+from onnx_spatial.index_map.broadcasting import broadcast
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.elements import (
+    KEEP_ZERO,
+    broadcast_element,
+    details_of,
+    element,
+    indices_of,
+    is_scale,
+    need_list,
+)
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
+from onnx_spatial.index_map.node import NodeView, axes_of
+from onnx_spatial.index_map.rules_numbers import unknown
+from onnx_spatial.index_map.tensor import Axis, Tensor
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+
+_TRUTHS = op_traits.having(Trait.TRUTH)
+_UNARY = op_traits.having(Trait.UNARY) - {"Cast", "BitCast", "Identity"}
+_BROADCASTS = op_traits.having(Trait.BROADCASTS)
+
+
+def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
+    inputs = [node.optional(i) for i in range(node.count)]
+    known = [i for i in inputs if i is not None]
+    numbers = rules_numbers.RULES.get(node.op_type)
+    if numbers is not None and all(
+        i.whole for i in known[: 1 if node.op_type == "Where" else None]
+    ):
+        return list(numbers(case, node))
+    if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
+        raise UndecidedError(f"{node.op_type} of opset 6 is not followed")
+    dims = node.broadcast(case, [i.dims for i in known])
+    details = (*details_of(node), *(i is None for i in inputs))
+
+    def at(index: Index) -> Polynomial:
+        row = [broadcast_element(i, case, index) for i in known]
+        if _is_zero(node, row):
+            return ZERO
+        return unknown(node.op_type, details, row)
+
+    axes = next((i.axes for i in known if i.dims == dims), None)
+    element_type = int(TensorProto.BOOL) if node.op_type in _TRUTHS else known[0].type
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
+
+
+def _unary(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of a function of one element; further inputs are single numbers."""
+    for i in range(1, node.count):
+        parameter = node.optional(i)
+        if parameter is not None and product(parameter.dims) != ONE:
+            raise UndecidedError(f"{node.op_type}: a parameter is not a number")
+    if node.op_type == "CastLike":
+        raise UndecidedError("CastLike is not followed")
+    return _elementwise(case, node)
+
+
+def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
+    """Tell whether an elementwise operator makes 0 of 0."""
+    if node.op_type in KEEP_ZERO and all(p == ZERO for p in row):
+        return True
+    if (node.op_type == "Mul" and ZERO in row) or (node.op_type == "PRelu" and row[0] == ZERO):
+        others = [stored_in(p) for p in row if p != ZERO]
+        # A negative number makes -0 of 0.
+        return all(s is not None and s.nonnegative for s in others)
+    return False
+
+
+def _is_minus_zero(*values: float) -> bool:
+    return any(value == 0 and np.signbit(value) for value in values)
+
+
+def _clip(case: Case, node: NodeView) -> list[Tensor]:
+    (result,) = _unary(case, node)
+    x = node.input(0)
+    bounds = []
+    for place, name in ((1, "min"), (2, "max")):
+        bound = node.optional(place)
+        value = ZERO if bound is None else bound.at((ZERO,) * bound.rank)
+        stored = stored_in(value)
+        number = None if stored is None else np.float64(stored.array.reshape(-1)[0])
+        bounds.append(node.get(name, 0.0) if bound is None else number)
+    low, high = bounds
+    # Zeros have a sign: -0 is below 0.
+    if low is None or high is None or low > 0 or high < 0 or _is_minus_zero(low, high):
+        return [result]
+
+    def at(index: Index) -> Polynomial:
+        return ZERO if element(x, case, index) == ZERO else result.at(index)
+
+    return [Tensor(case, result.dims, at, whole=False, type=x.type, axes=result.axes)]
+
+
+def _dropout(case: Case, node: NodeView) -> list[Tensor]:
+    training = node.optional(2)
+    if training is not None and training.at((ZERO,) * training.rank) != ZERO:
+        raise UndecidedError("Dropout may be in training mode")
+    if not node.get("is_test", 1) or node.opset < 7:
+        raise UndecidedError("Dropout may be in training mode")
+    return [node.input(0)]
+
+
+# Along axes
+
+
+def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    if node.get("training_mode", 0) or not node.get("is_test", 1) or not node.get("spatial", 1):
+        raise UndecidedError(f"{node.op_type} is in training mode")
+    parameters = [node.input(i) for i in range(1, node.count)]
+    for p in parameters:
+        need_list(case, node, p, x.dims[1])
+    details = details_of(node)
+
+    def at(index: Index) -> Polynomial:
+        row = [element(p, case, (index[1],)) for p in parameters]
+        return unknown(node.op_type, details, (element(x, case, index), *row))
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
+def _quantize(case: Case, node: NodeView) -> list[Tensor]:
+    x, scale, zero = node.input(0), node.input(1), node.optional(2)
+    if node.get("block_size", 0) or scale.rank > 1:
+        raise UndecidedError(f"{node.op_type} in blocks is not followed")
+    axis = _axis(node, x, 1) if scale.rank else 0
+    for t in (scale, zero):
+        if t is not None and product(t.dims) != ONE:
+            need_list(case, node, t, x.dims[axis])
+    details = (*details_of(node, "axis"), zero is None)
+
+    def at(index: Index) -> Polynomial:
+        def parameter(t: Tensor) -> Polynomial:
+            return element(t, case, tuple(ZERO if d == ONE else index[axis] for d in t.dims))
+
+        data, factor = element(x, case, index), parameter(scale)
+        point = ZERO if zero is None else parameter(zero)
+        before, behind = (ZERO, point) if node.op_type == "QuantizeLinear" else (point, ZERO)
+        if data == before and is_scale(factor):
+            return behind
+        return unknown(node.op_type, details, (data, factor, point))
+
+    source = zero if node.op_type == "QuantizeLinear" else scale
+    element_type = 0 if source is None else source.type
+    return [Tensor(case, x.dims, at, whole=False, type=element_type, axes=x.axes)]
+
+
+def _axis(node: NodeView, x: Tensor, default: int) -> int:
+    return axes_of([node.get("axis", default)], x.rank)[0]
+
+
+def _axes_of(node: NodeView, x: Tensor) -> list[int]:
+    axes = node.optional_integers("axes", 1)
+    if axes is None and node.get("noop_with_empty_axes", 0):
+        return []
+    return sorted(axes_of(axes, x.rank)) if axes else list(range(x.rank))
+
+
+def _reduction(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    numbers = rules_numbers.RULES.get(node.op_type)
+    if x.whole and numbers is not None:
+        return list(numbers(case, node))
+    positions = node.op_type in ("ArgMax", "ArgMin")
+    axes = [_axis(node, x, 0)] if positions else _axes_of(node, x)
+    keep = bool(node.get("keepdims", 1))
+    details = details_of(node, "axes", "axis", "keepdims")
+    kept = [a for a in range(x.rank) if keep or a not in axes]
+
+    def at(index: Index) -> Polynomial:
+        full = [ZERO] * x.rank
+        for place, axis in zip(index, kept, strict=True):
+            full[axis] = place
+        return _over(case, node, x, details, tuple(full), axes, ())
+
+    dims = [ONE if a in axes else x.dims[a] for a in kept]
+    same = [Axis([ONE]) if a in axes else x.axes[a] for a in kept]
+    element_type = int(TensorProto.INT64) if positions else x.type
+    return [Tensor(case, dims, at, whole=False, type=element_type, axes=same)]
+
+
+def _over(
+    case: Case,
+    node: NodeView,
+    x: Tensor,
+    details: Sequence[object],
+    index: Index,
+    axes: Sequence[int],
+    others: Sequence[Polynomial],
+) -> Polynomial:
+    """Return a function of all elements along some axes, and of others."""
+    extents = [x.dims[a] for a in axes]
+    indices = indices_of(case, extents)
+    source = list(index)
+    for axis, place in zip(axes, indices, strict=True):
+        source[axis] = place
+    with case.within(sums=1):
+        data = element(x, case, tuple(source))
+    return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
+
+
+def _along(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axis = 1 if node.op_type == "LRN" else _axis(node, x, -1)
+    if node.op_type not in ("LRN", "LpNormalization") and node.opset < 13:
+        raise UndecidedError(f"{node.op_type} of opset {node.opset} is not followed")
+    axes = [axis]
+    details = details_of(node, "axis")
+
+    def at(index: Index) -> Polynomial:
+        return _over(case, node, x, details, index, axes, [index[a] for a in axes])
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
+def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axes = list(range(_axis(node, x, -1), x.rank))
+    details = details_of(node, "axis")
+    parameters = [node.optional(i) for i in range(1, node.count)]
+    for p in parameters:
+        if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
+            raise UndecidedError(f"{node.op_type}: its parameters are larger than its data")
+
+    def at(index: Index) -> Polynomial:
+        row = [broadcast_element(p, case, index) for p in parameters if p is not None]
+        given = tuple(p is None for p in parameters)
+        own = element(x, case, index)
+        return _over(case, node, x, (*details, *given), index, axes, [own, *row])
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
+RULES: dict[str, Callable[[Case, NodeView], Sequence[Tensor]]] = {
+    **dict.fromkeys(_UNARY, _unary),
+    **dict.fromkeys(_BROADCASTS, _elementwise),
+    **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),
+    **dict.fromkeys(("Hardmax", "LRN", "LogSoftmax", "LpNormalization", "Softmax"), _along),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
+    "BatchNormalization": _per_channel,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "LayerNormalization": _layer_normalization,
+}

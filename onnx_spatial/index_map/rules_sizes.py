@@ -1,0 +1,99 @@
+"""The maps of operators that measure, or make as many elements as sizes say."""
+
+from __future__ import annotations
+
+from onnx import TensorProto
+
+from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
+from onnx_spatial.index_map.integers import fitting
+from onnx_spatial.index_map.node import WHOLE, NodeView, Rule
+from onnx_spatial.index_map.tensor import Tensor, filled, moved, vector
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+
+_INT64 = int(TensorProto.INT64)
+
+
+def _of(value: int) -> Polynomial:
+    return Polynomial.of(value)
+
+
+def _shape(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    start, end = node.get("start", 0), node.get("end", None)
+    return [vector(case, x.dims[start:end])]
+
+
+def _size(case: Case, node: NodeView) -> list[Tensor]:
+    return [filled(case, [], product(node.input(0).dims), whole=True, type=_INT64)]
+
+
+def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
+    dims = node.input(0).elements()
+    value, element_type = node.fill_value()
+    return [filled(case, dims, value, whole=element_type in WHOLE, type=element_type)]
+
+
+def _range(case: Case, node: NodeView) -> list[Tensor]:
+    numbers = node.inputs()
+    if not all(n.whole and product(n.dims) == ONE for n in numbers):
+        raise UndecidedError("Range of anything but three integers")
+    # onnxruntime computes the length in double precision.
+    start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
+    if not case.decide(delta - 1):
+        raise UndecidedError("Range with a step that may not be positive")
+    count = ZERO
+    if case.decide(limit - start):
+        count = case.floor_div(limit - start + delta - 1, delta)
+    return [
+        Tensor(
+            case, [count], lambda index: start + index[0] * delta, whole=True, type=numbers[0].type
+        )
+    ]
+
+
+def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    if x.rank != 1 or not x.whole:
+        raise UndecidedError("NonZero of anything but a list of ones")
+
+    def check(index: Index) -> None:
+        if not x.at(index).constant:
+            raise UndecidedError("NonZero of anything but a list of ones")
+
+    node.for_all(case, x.dims, check)
+    return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
+
+
+def _expand(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    target = node.sizes("shape", 1)
+    for size in target:
+        case.require(size, "Expand: a size")
+    dims = broadcast(case, [x.dims, tuple(target)])
+    return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
+
+
+def _tile(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    repeats = node.sizes("repeats", 1)
+    for count in repeats:
+        case.require(count, "Tile: a number of repeats")
+    dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(case.mod(i, d) for i, d in zip(index, x.dims, strict=True)))
+
+    return [moved(x, case, dims, at)]
+
+
+RULES: dict[str, Rule] = {
+    "Shape": _shape,
+    "Size": _size,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "NonZero": _non_zero,
+    "Expand": _expand,
+    "Tile": _tile,
+}
