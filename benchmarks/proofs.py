@@ -192,6 +192,7 @@ def general(reason: str) -> str:
         return "elements whose maps are not provably equal"
     if re.match(r"dim \d+ of the output is ", reason):
         return "sizes that are not provably equal"
+    reason = re.sub(r": [^:]* (may be negative|may differ)$", r" \1", reason)
     return re.sub(r"'[^']*'", "'..'", reason).replace("|", "\\|")[:120]
 
 
