@@ -67,7 +67,7 @@ class _Split:
     facts: int
     left: list[Callable[[], None]] = field(default_factory=list)
     made: list[Hashable] = field(default_factory=list)
-    before: dict[str, Any] | None = None
+    before: tuple[Facts, dict[Atom, Polynomial]] | None = None
 
 
 class Case:
@@ -142,7 +142,7 @@ class Case:
         """
         split = self._splits[-1]
         if split.before is None:
-            split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
+            split.before = (self.facts.saved(), dict(self._pins))
         pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
         # Facts about quotients are found again with the quotients.
         facts = [substitute(fact, {atom: p}) for fact in self.facts if not is_inside_of(atom, fact)]
@@ -263,7 +263,7 @@ class Case:
             return go
 
         split.left = [fix(value) for value in reversed(range(1, count))]
-        split.before = {"facts": list(self.facts), "pins": dict(self._pins)}
+        split.before = (self.facts.saved(), dict(self._pins))
         self._splits.append(split)
         self._pin_index(atom, 0)
         raise _AgainError
@@ -382,17 +382,14 @@ class Case:
             for key in split.made:
                 self._memo.pop(key, None)
             if split.before is not None:
-                self._pins = split.before["pins"]
-                self.facts.forget(0)
-                for fact in split.before["facts"]:
-                    self.facts.add(fact)
+                facts, pins = split.before
+                self.facts.restore(facts)
+                self._pins = dict(pins)
             self.facts.forget(split.facts)
             if not split.left:
                 continue
             go = split.left.pop()
-            self._splits.append(
-                _Split(split.facts, split.left, [], split.before and dict(split.before))
-            )
+            self._splits.append(_Split(split.facts, split.left, [], split.before))
             go()
             if not self.facts.contradictory():
                 return True

@@ -10,7 +10,7 @@ from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
-from onnx_spatial.index_map.expressions import ZERO, show
+from onnx_spatial.index_map.expressions import ZERO, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -100,17 +100,19 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
     expected, actual = _maps(case, maps)
     facts = tuple(case.facts)
     if expected.rank != actual.rank:
-        return Difference(f"the ranks are {expected.rank} and {actual.rank}", facts, ZERO, ZERO)
+        return Difference(
+            f"the rank of the output is {actual.rank}, not {expected.rank}", facts, ZERO, ZERO
+        )
     for axis, (a, b) in enumerate(zip(expected.dims, actual.dims, strict=True)):
         if not case.are_equal(a, b):
-            return Difference(f"dim {axis} of the output is {show(a)} and {show(b)}", facts, a, b)
+            return Difference(f"dim {axis} of the output is {show(b)}, not {show(a)}", facts, a, b)
     if not all(case.decide(d - 1) for d in expected.dims):
         return None  # no element
     index = expected.index()
     left, right = expected.at(index), actual.at(index)
     if not equal(case, left, right) and not _is_impossible(case):
         return Difference(
-            f"the element at {[show(i) for i in index]} is {show(left)} and {show(right)}",
+            f"the element at {show_place(index)} is {show(right)}, not {show(left)}",
             tuple(case.facts),
             left,
             right,

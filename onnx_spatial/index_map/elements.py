@@ -21,7 +21,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.broadcasting import broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
@@ -32,7 +32,7 @@ from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 PRODUCTS = "Products"
 
 #: Atoms whose operands may be swapped.
-COMMUTATIVE = frozenset({"op:Add", "op:Mul"})
+COMMUTATIVE = frozenset({f"{UNKNOWN}Add", f"{UNKNOWN}Mul"})
 
 KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 
@@ -107,7 +107,7 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
         return ZERO
     atom = p.lone_atom
     key = atom.key if atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == "op:QuantizeLinear":
+    if isinstance(key, OperationKey) and key.operator == f"{UNKNOWN}QuantizeLinear":
         data, factor, point = key.operands
         if is_scale(factor) and vanishes(case, data):
             return point
@@ -131,7 +131,7 @@ def vanishes(case: Case, p: Polynomial) -> bool:
             vanishes(case, one) and finite(case, other)
             for one, other in ((data, factor), (factor, data))
         )
-    op_type = key.operator.removeprefix("op:")
+    op_type = key.operator.removeprefix(UNKNOWN)
     if op_type == "Cast":
         texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
         return not texts and vanishes(case, key.operands[0])

@@ -18,6 +18,16 @@ Index = tuple[Polynomial, ...]
 #: The operator of the atoms for quotients, rounded down.
 FLOOR = "Floor"
 
+#: The operator of the atoms for elements of given values, whose name is the only detail.
+ELEMENT = "Element"
+
+#: In front of the operator of the atoms for unknown functions of elements; without it, `FLOOR` is a
+#: quotient of sizes.
+UNKNOWN = "op:"
+
+#: Characters of a polynomial in messages, at most.
+_LONGEST = 160
+
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
@@ -115,7 +125,13 @@ def show(p: Polynomial) -> str:
         sign = "-" if factor < 0 else "+"
         parts.append(f"{sign} {'*'.join(names)}")
     text = " ".join(parts) or "0"
-    return text.removeprefix("+ ") if text.startswith("+") else text
+    text = text.removeprefix("+ ") if text.startswith("+") else text
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+
+
+def show_place(index: Sequence[Polynomial]) -> str:
+    """Format an index for messages: "[n, 2*h + 1]"."""
+    return f"[{', '.join(map(show, index))}]"
 
 
 def _name(atom: Atom) -> str:
@@ -123,8 +139,13 @@ def _name(atom: Atom) -> str:
     if isinstance(key, Symbol):
         return key.name
     if isinstance(key, OperationKey):
-        operands = ", ".join(show(q) for q in key.operands if isinstance(q, Polynomial))
-        return f"{key.operator.lower()}({operands})"
+        operands = [q for q in key.operands if isinstance(q, Polynomial)]
+        if key.operator == ELEMENT:
+            return f"{key.details[0]}{show_place(operands)}"
+        if key.operator == FLOOR:
+            return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
+        name = key.operator.removeprefix(UNKNOWN)
+        return f"{name}({', '.join(map(show, operands))})"
     return "?"
 
 

@@ -54,9 +54,10 @@ class Facts:
         self._known: dict[Polynomial, int] = {}
         self._proven: dict[Polynomial, int] = {}
         self._failed: dict[Polynomial, int] = {}
-        self._positive: set[Atom] = set()
+        #: Facts that say of a single size that it is 1 or more.
         self._lone: set[Polynomial] = set()
-        self._least: dict[Atom, int] = {}
+        #: Least values of sizes that are 1 or more, one for each fact that says so.
+        self._least: dict[Atom, list[int]] = {}
         #: Terms of facts by their atoms, numbered.
         self._constants: list[tuple[Polynomial, _Product, int]] = []
         self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
@@ -84,26 +85,54 @@ class Facts:
         lone = (fact + low).lone_atom
         if lone is not None and lone.nonnegative and low > 0:
             if low == 1:
-                self._lone.add(fact + 1)
-            self._positive.add(lone)
-            self._least[lone] = max(low, self._least.get(lone, 0))
+                self._lone.add(fact)
+            self._least.setdefault(lone, []).append(low)
         if low:
             self._constants.append((fact, (), -low))
+
+    def saved(self) -> Facts:
+        """Return a copy that `restore` brings back."""
+        copy = object.__new__(Facts)
+        copy.restore(self)
+        return copy
+
+    def restore(self, other: Facts) -> None:
+        """Know what the other facts say, and nothing else."""
+        self._deadline, self.samples = other._deadline, other.samples
+        self._facts, self._held = list(other._facts), list(other._held)
+        self._known, self._proven = dict(other._known), dict(other._proven)
+        self._failed, self._version = {}, other._version + 1
+        self._lone = set(other._lone)
+        self._least = {atom: list(lows) for atom, lows in other._least.items()}
+        self._constants = list(other._constants)
+        self._by_atom = {atom: list(terms) for atom, terms in other._by_atom.items()}
 
     def forget(self, count: int) -> None:
         """Keep the first `count` facts."""
         if count == len(self._facts):
             return
-        kept = self._facts[:count]
-        held = self._held[:count]
-        self._facts, self._known, self._by_atom, self._constants = [], {}, {}, []
-        self._positive, self._lone, self._least = set(), set(), {}
-        for fact in kept:
-            self.add(fact)
-        self._held = held
+        while len(self._facts) > count:
+            self._pop()
+        del self._held[count:]
         self._proven = {p: at for p, at in self._proven.items() if at <= count}
         self._failed.clear()
         self._version += 1
+
+    def _pop(self) -> None:
+        fact = self._facts.pop()
+        del self._known[fact]
+        for product in fact.terms:
+            for atom in set(product):
+                self._by_atom[atom].pop()
+        low = -fact.terms.get((), 0)
+        lone = (fact + low).lone_atom
+        if lone is not None and lone.nonnegative and low > 0:
+            self._lone.discard(fact)
+            self._least[lone].pop()
+            if not self._least[lone]:
+                del self._least[lone]
+        if low:
+            self._constants.pop()
 
     def nonnegative(self, p: Polynomial) -> bool:
         """Tell whether `p` is provably 0 or more."""
@@ -192,7 +221,7 @@ class Facts:
             _, _, depth, p = heapq.heappop(queue)
             bad = _doubtful(p)
             # Sizes that are 1 or more may be outweighed in the end: indices first.
-            product, factor = min(bad, key=lambda t: (self._positive.issuperset(t[0]), -len(t[0])))
+            product, factor = min(bad, key=lambda t: (self._least.keys() >= set(t[0]), -len(t[0])))
             for place, (scale, rest) in enumerate(self._cancellations(p, product, factor)):
                 rest = _tightened(rest)
                 if rest in seen:
@@ -218,7 +247,7 @@ class Facts:
         atoms = {atom for product in p.terms for atom in product}
         if not all(atom.nonnegative for atom in atoms):
             return False
-        least = {a: self._least[a] for a in atoms if a in self._least}
+        least = {a: max(self._least[a]) for a in atoms if a in self._least}
         if not least or len(p.terms) > 40:
             return False
         terms: dict[_Product, int] = {}
@@ -249,7 +278,7 @@ class Facts:
             missing = -factor
             for larger in sorted(left, key=len):
                 more, lacking = _apart(larger, product)
-                if lacking or not self._positive.issuperset(more):
+                if lacking or not self._least.keys() >= set(more):
                     continue
                 used = min(missing, left[larger])
                 left[larger] -= used
@@ -272,7 +301,7 @@ class Facts:
             if (its_factor < 0) != (factor < 0):
                 continue
             times, scale = _apart(product, other)
-            if len(scale) > 1 or not self._positive.issuperset(scale):
+            if len(scale) > 1 or not self._least.keys() >= set(scale):
                 continue
             if not all(a.nonnegative for a in times):
                 continue
@@ -298,7 +327,7 @@ class Facts:
                     yield term
         for term in self._constants:
             # See `_dominated` for facts of single sizes.
-            if p.constant is not None or len(term[0].terms) > 2 or term[0] + 1 not in self._lone:
+            if p.constant is not None or len(term[0].terms) > 2 or term[0] not in self._lone:
                 yield term
 
 
@@ -390,8 +419,13 @@ def _doubtful(p: Polynomial) -> list[tuple[_Product, int]]:
 
 def _tightened(p: Polynomial) -> Polynomial:
     """Return the polynomial divided by the common factor of its terms, the constant rounded down."""
-    common = math.gcd(*(f for m, f in p.terms.items() if m))
-    if common <= 1:
+    common = 0
+    for product, factor in p.terms.items():
+        if product:
+            common = math.gcd(common, factor)
+            if common == 1:
+                return p
+    if not common:
         return p
     return Polynomial({m: f // common for m, f in p.terms.items()})
 

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index
 from onnx_spatial.index_map.integers import fitting
 from onnx_spatial.index_map.node import WHOLE, NodeView, axes_of
 from onnx_spatial.index_map.tensor import Tensor
@@ -145,7 +145,7 @@ def elementwise(case: Case, node: NodeView) -> list[Tensor]:
 
 def unknown(op_type: str, details: tuple[object, ...], row: Sequence[Polynomial]) -> Polynomial:
     """Return an unknown function of elements; equal functions of equal elements are equal."""
-    return Polynomial.atom(OperationKey(f"op:{op_type}", details, tuple(row)))
+    return Polynomial.atom(OperationKey(f"{UNKNOWN}{op_type}", details, tuple(row)))
 
 
 def _plain(value: object) -> object:
@@ -234,7 +234,7 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
             return value
         if atom is not None and isinstance(atom.key, OperationKey):
             key = atom.key
-            if key.operator == "op:BitCast" and key.details == (to, x.type) and x.type:
+            if key.operator == f"{UNKNOWN}BitCast" and key.details == (to, x.type) and x.type:
                 (inner,) = key.operands
                 return inner
         return unknown("BitCast", (x.type, to), [value])

@@ -14,15 +14,12 @@ from typing import NamedTuple
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ZERO, Index, product, show
+from onnx_spatial.index_map.expressions import ELEMENT, ZERO, Index, product, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 Dims = tuple[Polynomial, ...]
 
 _serial = count()
-
-#: The operator of the atoms for elements of given values.
-ELEMENT = "Element"
 
 #: The most elements of a small tensor, such as a shape, that are computed one by one.
 MAX_ELEMENTS = 1024

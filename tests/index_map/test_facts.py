@@ -196,7 +196,6 @@ def test_facts_that_exclude_each_other():
     assert facts.contradictory()
 
 
-@pytest.mark.xfail(strict=True, reason="they are taken for sizes, which are below 2^27")
 def test_integers_of_the_model_have_no_bound():
     case = Case()
     x = case.symbol("x", None, kind=INTEGER)

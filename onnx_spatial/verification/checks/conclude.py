@@ -71,6 +71,7 @@ def conclude(findings: Findings) -> Verification:
         sites_only and not whole.rest,
         unsteady=whole.unsteady,
         rest=whole.rest,
+        sampled=whole.sampled,
     )
 
 

@@ -185,7 +185,7 @@ class Findings:
         undecided: differences that may be rounding or not.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
-        runs, outputs, forced, unsteady, rest: see `Verification`.
+        runs, outputs, forced, unsteady, rest, sampled: see `Verification`.
     """
 
     operators: list[OperatorCheck] = field(default_factory=list)
@@ -204,6 +204,7 @@ class Findings:
     forced: dict[str, int] = field(default_factory=dict)
     unsteady: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
+    sampled: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> set[int]:

@@ -19,8 +19,10 @@ import onnx
 from onnx_spatial.model import traversal
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
+from onnx_spatial.verification.checks.proof import prove_region
 from onnx_spatial.verification.checks.region import Compared, Doubt
 from onnx_spatial.verification.checks.unchanged import Equality
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Nodes that are compared, and seconds for all of them: a model that another tool wrote anew differs
@@ -39,19 +41,22 @@ def check(context: Context) -> None:
     elsewhere = {c.info.index for c in findings.convolutions}
     outputs = {v.name for v in context.models.original.proto.graph.output}
     deadline = time.monotonic() + SECONDS
+    findings.sampled += _added_and_unread(context)
     for index, node, place in _changed(context):
         name, inner = node.output[0], bool(place.steps) and index not in elsewhere
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
         if context.regions.is_size(name, place) and not place.steps and name not in outputs:
             findings.computes_sizes_otherwise = True
+            _prove(node, place, context)
             continue
         changed = ChangedNode(node, place)
         findings.changed.append(changed)
         if len(findings.changed) > MOST_NODES or time.monotonic() > deadline:
+            findings.sampled.append(f"{_label(node, place)} was changed, and too many others")
             if inner:
                 changed.leave("too many nodes were changed")
             continue
-        region = context.regions.at(place, name)
+        region = _prove(node, place, context)
         compared: list[Compared] | str
         if isinstance(region, str):
             compared = region
@@ -63,6 +68,37 @@ def check(context: Context) -> None:
                 changed.record(each.check, each.feeds, name)
         elif inner or isinstance(compared, Doubt):
             changed.leave(compared)
+
+
+def _prove(node: onnx.NodeProto, place: traversal.Place, context: Context) -> MatchingRegion | str:
+    """Return the region that leads to a changed node, and note if it is not proven to be the same."""
+    region = context.regions.at(place, node.output[0])
+    reason: str | None = region if isinstance(region, str) else None
+    if isinstance(region, MatchingRegion):
+        proof = prove_region(region, context)
+        reason = proof.reason if proof.scope == "sampled" else None
+    if reason is not None:
+        context.findings.sampled.append(f"{_label(node, place)} was changed: {reason}")
+    return region
+
+
+def _label(node: onnx.NodeProto, place: traversal.Place) -> str:
+    return f"{node.op_type} node {traversal.label(node)!r} ({place})"
+
+
+def _added_and_unread(context: Context) -> Iterator[str]:
+    """Yield the nodes of the converted model that it adds and whose outputs nothing reads.
+
+    Runtimes run them all the same, and may fail.
+    """
+    original = Graphs(context.models.original.proto)
+    for place, graph in traversal.graphs(context.converted.model):
+        named = [v if isinstance(v, str) else v.name for v in graph.output]
+        read = set(named).union(*(traversal.needs(node) for node in graph.node))
+        for node in graph.node:
+            names = [name for name in node.output if name]
+            if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
+                yield f"{_label(node, place)} was added, and nothing reads it"
 
 
 def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place]]:

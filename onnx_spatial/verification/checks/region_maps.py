@@ -13,11 +13,11 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
-from onnx_spatial.index_map.expressions import Index, atoms_of, product
+from onnx_spatial.index_map.expressions import ELEMENT, Index, atoms_of, product
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
 from onnx_spatial.index_map.integers import INTEGER
 from onnx_spatial.index_map.node import assume_equal
-from onnx_spatial.index_map.tensor import ELEMENT, Tensor, given
+from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial

@@ -215,6 +215,8 @@ class Verification:
             random numbers, too much rounding); every operator was compared on its own and passed.
         rest: where nothing was run end to end, the parts of the original that the converted model
             lacks or changes.
+        sampled: nodes beside the operators that the converted model changes or adds, and that are not
+            proven.
     """
 
     status: Status
@@ -231,6 +233,7 @@ class Verification:
     reproducer: Path | None = None
     unsteady: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
+    sampled: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.status == "passed"
@@ -238,12 +241,14 @@ class Verification:
     @property
     def proofs(self) -> str:
         """How many operators are proven, in one line."""
-        return count_proofs([site.proven for site in self.sites])
+        line = count_proofs([site.proven for site in self.sites])
+        return f"{line}; other nodes sampled: {len(self.sampled)}" if self.sampled else line
 
     @property
     def unproven(self) -> list[str]:
-        """Why operators are not proven, one line for each of these."""
-        return [reason for site in self.sites if (reason := site.unproven) is not None]
+        """What is not proven, and why, in one line each: operators, and other nodes that differ."""
+        sites = [reason for site in self.sites if (reason := site.unproven) is not None]
+        return sites + self.sampled
 
     def to_dict(self) -> dict[str, object]:
         """Return version 1 of the report, ready for JSON; docs/verification.md lists its keys.
@@ -266,7 +271,7 @@ def count_proofs(scopes: Sequence[str | None]) -> str:
 _KEYS = {
     Verification: (
         "status message problems sites_only runs forced outputs sites first_difference first_value "
-        "advice unsteady reproducer"
+        "advice unsteady sampled reproducer"
     ),
     Run: "seed inputs overridden",
     SiteResult: (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class GraphInput:
 def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
     """Return the inputs of a model; unknown dims without a name get one like "x[2]"."""
     initializers = {t.name: t for t in model.graph.initializer}
+    declared = {d for v in model.graph.input for d in shape_inference.dims(v.type) or ()}
     inputs = []
     for value in model.graph.input:
         default = initializers.get(value.name)
@@ -57,15 +58,20 @@ def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
         known = shape_inference.dims(value.type)
         dims = None
         if known is not None:
-            dims = tuple(_symbol(value.name, axis, d) for axis, d in enumerate(known))
+            dims = tuple(_symbol(value.name, axis, d, declared) for axis, d in enumerate(known))
         element_type = shape_inference.element_type(value.type)
         inputs.append(GraphInput(value.name, element_type, dims, default))
     return inputs
 
 
-def _symbol(name: str, axis: int, dim: Dim) -> int | str:
-    unknown = dim is None or (isinstance(dim, int) and dim < 0)  # some exporters write -1
-    return f"{name}[{axis}]" if unknown else dim  # type: ignore[return-value]
+def _symbol(name: str, axis: int, dim: Dim, declared: Container[Dim]) -> int | str:
+    """Return a dim, or a name for an unknown one that no other dim has."""
+    if dim is not None and not (isinstance(dim, int) and dim < 0):  # some exporters write -1
+        return dim
+    symbol = f"{name}[{axis}]"
+    while symbol in declared:
+        symbol += "'"
+    return symbol
 
 
 def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
