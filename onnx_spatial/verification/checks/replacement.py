@@ -110,7 +110,7 @@ class Replacement:
                 copy.output[:] = [names[n] for n in node.output]
             digest.update(copy.SerializeToString(deterministic=True))
         stored = {t.name if nested else names[t.name]: t for t in self.part.stored}
-        for name in sorted(stored):
+        for name in sorted(stored, key=repr):
             content = onnx.TensorProto()
             content.CopyFrom(stored[name])
             content.name = name
@@ -119,14 +119,14 @@ class Replacement:
             names.get(self.chain.sink, self.chain.sink),
             nested and (self.chain.source, self.chain.sink),
             sorted(self.chain.head.element_types),
-            sorted(self.part.imports.opsets.items()),
+            sorted(self.part.imports.opsets.items(), key=repr),
         )
         for step in (*self.chain.turns, self.chain.head, *self.chain.rest):
             if isinstance(step, Transpose):
                 add(step.perm)
                 continue
             facts = step.facts
-            add(facts.op_type, facts.domain, sorted(facts.attributes.items()))
+            add(facts.op_type, facts.domain, sorted(facts.attributes.items(), key=repr))
             for index, fact in enumerate(facts.inputs):
                 if fact is None:
                     add(None)

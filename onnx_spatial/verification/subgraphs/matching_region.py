@@ -168,7 +168,7 @@ class MatchingRegions:
                 stored += part.stored
                 read |= part.read
         read -= {output for node in nodes.values() for output in node.output}
-        inputs = {name: self._type(name, region.place) for name in sorted(read)}
+        inputs = {name: self._type(name, region.place) for name in sorted(read, key=repr)}
         ties = {n for n in names & region.after.read if not self._is_integer(n, region.place)}
         return Upstream(names, ties, list(nodes.values()), stored, inputs)
 
