@@ -1,9 +1,10 @@
 """Count the operators that are proven after a conversion, and time the proofs.
 
-    python -m benchmarks.proofs [--only PART ...] [--cases 2000] [-o FILE]
+    python -m benchmarks.proofs [--only PART ...] [--cases 2000] [--pages]
 
 Parts: `operators` (every lowering on models/operators), `cases` (the same on the cases of the tests),
 `nets` (models/), `regions` (random fused regions of the tests). Nothing is run: `verify` does that.
+With --pages the tables go into docs/internals/index-maps.md, and their sums into docs/verification.md.
 Times are processor time. Equal operators of a model share a proof, which counts once.
 """
 
@@ -22,6 +23,7 @@ import click
 import onnx
 
 import onnx_spatial
+from benchmarks import results
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
 from onnx_spatial.verification.checks import proof
@@ -32,6 +34,10 @@ from onnx_spatial.verification.sizes.reference_runs import RunRequest
 ROOT = Path(__file__).resolve().parent.parent
 #: Where the cases and the random regions are: what pytest's `pythonpath` does.
 TESTS = (ROOT / "tests", ROOT / "tests" / "fusion")
+
+#: The pages of the tables and of their sums, and the lines around them.
+PAGE, SUMMARY = ROOT / "docs" / "internals" / "index-maps.md", ROOT / "docs" / "verification.md"
+BEGIN, END = "<!-- proofs: python -m benchmarks.proofs --pages -->", "<!-- end of proofs -->"
 
 SCOPES = ("all sizes", "these sizes", "sampled")
 #: Columns of `operators`: the forms of models/operators, similar ones together.
@@ -210,24 +216,55 @@ def times(outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def sums(parts: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Yield the lines of a table with a few rows for each part."""
+    yield f"| conversions | operators | {' | '.join(SCOPES)} |"
+    yield "|---" * 5 + "|"
+    for part, outcomes in parts.items():
+        named = {TITLES[part]: [o for o in outcomes if o.row not in LOWERINGS]}
+        for name, rows in SUMMED.items():
+            named[f"{TITLES[part]}, {name}"] = [o for o in outcomes if o.row in rows]
+        for name, some in named.items():
+            if some:
+                counts = [sum(o.scope == scope for o in some) for scope in SCOPES]
+                yield f"| {name} | {' | '.join(f'{n:,}' for n in (len(some), *counts))} |"
+
+
+#: The first column of each part, and what the part is.
 HEADS = {"operators": "lowering", "cases": "lowering", "nets": "net", "regions": "kind"}
+TITLES = {
+    "operators": "the grid of tiny models",
+    "cases": "the cases of the tests, with known and unknown sizes and parameters",
+    "nets": "the nets of `models/`, fused",
+    "regions": "random models with regions that are fused",
+}
+#: Rows of `operators` and `cases` that are summed up.
+SUMMED = {
+    "default": ("default",),
+    "`--mode function`": ("mode function",),
+    "each lowering that applies": STRATEGY_NAMES,
+}
 
 
 @click.command(help=__doc__)
 @click.option("--only", "parts", type=click.Choice(list(HEADS)), multiple=True)
 @click.option("--cases", "count", default=2000, help="number of random regions")
-@click.option("-o", "output", type=click.Path(path_type=Path), help="write the tables there, too")
-def main(parts: Sequence[str], count: int, output: Path | None) -> None:
+@click.option("--pages", is_flag=True, help="put the tables into the pages of docs/")
+def main(parts: Sequence[str], count: int, pages: bool) -> None:
     """Print the tables."""
     sources = {"operators": operators, "cases": cases, "nets": nets}
-    sections = []
+    proven, sections = {}, []
     for part in parts or HEADS:
         outcomes = list(regions(count) if part == "regions" else sources[part]())
-        lines = [f"## {part}", "", *table(HEADS[part], outcomes), *reasons(outcomes), ""]
-        sections.append("\n".join([*lines, times(outcomes), ""]))
+        lines = [f"### {TITLES[part].capitalize()}", "", *table(HEADS[part], outcomes)]
+        sections.append("\n".join([*lines, *reasons(outcomes), "", times(outcomes)]))
         click.echo(sections[-1])
-        if output is not None:
-            output.write_text("\n".join(sections), encoding="utf-8")
+        proven[part] = outcomes
+    summary = "\n".join(sums(proven))
+    click.echo(f"\n{summary}")
+    if pages:
+        results.put(PAGE, BEGIN, END, "\n\n".join(sections))
+        results.put(SUMMARY, BEGIN, END, summary)
 
 
 if __name__ == "__main__":
