@@ -234,7 +234,7 @@ def sums(parts: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
 HEADS = {"operators": "lowering", "cases": "lowering", "nets": "net", "regions": "kind"}
 TITLES = {
     "operators": "the grid of tiny models",
-    "cases": "the cases of the tests, with known and unknown sizes and parameters",
+    "cases": "the cases of the tests",
     "nets": "the nets of `models/`, fused",
     "regions": "random models with regions that are fused",
 }
