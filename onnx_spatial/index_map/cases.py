@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import process_time
+from time import thread_time
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from onnx_spatial.index_map.expressions import (
     ONE,
     ZERO,
     Index,
+    IndexKind,
     Symbol,
     atoms_of,
     bases_of,
@@ -52,6 +53,9 @@ MAX_SECONDS = 2.0
 MAX_VALUES = 512
 
 
+_serials = itertools.count()
+
+
 class UndecidedError(Exception):
     """Failure to follow a map; the message says why."""
 
@@ -74,7 +78,13 @@ class Case:
     """What is known in one case, and the results computed in it."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
-        self._deadline = process_time() + seconds
+        """Begin with no facts.
+
+        Args:
+            seconds: of processor time of this thread.
+        """
+        self._serial = next(_serials)
+        self._deadline = thread_time() + seconds
         self.facts = Facts(self._deadline)
         self.assumptions: dict[str, None] = {}
         self._pins: dict[Atom, Polynomial] = {}
@@ -112,7 +122,7 @@ class Case:
         """
         if extent == ONE:
             return ZERO
-        atom = self._symbol(("index", extent, axis), name)
+        atom = self._symbol(IndexKind(extent, axis), name)
         self.facts.samples.define(atom, 0, extent)
         if extent.constant is not None:
             self.extents[atom] = extent.constant
@@ -121,7 +131,7 @@ class Case:
         return p
 
     def _symbol(self, kind: Hashable, name: str, *, nonnegative: bool = True) -> Atom:
-        p = Polynomial.atom(Symbol(id(self), kind, name), nonnegative=nonnegative)
+        p = Polynomial.atom(Symbol(self._serial, kind, name), nonnegative=nonnegative)
         ((atom,),) = p.terms
         self._symbols.setdefault(atom)
         return atom
@@ -173,12 +183,11 @@ class Case:
                 values = evaluate(p, grid) >= 0
                 if values.all() or not values.any():
                     return bool(values.all())
-        self.check_budget()
+        self._check_now_and_then()
         self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
         self.facts.add(p)
         if self.facts.contradictory():
-            self._splits.pop()
-            self.facts.forget(len(self.facts) - 1)
+            self.facts.forget(self._splits.pop().facts)
             self.facts.add(-p - 1)
             return False
         return True
@@ -221,6 +230,7 @@ class Case:
             UndecidedError: it is not.
         """
         if not self.surely(p) and not self.everywhere(p, lambda values: values >= 0):
+            self.check_budget()
             raise UndecidedError(f"{what}: {show(p)} may be negative")
 
     def require_equal(self, a: Polynomial, b: Polynomial, what: str) -> None:
@@ -230,6 +240,7 @@ class Case:
             UndecidedError: they are not.
         """
         if not self.are_equal(a, b):
+            self.check_budget()
             raise UndecidedError(f"{what}: {show(a)} and {show(b)} may differ")
 
     def assume(self, fact: Polynomial) -> None:
@@ -366,7 +377,7 @@ class Case:
         for _ in range(MAX_CASES):
             possible = True
             while possible:
-                self.check_budget()
+                self._check_now_and_then()
                 try:
                     yield body()
                     break
@@ -396,14 +407,19 @@ class Case:
                 return True
         return False
 
+    def _check_now_and_then(self) -> None:
+        """Check the budget at every eighth call: the clock is slow."""
+        self._ticks += 1
+        if self._ticks % 8 == 0:
+            self.check_budget()
+
     def check_budget(self) -> None:
         """Give up once the time is over.
 
         Raises:
             UndecidedError: it is.
         """
-        self._ticks += 1
-        if self._ticks % 8 == 0 and process_time() > self._deadline:  # the clock is slow
+        if thread_time() > self._deadline:
             raise UndecidedError("it takes too long")
 
     # Division

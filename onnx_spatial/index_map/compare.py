@@ -111,6 +111,7 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
     index = expected.index()
     left, right = expected.at(index), actual.at(index)
     if not equal(case, left, right) and not _is_impossible(case):
+        case.check_budget()
         return Difference(
             f"the element at {show_place(index)} is {show(right)}, not {show(left)}",
             tuple(case.facts),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -29,17 +30,24 @@ UNKNOWN = "op:"
 _LONGEST = 160
 
 
+class IndexKind(NamedTuple):
+    """Kind of the symbol for an index: its extent, and the axis whose definition it takes part in."""
+
+    extent: Polynomial
+    axis: Hashable
+
+
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """Key of the atom for a size, an element of a parameter, or an index.
 
     Attributes:
-        prover: makes symbols of different comparisons different.
-        kind: makes symbols of different kinds different; of an index with its extent.
+        case: number of the `Case`: symbols of different comparisons are different.
+        kind: symbols of the same name and different kinds are different; `IndexKind` of an index.
         name: in messages.
     """
 
-    prover: int
+    case: int
     kind: Hashable
     name: str
 

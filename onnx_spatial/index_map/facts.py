@@ -13,13 +13,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable, Iterator
-from time import process_time
+from time import thread_time
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
-from onnx_spatial.index_map.expressions import Symbol
+from onnx_spatial.index_map.expressions import FLOOR, IndexKind, Symbol
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -36,6 +36,9 @@ _MAX_QUOTIENTS = 4
 #: Sizes, and parameters of operators, are below: their sums fit 32 bits.
 LIMIT = 2**27
 
+#: Tensors have fewer elements.
+MOST_ELEMENTS = 2**31
+
 
 class Facts:
     """Polynomials that are known to be 0 or more; `forget` takes the latest back."""
@@ -44,7 +47,7 @@ class Facts:
         """Know nothing.
 
         Args:
-            deadline: processor time after which nothing more is proven.
+            deadline: processor time of this thread after which nothing more is proven.
         """
         self._deadline = deadline
         self.samples = Samples()
@@ -219,7 +222,7 @@ class Facts:
         seen = {start}
         for number in range(1, steps):
             # The clock is slow.
-            if not queue or (number % 16 == 0 and process_time() > self._deadline):
+            if not queue or (number % 16 == 0 and thread_time() > self._deadline):
                 return False
             _, _, depth, p = heapq.heappop(queue)
             bad = _doubtful(p)
@@ -340,7 +343,7 @@ def _outermost_quotient(p: Polynomial) -> Atom | None:
         atom
         for product in p.terms
         for atom in product
-        if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor"
+        if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
     }
     for one in sorted(quotients, key=lambda atom: -atom.serial):
         if not any(one in _inside(other) for other in quotients if other is not one):
@@ -363,21 +366,42 @@ def _inside(atom: Atom) -> set[Atom]:
 
 
 def _is_far(p: Polynomial) -> bool:
-    """Tell whether the constant outweighs all other terms, as single sizes are below `LIMIT`."""
+    """Tell whether the constant outweighs all other terms, as their atoms have limits."""
     left = p.terms.get((), 0)
     if left < LIMIT:
         return False
     for product, factor in p.terms.items():
-        if len(product) > 1 or (product and not _is_size(product[0])):
+        if not product:
+            continue
+        limit = limit_of(product[0]) if len(product) == 1 else None
+        if limit is None:
             return False
-        left += min(factor, 0) * (LIMIT - 1) if product else 0
+        left += min(factor, 0) * (limit - 1)
     return left >= 0
 
 
-def _is_size(atom: Atom) -> bool:
-    """Tell whether an atom is a size, an index or a parameter: from 0 to below `LIMIT`."""
+def limit_of(atom: Atom) -> int | None:
+    """Return a number that a size, an index or a parameter is below; None for any other atom.
+
+    The extent of an index may be a product of sizes, where axes are merged.
+    """
     key = atom.key
-    return isinstance(key, Symbol) and atom.nonnegative
+    if not isinstance(key, Symbol) or not atom.nonnegative:
+        return None
+    merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
+    return MOST_ELEMENTS if merged else LIMIT
+
+
+def _is_linear(p: Polynomial) -> bool:
+    """Tell whether a polynomial, or what it is a quotient of, holds no product of symbols."""
+    return all(len(product) <= 1 and all(map(_is_linear_atom, product)) for product in p.terms)
+
+
+def _is_linear_atom(atom: Atom) -> bool:
+    key = atom.key
+    if isinstance(key, OperationKey):
+        return key.operator == FLOOR and _is_linear(next(iter(key.operands)))
+    return limit_of(atom) == LIMIT
 
 
 def _without_common_factor(p: Polynomial) -> Polynomial:

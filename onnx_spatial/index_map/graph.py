@@ -127,6 +127,8 @@ class GraphMaps:
                 raise UndecidedError(f"{node.op_type}: {error}") from error
             for output, tensor in zip(node.output, results, strict=False):
                 self._values[output] = tensor
+            if name not in self._values:
+                raise UndecidedError(f"{node.op_type}: output {name!r} is not followed")
 
     def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import Symbol
-from onnx_spatial.index_map.facts import LIMIT
+from onnx_spatial.index_map.expressions import FLOOR
+from onnx_spatial.index_map.facts import LIMIT, MOST_ELEMENTS, limit_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
@@ -50,9 +50,9 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
         for atom in product:
             bound *= _bound(case, atom, counted)
         term = Polynomial({product: 1})
-        large = counted and bound > _MOST_ELEMENTS and term.nonnegative
+        large = counted and bound > MOST_ELEMENTS and term.nonnegative
         if large and any(case.surely(count - term) for count in case.counts):
-            bound = _MOST_ELEMENTS
+            bound = MOST_ELEMENTS
         total += abs(factor) * bound
     return total
 
@@ -60,13 +60,11 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
 #: Kind of the symbols for integers of which nothing is known.
 INTEGER = "integer"
 
-#: Tensors have fewer elements.
-_MOST_ELEMENTS = 1 << 31
-
 
 def _bound(case: Case, atom: Atom, counted: bool) -> int:
-    if isinstance(atom.key, Symbol) and (atom.key.kind != INTEGER or atom in case.bounded):
-        return LIMIT
-    if isinstance(atom.key, OperationKey) and atom.key.operator == "Floor":
+    limit = LIMIT if atom in case.bounded else limit_of(atom)
+    if limit is not None:
+        return limit
+    if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
         return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
     raise UndecidedError("a number of which nothing is known")

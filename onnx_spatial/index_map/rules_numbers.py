@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from onnx import TensorProto
@@ -242,6 +243,9 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]
 
 
+#: The most elements that a reduction computes one by one.
+_MAX_REDUCED = 64
+
 #: Bits of the integers that a double holds: onnxruntime reduces integers as doubles.
 _EXACT = 53
 
@@ -256,8 +260,9 @@ def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     axes = sorted(axes_of(given, x.rank)) if given else list(range(x.rank))
     keep = bool(node.get("keepdims", 1))
     counts = [x.dims[a].constant for a in axes]
-    if any(c is None or not 0 < c <= 64 for c in counts):
-        raise UndecidedError(f"{node.op_type} over an unknown number of elements")
+    known = [c for c in counts if c]
+    if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
+        raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
     for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
         case.require(size - 1, f"{node.op_type}: a size")
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]

@@ -143,7 +143,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     def at(index: Index) -> Polynomial:
         place = index[axis]
         if place.constant is not None and all(e.constant is not None for e in ends):
-            number = next(i for i, e in enumerate(ends) if place.constant < (e.constant or 0))
+            number = sum((e.constant or 0) <= place.constant for e in ends)
         elif same:
             number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
         else:

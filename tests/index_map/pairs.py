@@ -149,6 +149,16 @@ EQUAL = {
     ),
 }
 
+#: A list of all elements may have more places than a single size.
+FLAT = Pair(
+    "f (int64[N,M] x) => (y) <int64[1] minus={-1}> { y = Reshape(x, minus) }",
+    """f (int64[N,M] x) => (y) <int64[1] minus={-1}, int64 zero={0}, int64 one={1}, int64 five={-5},
+        int64 limit={134217729}> {
+        f = Reshape(x, minus) n = Size(x) r = Range(zero, n, one) c = Less(r, limit)
+        b = Mul(n, five) m = Where(c, r, b) g = Gather(f, m) s = Shape(g) y = Reshape(x, s)
+    }""",
+)
+
 DIFFERENT = {
     # Sums of products
     "Conv of another dilation": Pair(CONV, CONV.replace("[2]>(", "[3]>(")),

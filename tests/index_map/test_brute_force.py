@@ -28,3 +28,10 @@ def test_wrong_chains_are_not_proven(name):
     if difference(pair) is None:
         raise RuntimeError("the pair does not differ at these sizes")
     assert not maps.compare(*pair.models()).equal
+
+
+def test_a_list_of_all_elements_is_longer_than_a_size():
+    # Fails in a run only from 2^27 elements on.
+    assert difference(pairs.FLAT) is None
+    comparison = maps.compare(*pairs.FLAT.models())
+    assert comparison.reason is not None and comparison.reason.startswith("Gather")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from threading import Thread
+from time import thread_time
 from typing import Any
 
 import maps
@@ -241,3 +243,17 @@ def test_extent_of_an_index_is_that_of_its_case():
         return case.are_equal(i * (i - 1) * (i - 2), i * 0)
 
     assert list(case.all(body)) == [True, False]
+
+
+def test_time_of_other_threads_does_not_count():
+    case = Case(seconds=0.05)
+
+    def busy() -> None:
+        end = thread_time() + 0.1
+        while thread_time() < end:
+            pass
+
+    thread = Thread(target=busy)
+    thread.start()
+    thread.join()
+    case.check_budget()

@@ -367,3 +367,43 @@ def test_a_region_that_became_a_convolution_is_proven_and_run_once() -> None:
     for mutant in PLAIN.mutants():
         wrong = verify(original, filled(mutant))
         assert (wrong.status, {s.proven for s in wrong.sites}) == ("failed", {None})
+
+
+def test_a_rank_that_is_unknown() -> None:
+    def reshaped(nodes: str) -> onnx.ModelProto:
+        made = model(f"""
+            g (float[N,H,3] x, int64[K] s) => (float[A,B,3] y)
+              <int32[9] block = {{{",".join("1" * 9)}}}, int32[9,2] pads = {{{",".join("0" * 18)}}}>
+            {{ r = Reshape(x, s) {nodes} }}
+        """)
+        made.graph.output[0].type.tensor_type.ClearField("shape")
+        return made
+
+    original = reshaped("y = tf.SpaceToBatchND(r, block, pads)")
+    (site,) = verify(original, reshaped("y = Identity(r)")).sites
+    assert site.proven == "all sizes"
+    assert "the rank is at most 10" in site.assumptions
+
+
+def test_a_counterexample_beside_large_numbers() -> None:
+    before = model("""
+        g (float[N,H,3] x) => (float[A,B,3] y) <int32[1] block = {2}, int32[1,2] pads = {0, 0}>
+        { y = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    after = model("""
+        g (float[N,H,3] x) => (float[A,B,3] y)
+          <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3},
+           int64[1] end = {9223372036854775807}, int64[1] large = {17179869184},
+           int64[1] limit = {36028797018963968}>
+        {
+            s = Shape(x) n = Gather(s, zero) h = Gather(s, one) cells = Div(h, two)
+            split = Concat<axis = 0>(n, cells, two, three) r = Reshape<allowzero = 1>(x, split)
+            t = Transpose<perm = [2, 0, 1, 3]>(r) images = Mul(n, two)
+            shape = Concat<axis = 0>(images, cells, three) whole = Reshape<allowzero = 1>(t, shape)
+            b = Mul(h, large) a = Add(b, n) q = Greater(a, limit) k = Cast<to = 7>(q)
+            u = Slice(whole, k, end, one) v = Slice(whole, zero, k, one) y = Concat<axis = 1>(u, v)
+        }
+    """)
+    counterexample = verify(before, after).sites[0].counterexample
+    assert counterexample is not None
+    assert counterexample.inputs["x"].shape[1] >= 2**21

@@ -18,7 +18,6 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.index_map.cases import UndecidedError
 from onnx_spatial.index_map.compare import Difference
 from onnx_spatial.index_map.expressions import Symbol, bases_of
 from onnx_spatial.index_map.grids import Values, evaluate
@@ -132,11 +131,11 @@ def _samples(
         for atom in case.symbols
         if isinstance(atom.key, Symbol)
     }
-    rows = _solutions(difference, pinned.values())
-    count = max((len(values) for values in rows.values()), default=0)
     try:
+        rows = _solutions(difference, pinned.values())
+        count = max((len(values) for values in rows.values()), default=0)
         values = {n: np.broadcast_to(evaluate(p, rows), count) for n, p in pinned.items()}
-    except UndecidedError:
+    except OverflowError:  # the facts hold numbers too large to search
         return
     samples: dict[object, ShapeSample] = {}
     for row in range(count):
@@ -222,7 +221,7 @@ def _values_near(atom: Atom, facts: Sequence[Polynomial]) -> Values:
         factors = {1, *(abs(f) for product, f in fact.terms.items() if atom in product)}
         for factor in factors:
             values.update(dict.fromkeys(constant // factor + d for d in (0, 1, -1, 2)))
-    return np.array(list(values)[:_MOST_VALUES], np.int64)
+    return np.array([v for v in values if v <= MAX_ELEMENTS][:_MOST_VALUES], np.int64)
 
 
 def _differ(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 
 import onnx
 
@@ -65,22 +65,18 @@ def prove(
     call = chain.head.call
     assert call is not None
     if data is not None and data.shape is not None and data.ranked:
-        ranks: list[tuple[Dim, ...]] = [data.shape]
-    elif call.rank:
-        ranks = [(None,) * call.rank]
-    else:
-        ranks = [(None,) * rank for rank in range(call.axes, MAX_RANK + 1)]
-    end = perf_counter() + seconds
-    for dims in ranks:
-        attempt = _prove(chain, part, functions, folder, dims, end - perf_counter())
+        return _prove(chain, part, functions, folder, data.shape, seconds)
+    if call.rank:
+        return _prove(chain, part, functions, folder, (None,) * call.rank, seconds)
+    end = thread_time() + seconds
+    most = max(call.axes, MAX_RANK)
+    for rank in range(call.axes, most + 1):
+        attempt = _prove(chain, part, functions, folder, (None,) * rank, end - thread_time())
         if not attempt.comparison.equal:
-            break
-    if attempt.comparison.equal and len(ranks) > 1:
-        rank = f"the rank is at most {MAX_RANK}"
-        comparison = attempt.comparison
-        assumptions = (*comparison.assumptions, rank)
-        return replace(attempt, comparison=replace(comparison, assumptions=assumptions))
-    return attempt
+            return attempt
+    comparison = attempt.comparison
+    assumptions = (*comparison.assumptions, f"the rank is at most {most}")
+    return replace(attempt, comparison=replace(comparison, assumptions=assumptions))
 
 
 def _prove(

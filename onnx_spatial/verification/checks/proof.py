@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from time import process_time
+from time import thread_time
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     """Prove that both parts of a region sum the same products, for all sizes and values."""
     if reason := _replaceable(region.after, context):
         return Proof("sampled", reason=reason)
-    started = process_time()
+    started = thread_time()
     seconds = min(SECONDS, context.proof_seconds)
     try:
         comparison = region_maps.prove_region(
@@ -109,7 +109,7 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))
     finally:
-        context.proof_seconds -= process_time() - started
+        context.proof_seconds -= thread_time() - started
     if not comparison.equal:
         return Proof("sampled", reason=comparison.reason)
     if region.is_static:
@@ -143,7 +143,7 @@ def _attempt(
 ) -> Proof | Counterexample:
     if replacement.obstacle is not None:
         return Proof("sampled", reason=replacement.obstacle)
-    source, started = context.models.converted, process_time()
+    source, started = context.models.converted, thread_time()
     try:
         attempt = index_maps.prove(
             replacement.chain,
@@ -155,7 +155,7 @@ def _attempt(
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))
     finally:
-        context.proof_seconds -= process_time() - started
+        context.proof_seconds -= thread_time() - started
     comparison = attempt.comparison
     if comparison.equal:
         if replacement.is_static:
