@@ -36,7 +36,7 @@ from onnx_spatial.index_map.expressions import (
     show,
     substitute,
 )
-from onnx_spatial.index_map.facts import Facts
+from onnx_spatial.index_map.facts import LIMIT, Facts
 from onnx_spatial.index_map.grids import MAX_DECIDED, Values, evaluate, everywhere, grid_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -44,6 +44,9 @@ _T = TypeVar("_T")
 
 #: The most elements that are checked one by one.
 _FEW = 64
+
+#: Kind of the symbols for elements of parameters of operators.
+PARAMETER = "parameter"
 
 #: The most cases of one comparison, and seconds that it takes.
 MAX_CASES = 4096
@@ -159,6 +162,8 @@ class Case:
         facts = [substitute(fact, {atom: p}) for fact in self.facts if not is_inside_of(atom, fact)]
         if atom.nonnegative and p.constant is None and not p.nonnegative:
             facts.append(p)
+        if isinstance(atom.key, Symbol) and atom.key.kind == PARAMETER:
+            facts.append(LIMIT - 1 - p)  # which `Facts` knows of symbols
         self._pins = pins
         self.facts.forget(0)
         for fact in facts:

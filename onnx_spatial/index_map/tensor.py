@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.cases import PARAMETER, Case, UndecidedError
 from onnx_spatial.index_map.expressions import ELEMENT, ZERO, Index, product, show
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -202,7 +202,7 @@ def given(
     def at(index: Index) -> Polynomial:
         if whole and all(i.constant is not None for i in index):
             place = ",".join(show(i) for i in index)
-            return case.symbol(f"{name}[{place}]" if place else name, 0, kind="parameter")
+            return case.symbol(f"{name}[{place}]" if place else name, 0, kind=PARAMETER)
         return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
 
     return Tensor(case, dims, at, whole=whole, type=type)

@@ -18,7 +18,7 @@ from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
-from onnx_spatial.verification.subgraphs.transpose_chain import Original
+from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 
@@ -77,6 +77,14 @@ class Context:
         if info.index not in self._replacements:
             self._replacements[info.index] = replacement.cut(info, self.chains, self.converted)
         return self._replacements[info.index]
+
+    def parameters_are_free(self, chain: TransposeChain) -> bool:
+        """Tell whether a caller chooses the unknown parameters of a chain.
+
+        Those that the model computes may not take every value.
+        """
+        fed = {v.name for v in self.models.original.proto.graph.input}
+        return all(name in fed for name, value in chain.parameters.items() if value is None)
 
     @cached_property
     def regions(self) -> MatchingRegions:

@@ -18,6 +18,7 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
+from onnx_spatial.index_map.cases import PARAMETER
 from onnx_spatial.index_map.compare import Difference
 from onnx_spatial.index_map.expressions import Symbol, bases_of
 from onnx_spatial.index_map.grids import Values, evaluate
@@ -174,7 +175,7 @@ def _parameters(head: OperatorInfo, symbols: Mapping[Hashable, int]) -> dict[int
         dims = parameter_dims(head, name, fact.shape)
         places = itertools.product(*map(range, dims))
         names = (f"{name}[{','.join(map(str, place))}]" for place in places)
-        elements = [symbols.get(("parameter", n), least[index]) for n in names]
+        elements = [symbols.get((PARAMETER, n), least[index]) for n in names]
         parameters[index] = np.array(elements, fact.dtype or np.int64).reshape(dims)
     return parameters
 

@@ -73,6 +73,11 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     for replacement in replacements:
         if not _compare(operator, replacement, folder, context.seed):
             return
+        if operator.difference is not None and not context.parameters_are_free(replacement.chain):
+            # Compared as a region, with the values that the model computes.
+            operator.withdraw("its parameters are computed, and may not take every value")
+            operator.merged = True
+            return
         operator.replaced |= replacement.chain.replaced(
             lambda name: context.converted.computes(name, info.place)
         )

@@ -68,7 +68,14 @@ def _prove(operator: OperatorCheck, context: Context) -> Proof | Counterexample:
         if isinstance(proof, Counterexample):
             return proof
         proofs.append(proof)
-    return _joined(proofs)
+    proof = _joined(proofs)
+    if proof.scope == "sampled" and not all(
+        context.parameters_are_free(replacement.chain) for replacement in replacements
+    ):
+        # It may be right for the values that the model computes.
+        together = _prove_regions(operator, context)
+        return proof if together.scope == "sampled" else together
+    return proof
 
 
 def _joined(proofs: Iterable[Proof]) -> Proof:
@@ -164,7 +171,7 @@ def _attempt(
         if replacement.is_static:
             return Proof("these sizes")
         return Proof("all sizes", (*comparison.assumptions, *STANDING))
-    if comparison.difference is not None:
+    if comparison.difference is not None and context.parameters_are_free(replacement.chain):
         found = counterexample.find(replacement, attempt, operator, source.folder, context.seed)
         if found is not None:
             return found

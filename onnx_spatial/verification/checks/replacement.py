@@ -50,8 +50,13 @@ class Replacement:
     @property
     def obstacle(self) -> str | None:
         """Why only the model's own values of the unknown parameters may be right; None if all are."""
+        call, node = self.chain.head.call, self.chain.head.node
+        vectors = [p.vector for p in call.parameters] if call is not None else []
+        empty = {node.input[v.input] for v in vectors if v.input is not None and not v.length}
         ignored = [
-            n for n, v in self.chain.parameters.items() if v is None and n not in self.part.read
+            name
+            for name, value in self.chain.parameters.items()
+            if value is None and name not in self.part.read and name not in empty
         ]
         names = ", ".join(map(repr, ignored))
         return f"no node of the converted model reads {names}" if ignored else None
