@@ -52,6 +52,13 @@ class Symbol:
     name: str
 
 
+def unknown(
+    op_type: str, details: tuple[Hashable, ...], operands: Sequence[Polynomial]
+) -> Polynomial:
+    """Return an unknown function of elements; equal functions of equal elements are equal."""
+    return Polynomial.atom(OperationKey(f"{UNKNOWN}{op_type}", details, tuple(operands)))
+
+
 def product(sizes: Sequence[Polynomial]) -> Polynomial:
     """Return the product of sizes."""
     total = ONE
@@ -65,7 +72,7 @@ def bases_of(p: Polynomial) -> set[Atom]:
     return {
         atom
         for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != FLOOR
     }
 
 

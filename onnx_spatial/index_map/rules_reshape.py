@@ -11,10 +11,6 @@ from onnx_spatial.index_map.tensor import Axis, Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 
-def _of(value: int) -> Polynomial:
-    return Polynomial.of(value)
-
-
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
     return [node.input(0)]
 
@@ -293,7 +289,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = _of(node.get("blocksize", 1))
+    b = Polynomial.of(node.get("blocksize", 1))
     n, c, h, w = x.dims
     rows, columns = (case.exact(size, b) for size in (h, w))
     if rows is None or columns is None:
@@ -305,7 +301,7 @@ def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = _of(node.get("blocksize", 1))
+    b = Polynomial.of(node.get("blocksize", 1))
     n, c, h, w = x.dims
     depth = case.exact(c, b * b)
     if depth is None:
