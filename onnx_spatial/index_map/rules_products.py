@@ -9,6 +9,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.broadcasting import broadcast
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.elements import (
     PRODUCTS,
     broadcast_element,
@@ -135,7 +136,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     if not case.surely(groups - 1):
         raise UndecidedError(f"{node.op_type}: the number of groups is not legal")
     outputs, channels = weight.dims[:2]
-    each = case.exact(outputs, groups)
+    each = exact(outputs, groups)
     if each is None:
         raise UndecidedError(f"{node.op_type}: its groups may not divide the channels")
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ZERO, Index, product
 from onnx_spatial.index_map.node import MAX_OPSET, NodeView, Rule, axes_of
 from onnx_spatial.index_map.tensor import Axis, Tensor, moved
@@ -165,7 +166,7 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
-        each = case.exact(x.dims[axis], Polynomial.of(count))
+        each = exact(x.dims[axis], Polynomial.of(count))
         if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
             raise UndecidedError("Split into parts of which nothing is said")
         if node.get("num_outputs", count) != count:
