@@ -6,12 +6,18 @@ from collections.abc import Sequence
 
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.node import assume_equal
 from onnx_spatial.index_map.tensor import Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 
-def broadcast(case: Case, shapes: Sequence[Dims]) -> Dims:
+def broadcast(case: Case, shapes: Sequence[Dims], *, legal: bool = False) -> Dims:
     """Return the dims of several shapes after broadcasting.
+
+    Args:
+        case: the case.
+        shapes: the shapes.
+        legal: whether they are known to fit: a size that is unknown may be 1.
 
     Raises:
         UndecidedError: they may not fit.
@@ -23,7 +29,12 @@ def broadcast(case: Case, shapes: Sequence[Dims]) -> Dims:
         others = [size for size in sizes if size != ONE]
         # A size that may be 1 is only right beside equal ones: they are required to be equal.
         for size in others[1:]:
-            case.require_equal(size, others[0], "broadcasting: a size")
+            if legal and not case.are_equal(size, others[0]):
+                for each in (size, others[0]):
+                    if each.constant is None and case.is_zero(each - ONE):
+                        assume_equal(case, each, ONE)
+                assume_equal(case, size, others[0])
+            case.require_equal(size, others[0], "broadcasting")
         dims.append(others[0] if others else ONE)
     return tuple(dims)
 

@@ -21,8 +21,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from onnx_spatial.index_map import division
 from onnx_spatial.index_map.expressions import (
-    FLOOR,
     ONE,
     ZERO,
     Index,
@@ -30,15 +30,14 @@ from onnx_spatial.index_map.expressions import (
     Symbol,
     atoms_of,
     bases_of,
-    common_factors,
-    divisions,
     is_inside_of,
     show,
     substitute,
 )
-from onnx_spatial.index_map.facts import LIMIT, Facts
+from onnx_spatial.index_map.facts import Facts
 from onnx_spatial.index_map.grids import MAX_DECIDED, Values, evaluate, everywhere, grid_of
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.index_map.limits import LIMIT
+from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 
 _T = TypeVar("_T")
 
@@ -222,7 +221,7 @@ class Case:
         for extent in reversed(extents[1:]):
             if extent == ONE:
                 continue
-            quotient = self._known_quotient(place, extent)
+            quotient = division.known_quotient(self.facts, place, extent)
             if quotient is None:
                 return False
             place = quotient
@@ -437,27 +436,18 @@ class Case:
             raise UndecidedError("a division by 0")
         if a.constant is not None and b.constant is not None:
             return Polynomial.of(a.constant // b.constant)
-        return self.once(("floor", a, b), lambda: self._floor_div(a, b))
+        return self.once(("floor", a, b), lambda: division.floor_div(self.facts, a, b))
 
     def mod(self, a: Polynomial, b: Polynomial) -> Polynomial:
         """Return `a - b * floor(a / b)`."""
         return a - b * self.floor_div(a, b)
-
-    def exact(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
-        """Return `a / b` if `b` provably divides `a`, as a polynomial."""
-        if b == ZERO:
-            return None
-        for quotient, rest in divisions(a, b):
-            if rest == ZERO:
-                return quotient
-        return None
 
     def divide(self, a: Polynomial, b: Polynomial, what: str) -> Polynomial:
         """Return `a / b`, which is assumed to be an integer: a rule of the operator says so.
 
         The first size that `a` holds on its own is replaced by the multiple of `b` that this makes it.
         """
-        quotient = self.exact(a, b)
+        quotient = division.exact(a, b)
         if quotient is not None:
             return quotient
         floor = self.floor_div(a, b)
@@ -478,43 +468,3 @@ class Case:
             self.replace(atom, multiple if factor > 0 else -multiple)
         self.assume(floor * b - a)
         return floor
-
-    def _floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        known = self._known_quotient(a, b)
-        if known is not None:
-            return known
-        *_, (quotient, rest) = divisions(a, b)
-        lone = rest.lone_atom
-        if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == FLOOR:
-            inner, divisor = lone.key.operands
-            return quotient + self.floor_div(inner, divisor * b)
-        reduced = self._reduced(rest, b)
-        if reduced is not None:
-            return quotient + self.floor_div(*reduced)
-        nonnegative = self.surely(rest)
-        key = OperationKey(FLOOR, (), (rest, b))
-        atom = Polynomial.atom(key, nonnegative=nonnegative)
-        self.assume(rest - b * atom)
-        self.assume(b * atom + b - 1 - rest)
-        return quotient + atom
-
-    def _known_quotient(self, a: Polynomial, b: Polynomial) -> Polynomial | None:
-        """Return `floor(a / b)` if it is provably a polynomial."""
-        for quotient, rest in divisions(a, b):
-            for shift in (0, -1, 1):
-                if self.surely(rest - b * shift) and self.surely(b * (shift + 1) - 1 - rest):
-                    return quotient + shift
-        return None
-
-    def _reduced(self, a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None:
-        """Return a smaller dividend and divisor with the same quotient, or None.
-
-        floor((g*x + y) / (g*z)) is floor(x / z) for 0 <= y < g.
-        """
-        for g in common_factors(b):
-            for x, y in divisions(a, g):
-                if x != ZERO and self.surely(y) and self.surely(g - 1 - y):
-                    divisor = self.exact(b, g)
-                    if divisor is not None:
-                        return x, divisor
-        return None

@@ -10,7 +10,7 @@ from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
-from onnx_spatial.index_map.expressions import ZERO, show, show_place
+from onnx_spatial.index_map.expressions import FLOOR, ZERO, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -157,7 +157,7 @@ def equal(case: Case, a: Polynomial, b: Polynomial) -> bool:
         if isinstance(one, OperationKey) and isinstance(other, OperationKey):
             if one.operator != other.operator or one.details != other.details:
                 return False
-            if not _is_element(one) and one.operator == "Floor":
+            if one.operator == FLOOR:
                 return case.are_equal(a, b)
             return _all_equal(case, tuple(one.operands), _in_order(one, other))
     if any(_holds_element(p) for p in (a, b)):
@@ -185,13 +185,9 @@ def _kind(p: Polynomial) -> object:
     return key.operator if isinstance(key, OperationKey) else type(key)
 
 
-def _is_element(key: OperationKey) -> bool:
-    return key.operator != "Floor"
-
-
 def _holds_element(p: Polynomial) -> bool:
     return any(
-        isinstance(atom.key, OperationKey) and atom.key.operator != "Floor"
+        isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR
         for product in p.terms
         for atom in product
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from onnx import TensorProto
 
@@ -47,16 +46,6 @@ def broadcast_element(x: Tensor, case: Case, index: Index) -> Polynomial:
     """Return an element at the index of a broadcast result, which is only compared."""
     with case.within(opaque=x.whole):
         return broadcast_at(x, index)
-
-
-def details_of(node: NodeView, *apart: str) -> tuple[object, ...]:
-    """Return the attributes of a node, by value, apart from some."""
-    kept = {k: v for k, v in node.attributes.items() if k not in apart}
-    return tuple(sorted((k, _plain(v)) for k, v in kept.items()))
-
-
-def _plain(value: Any) -> str:
-    return repr(value.SerializeToString() if hasattr(value, "SerializeToString") else value)
 
 
 def indices_of(case: Case, extents: Sequence[Polynomial]) -> list[Polynomial]:
@@ -133,8 +122,8 @@ def vanishes(case: Case, p: Polynomial) -> bool:
         )
     op_type = key.operator.removeprefix(UNKNOWN)
     if op_type == "Cast":
-        texts = TensorProto.STRING in key.details or ("to", TensorProto.STRING) in key.details
-        return not texts and vanishes(case, key.operands[0])
+        source, target, *_ = key.details
+        return TensorProto.STRING not in (source, target) and vanishes(case, key.operands[0])
     if op_type == "DequantizeLinear":
         data, factor, point = key.operands
         return is_scale(factor) and settled(case, data) == point

@@ -6,8 +6,7 @@ A size, a parameter or an index is an atom with a `Symbol` for its key; a quotie
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +51,13 @@ class Symbol:
     name: str
 
 
+def unknown(
+    op_type: str, details: tuple[Hashable, ...], operands: Sequence[Polynomial]
+) -> Polynomial:
+    """Return an unknown function of elements; equal functions of equal elements are equal."""
+    return Polynomial.atom(OperationKey(f"{UNKNOWN}{op_type}", details, tuple(operands)))
+
+
 def product(sizes: Sequence[Polynomial]) -> Polynomial:
     """Return the product of sizes."""
     total = ONE
@@ -65,7 +71,7 @@ def bases_of(p: Polynomial) -> set[Atom]:
     return {
         atom
         for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator != "Floor"
+        if not isinstance(atom.key, OperationKey) or atom.key.operator != FLOOR
     }
 
 
@@ -157,80 +163,23 @@ def _name(atom: Atom) -> str:
     return "?"
 
 
-def common_factors(b: Polynomial) -> Iterator[Polynomial]:
-    """Yield factors of all terms of `b`, the largest first."""
-    content = math.gcd(*b.terms.values())
-    products = list(b.terms)
-    shared = list(products[0])
-    for product in products[1:]:
-        rest = list(product)
-        kept = []
-        for atom in shared:
-            if atom in rest:
-                rest.remove(atom)
-                kept.append(atom)
-        shared = kept
-    whole = Polynomial({tuple(shared): content})
-    seen = {whole, ONE}
-    if len(b.terms) > 1 and whole != ONE:
-        yield whole
-    for i in range(len(shared)):
-        for g in (
-            Polynomial({(*shared[:i], *shared[i + 1 :]): content}),
-            Polynomial({(shared[i],): 1}),
-        ):
-            if g not in seen:
-                seen.add(g)
-                yield g
-    if content > 1:
-        for g in (Polynomial.of(content), *(Polynomial.of(d) for d in _divisors(content))):
-            if g not in seen and g != b:
-                seen.add(g)
-                yield g
-
-
-def _divisors(n: int) -> Iterator[int]:
-    yield from (d for d in range(min(n // 2, 64), 1, -1) if n % d == 0)
-
-
-def divisions(a: Polynomial, b: Polynomial) -> Iterator[tuple[Polynomial, Polynomial]]:
-    """Yield ways to write `a` as quotient * b + rest; the last one is the canonical one."""
-    constant = b.constant
-    if constant is not None:
-        exact = {m: f for m, f in a.terms.items() if f % constant == 0 or not m}
-        quotient = Polynomial({m: f // constant for m, f in exact.items()})
-        yield quotient, a - quotient * constant
-        quotient = Polynomial({m: f // constant for m, f in a.terms.items()})
-        yield quotient, a - quotient * constant
-        return
-    leads = sorted((m for m in b.terms if m), key=lambda m: (-len(m), [atom.serial for atom in m]))
-    ways = [_long_division(a, b, lead) for lead in leads]
-    yield from reversed(ways)
-
-
-def _long_division(
-    a: Polynomial, b: Polynomial, lead: tuple[Atom, ...]
-) -> tuple[Polynomial, Polynomial]:
-    quotient, rest = ZERO, a
-    factor = b.terms[lead]
-    for _ in range(32):
-        for product, f in rest.terms.items():
-            if f % factor:
-                continue
-            left = _without(product, lead)
-            if left is not None:
-                step = Polynomial({left: f // factor})
-                break
+def apart(product: Sequence[Atom], other: Sequence[Atom]) -> tuple[list[Atom], list[Atom]]:
+    """Return the factors of each product that the other lacks."""
+    missing = list(other)
+    left = []
+    for atom in product:
+        if atom in missing:
+            missing.remove(atom)
         else:
-            break
-        quotient, rest = quotient + step, rest - step * b
-    return quotient, rest
+            left.append(atom)
+    return left, missing
 
 
-def _without(product: tuple[Atom, ...], lead: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
-    rest = list(product)
-    for atom in lead:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
+def shared_atoms(p: Polynomial) -> list[Atom]:
+    """Return the atoms that are factors of all terms of a polynomial."""
+    products = list(p.terms)
+    shared = list(products[0]) if products else []
+    for product in products[1:]:
+        lacking, _ = apart(shared, product)
+        shared, _ = apart(shared, lacking)
+    return shared

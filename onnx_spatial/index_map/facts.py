@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
-from onnx_spatial.index_map.expressions import FLOOR, IndexKind, Symbol
+from onnx_spatial.index_map.expressions import FLOOR, apart, is_inside_of, shared_atoms
+from onnx_spatial.index_map.limits import is_far
 from onnx_spatial.index_map.samples import Samples
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -32,12 +33,6 @@ _MAX_ROUNDED = 12
 
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
-
-#: Sizes, and parameters of operators, are below: their sums fit 32 bits.
-LIMIT = 2**27
-
-#: Tensors have fewer elements.
-MOST_ELEMENTS = 2**31
 
 
 class Facts:
@@ -146,7 +141,7 @@ class Facts:
         if _tightened(p) in self._known or _tightened(p - 1) in self._known:
             return True
         p = _tightened(_without_common_factor(p))
-        if p in self._known or p in self._proven or _is_far(p):
+        if p in self._known or p in self._proven or is_far(p):
             return True
         if self._failed.get(p) == self._version:
             return False
@@ -283,7 +278,7 @@ class Facts:
         for product, factor in sorted(bad, key=lambda term: -len(term[0])):
             missing = -factor
             for larger in sorted(left, key=len):
-                more, lacking = _apart(larger, product)
+                more, lacking = apart(larger, product)
                 if lacking or not self._least.keys() >= set(more):
                     continue
                 used = min(missing, left[larger])
@@ -306,7 +301,7 @@ class Facts:
         for fact, other, its_factor in self._terms_with(p, product):
             if (its_factor < 0) != (factor < 0):
                 continue
-            times, scale = _apart(product, other)
+            times, scale = apart(product, other)
             if len(scale) > 1 or not self._least.keys() >= set(scale):
                 continue
             if not all(a.nonnegative for a in times):
@@ -346,87 +341,17 @@ def _outermost_quotient(p: Polynomial) -> Atom | None:
         if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
     }
     for one in sorted(quotients, key=lambda atom: -atom.serial):
-        if not any(one in _inside(other) for other in quotients if other is not one):
+        if not any(is_inside_of(one, Polynomial({(other,): 1})) for other in quotients):
             return one
     return None
 
 
-def _inside(atom: Atom) -> set[Atom]:
-    """Return the atoms that a quotient is computed from."""
-    found: set[Atom] = set()
-    todo = [atom]
-    while todo:
-        key = todo.pop().key
-        if isinstance(key, OperationKey):
-            for operand in key.operands:
-                new = {a for product in operand.terms for a in product} - found
-                found |= new
-                todo.extend(new)
-    return found
-
-
-def _is_far(p: Polynomial) -> bool:
-    """Tell whether the constant outweighs all other terms, as their atoms have limits."""
-    left = p.terms.get((), 0)
-    if left < LIMIT:
-        return False
-    for product, factor in p.terms.items():
-        if not product:
-            continue
-        limit = limit_of(product[0]) if len(product) == 1 else None
-        if limit is None:
-            return False
-        left += min(factor, 0) * (limit - 1)
-    return left >= 0
-
-
-def limit_of(atom: Atom) -> int | None:
-    """Return a number that a size, an index or a parameter is below; None for any other atom.
-
-    The extent of an index may be a product of sizes, where axes are merged.
-    """
-    key = atom.key
-    if not isinstance(key, Symbol) or not atom.nonnegative:
-        return None
-    merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
-    return MOST_ELEMENTS if merged else LIMIT
-
-
-def _is_linear(p: Polynomial) -> bool:
-    """Tell whether a polynomial, or what it is a quotient of, holds no product of symbols."""
-    return all(len(product) <= 1 and all(map(_is_linear_atom, product)) for product in p.terms)
-
-
-def _is_linear_atom(atom: Atom) -> bool:
-    key = atom.key
-    if isinstance(key, OperationKey):
-        return key.operator == FLOOR and _is_linear(next(iter(key.operands)))
-    return limit_of(atom) == LIMIT
-
-
 def _without_common_factor(p: Polynomial) -> Polynomial:
     """Return the polynomial without atoms that are a factor of all terms, if these are 0 or more."""
-    products = list(p.terms)
-    shared = [atom for atom in products[0] if atom.nonnegative] if products else []
-    for product in products[1:]:
-        rest = list(product)
-        kept = []
-        for atom in shared:
-            if atom in rest:
-                rest.remove(atom)
-                kept.append(atom)
-        shared = kept
-        if not shared:
-            return p
+    shared = [atom for atom in shared_atoms(p) if atom.nonnegative]
     if not shared:
         return p
-    terms = {}
-    for product, factor in p.terms.items():
-        rest = list(product)
-        for atom in shared:
-            rest.remove(atom)
-        terms[tuple(rest)] = factor
-    return Polynomial(terms)
+    return Polynomial({tuple(apart(m, shared)[0]): f for m, f in p.terms.items()})
 
 
 def _fits(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
@@ -455,15 +380,3 @@ def _tightened(p: Polynomial) -> Polynomial:
     if not common:
         return p
     return Polynomial({m: f // common for m, f in p.terms.items()})
-
-
-def _apart(product: _Product, other: _Product) -> tuple[list[Atom], list[Atom]]:
-    """Return the factors of each product that the other lacks."""
-    missing = list(other)
-    left = []
-    for atom in product:
-        if atom in missing:
-            missing.remove(atom)
-        else:
-            left.append(atom)
-    return left, missing

@@ -24,7 +24,7 @@ from onnx_spatial.index_map.node import MAX_OPSET, NodeView, Rule
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
 
-#: The map behind a node of another domain than ONNX's own; None if there is none.
+#: Return the map of the output of a node, or None to leave the node to the rules of ONNX's operators.
 NodeRule = Callable[[Case, onnx.NodeProto, Sequence[Tensor | None]], Tensor | None]
 
 RULES: dict[str, Rule] = {
@@ -51,9 +51,12 @@ class GraphMaps:
         inputs: maps of the values that are given.
         constants: initializers by name; read when they are needed.
         functions: local functions by domain, name and overload.
-        rule: maps of nodes that are no data movement of ONNX's own; it is asked first.
+        rule: maps of further nodes; it goes before the rules of ONNX's operators.
+        outer: the maps of the graph around a branch.
+        attributes: attributes of the call of a function.
+        place: prefix of names that tells functions and branches apart.
         opset: version of ONNX's own operators.
-        legal: whether the run succeeds for the sizes in question: of the original it is assumed.
+        legal: whether a run succeeds at the sizes in question, as is assumed of the original.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class GraphMaps:
         inputs: Mapping[str, Tensor],
         constants: Mapping[str, Callable[[], Array]],
         functions: Mapping[FunctionKey, onnx.FunctionProto],
-        rule: NodeRule,
+        rule: NodeRule | None = None,
         outer: GraphMaps | None = None,
         attributes: Mapping[str, onnx.AttributeProto] | None = None,
         place: str = "",
@@ -132,7 +135,7 @@ class GraphMaps:
 
     def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
-        result = self._rule(self._case, node, inputs)
+        result = self._rule(self._case, node, inputs) if self._rule is not None else None
         if result is not None:
             return [result]
         if not op_traits.is_standard(node):

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import FLOOR
-from onnx_spatial.index_map.facts import LIMIT, MOST_ELEMENTS, limit_of
+from onnx_spatial.index_map.limits import LIMIT, MOST_ELEMENTS, limit_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
@@ -16,7 +16,7 @@ _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
 def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Polynomial:
     """Return a number if it fits an integer type.
 
-    Sizes and parameters are below `facts.LIMIT`, numbers of elements of tensors below 2^31.
+    Sizes and parameters are below `limits.LIMIT`, numbers of elements of tensors below 2^31.
 
     Args:
         case: the case.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, Symbol, atoms_of
-from onnx_spatial.index_map.tensor import Dims, Tensor
+from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of
+from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
 
@@ -80,29 +80,6 @@ class NodeView:
         else:
             case.require_equal(a, b, what)
 
-    def broadcast(self, case: Case, shapes: Sequence[Dims]) -> Dims:
-        """Return the dims of several shapes after broadcasting.
-
-        Of a node whose run succeeds, it is assumed that they fit: unknown sizes may be 1.
-
-        Raises:
-            UndecidedError: they may not fit.
-        """
-        rank = max(map(len, shapes))
-        dims = []
-        for axis in range(rank):
-            sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
-            others = [size for size in sizes if size != ONE]
-            for size in others[1:]:
-                if self.legal and not case.are_equal(size, others[0]):
-                    for one in (size, others[0]):
-                        if one.constant is None and case.is_zero(one - ONE):
-                            assume_equal(case, one, ONE)
-                    assume_equal(case, size, others[0])
-                case.require_equal(size, others[0], "broadcasting: a size")
-            dims.append(others[0] if others else ONE)
-        return tuple(dims)
-
     def for_all(
         self,
         case: Case,
@@ -113,6 +90,11 @@ class NodeView:
         """Check something of all elements of a tensor, see `Case.for_all`, unless the run succeeds."""
         if not self.legal:
             case.for_all(self.name, dims, check, index)
+
+    def details(self, *apart: str) -> tuple[Hashable, ...]:
+        """Return the attributes by value, apart from some."""
+        kept = {k: v for k, v in self.attributes.items() if k not in apart}
+        return tuple(sorted((k, _text(v)) for k, v in kept.items()))
 
     def get(self, name: str, default: Any) -> Any:
         """Return an attribute, or the default."""
@@ -136,11 +118,6 @@ class NodeView:
     def inputs(self) -> list[Tensor]:
         """Return all inputs of an operator that requires them all."""
         return [self.input(i) for i in range(len(self._inputs))]
-
-    @property
-    def optionals(self) -> Sequence[Tensor | None]:
-        """All inputs, None for those that are omitted."""
-        return self._inputs
 
     def optional_sizes(self, name: str, position: int) -> list[Polynomial] | None:
         """Return integers that older opsets have as an attribute, newer ones as an input."""
@@ -188,6 +165,10 @@ class NodeView:
             return ZERO, int(TensorProto.FLOAT)
         array = numpy_helper.to_array(value).reshape(-1)
         return number(array[0]), value.data_type
+
+
+def _text(value: Any) -> str:
+    return repr(value.SerializeToString() if hasattr(value, "SerializeToString") else value)
 
 
 def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ZERO, Index, product, show
 from onnx_spatial.index_map.rules_numbers import div, maximum
 from onnx_spatial.index_map.tensor import Axis, Tensor
@@ -201,6 +202,6 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
             source = quotient
         return x.at((source, *reversed(moved)))
 
-    whole = case.exact(c, s * s)
+    whole = exact(c, s * s)
     order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]
     return Tensor(case, dims, at, whole=x.whole, type=x.type, order=order)

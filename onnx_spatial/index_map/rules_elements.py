@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
 
-from onnx_spatial.index_map import rules_numbers
 from onnx_spatial.index_map.broadcasting import broadcast
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
 from onnx_spatial.index_map.elements import (
     KEEP_ZERO,
     broadcast_element,
-    details_of,
     element,
     indices_of,
     is_scale,
     need_list,
 )
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
-from onnx_spatial.index_map.node import NodeView, axes_of
-from onnx_spatial.index_map.rules_numbers import unknown
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, unknown
+from onnx_spatial.index_map.node import NodeView, Rule, axes_of
+from onnx_spatial.index_map.rules_numbers import INTEGER_RULES
 from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
@@ -36,15 +34,14 @@ _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     inputs = [node.optional(i) for i in range(node.count)]
     known = [i for i in inputs if i is not None]
-    numbers = rules_numbers.RULES.get(node.op_type)
-    if numbers is not None and all(
-        i.whole for i in known[: 1 if node.op_type == "Where" else None]
-    ):
-        return list(numbers(case, node))
+    integers = INTEGER_RULES.get(node.op_type)
+    deciding = inputs[:1] if node.op_type == "Where" else inputs
+    if integers is not None and all(i is not None and i.whole for i in deciding):
+        return list(integers(case, node))
     if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
         raise UndecidedError(f"{node.op_type} of opset 6 is not followed")
-    dims = node.broadcast(case, [i.dims for i in known])
-    details = (*details_of(node), *(i is None for i in inputs))
+    dims = broadcast(case, [i.dims for i in known], legal=node.legal)
+    details = (*node.details(), *(i is None for i in inputs))
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_element(i, case, index) for i in known]
@@ -123,7 +120,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
     parameters = [node.input(i) for i in range(1, node.count)]
     for p in parameters:
         need_list(case, node, p, x.dims[1])
-    details = details_of(node)
+    details = node.details()
 
     def at(index: Index) -> Polynomial:
         row = [element(p, case, (index[1],)) for p in parameters]
@@ -140,7 +137,7 @@ def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     for t in (scale, zero):
         if t is not None and product(t.dims) != ONE:
             need_list(case, node, t, x.dims[axis])
-    details = (*details_of(node, "axis"), zero is None)
+    details = (*node.details("axis"), zero is None)
 
     def at(index: Index) -> Polynomial:
         def parameter(t: Tensor) -> Polynomial:
@@ -171,13 +168,13 @@ def _axes_of(node: NodeView, x: Tensor) -> list[int]:
 
 def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    numbers = rules_numbers.RULES.get(node.op_type)
-    if x.whole and numbers is not None:
-        return list(numbers(case, node))
+    integers = INTEGER_RULES.get(node.op_type)
+    if x.whole and integers is not None:
+        return list(integers(case, node))
     positions = node.op_type in ("ArgMax", "ArgMin")
     axes = [_axis(node, x, 0)] if positions else _axes_of(node, x)
     keep = bool(node.get("keepdims", 1))
-    details = details_of(node, "axes", "axis", "keepdims")
+    details = node.details("axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -218,7 +215,7 @@ def _along(case: Case, node: NodeView) -> list[Tensor]:
     if node.op_type not in ("LRN", "LpNormalization") and node.opset < 13:
         raise UndecidedError(f"{node.op_type} of opset {node.opset} is not followed")
     axes = [axis]
-    details = details_of(node, "axis")
+    details = node.details("axis")
 
     def at(index: Index) -> Polynomial:
         return _over(case, node, x, details, index, axes, [index[a] for a in axes])
@@ -229,7 +226,7 @@ def _along(case: Case, node: NodeView) -> list[Tensor]:
 def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = list(range(_axis(node, x, -1), x.rank))
-    details = details_of(node, "axis")
+    details = node.details("axis")
     parameters = [node.optional(i) for i in range(1, node.count)]
     for p in parameters:
         if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
@@ -244,7 +241,7 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
-RULES: dict[str, Callable[[Case, NodeView], Sequence[Tensor]]] = {
+RULES: dict[str, Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _elementwise),
     **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),

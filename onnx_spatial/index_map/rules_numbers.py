@@ -1,4 +1,4 @@
-"""The maps of arithmetic: exact on sizes and indices, unknown functions of everything else."""
+"""The maps of arithmetic on integers, exact, and of casts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index
+from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView, axes_of
+from onnx_spatial.index_map.node import WHOLE, NodeView, Rule, axes_of
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -113,53 +113,34 @@ def _fitting(
     return p if node.legal else fitting(case, p, element_type, bits)
 
 
-def elementwise(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the map of an elementwise operator; of values that only move, an unknown function."""
-    inputs = node.optionals
-    known = [i for i in inputs if i is not None]
-    dims = broadcast(case, [i.dims for i in known])
-    whole = len(known) == len(inputs) and all(i.whole for i in known)
-    rule = _ARITHMETIC.get(node.op_type) or _TRUTHS.get(node.op_type) if whole else None
-    given = tuple(i is not None for i in inputs)
-    details = (given, *sorted((k, _plain(v)) for k, v in node.attributes.items()))
-    element_type = known[0].type
-    if node.op_type in _TRUTHS:
-        element_type = int(TensorProto.BOOL)
+def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of an elementwise operator on integers."""
+    inputs = node.inputs()
+    dims = broadcast(case, [i.dims for i in inputs])
+    arithmetic, truth = _ARITHMETIC.get(node.op_type), _TRUTHS.get(node.op_type)
+    element_type = int(TensorProto.BOOL) if truth else inputs[0].type
 
     def check(index: Index) -> None:
-        if case.is_zero(broadcast_at(known[1], index)):
+        if case.is_zero(broadcast_at(inputs[1], index)):
             raise UndecidedError(f"{node.op_type} by 0")
 
-    if rule is not None and node.op_type in ("Div", "Mod"):
+    if node.op_type in ("Div", "Mod"):
         node.for_all(case, dims, check)
 
     def at(index: Index) -> Polynomial:
-        row = [broadcast_at(i, index) for i in known]
-        if rule is None:
-            return unknown(node.op_type, details, row)
-        result = rule(case, node, row)
-        return _fitting(case, node, result, element_type) if node.op_type in _ARITHMETIC else result
+        row = [broadcast_at(i, index) for i in inputs]
+        if truth is not None:
+            return truth(case, node, row)
+        assert arithmetic is not None
+        return _fitting(case, node, arithmetic(case, node, row), element_type)
 
-    axes = next((i.axes for i in known if i.dims == dims), None)
-    return [Tensor(case, dims, at, whole=rule is not None, type=element_type, axes=axes)]
-
-
-def unknown(op_type: str, details: tuple[object, ...], row: Sequence[Polynomial]) -> Polynomial:
-    """Return an unknown function of elements; equal functions of equal elements are equal."""
-    return Polynomial.atom(OperationKey(f"{UNKNOWN}{op_type}", details, tuple(row)))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(value)
-    return value if isinstance(value, int | bytes | str) else repr(value)
+    axes = next((i.axes for i in inputs if i.dims == dims), None)
+    return [Tensor(case, dims, at, whole=True, type=element_type, axes=axes)]
 
 
 def _where(case: Case, node: NodeView) -> list[Tensor]:
     condition, yes, no = node.inputs()
     dims = broadcast(case, [condition.dims, yes.dims, no.dims])
-    if not condition.whole:
-        raise UndecidedError("Where on values that are not followed")
 
     def at(index: Index) -> Polynomial:
         chosen = yes if _holds(case, broadcast_at(condition, index)) else no
@@ -173,7 +154,7 @@ def _where(case: Case, node: NodeView) -> list[Tensor]:
 def _cast(case: Case, node: NodeView) -> list[Tensor]:
     x, to = node.input(0), int(node.get("to", 0))
     whole = x.whole and to in WHOLE
-    details = (x.type, *sorted((k, _plain(v)) for k, v in node.attributes.items()))
+    details = (x.type, to, *node.details("to"))
 
     def check(index: Index) -> None:
         _cast_to(case, x.at(index), to)
@@ -252,8 +233,6 @@ _EXACT = 53
 
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    if not x.whole:
-        raise UndecidedError(f"{node.op_type} of values that are not followed")
     given = node.optional_integers("axes", 1)
     if not given and node.get("noop_with_empty_axes", 0):
         return [x]
@@ -296,10 +275,14 @@ _REDUCTIONS: dict[str, Callable[[Case, _Row], Polynomial]] = {
     "ReduceMin": _minimum,
 }
 
-RULES: dict[str, Callable[[Case, NodeView], Sequence[Tensor]]] = {
-    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], elementwise),
+#: The maps of operators on integers alone.
+INTEGER_RULES: dict[str, Rule] = {
+    **dict.fromkeys([*_ARITHMETIC, *_TRUTHS], _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     "Where": _where,
+}
+
+RULES: dict[str, Rule] = {
     "Cast": _cast,
     "BitCast": _bit_cast,
 }

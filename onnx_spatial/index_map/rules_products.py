@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from onnx import TensorProto
 
-from onnx_spatial.index_map import rules_numbers
 from onnx_spatial.index_map.broadcasting import broadcast
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.elements import (
     PRODUCTS,
     broadcast_element,
-    details_of,
     element,
     finite,
     indices_of,
     lengths,
     need_list,
 )
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
-from onnx_spatial.index_map.node import NodeView
-from onnx_spatial.index_map.rules_numbers import unknown
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, unknown
+from onnx_spatial.index_map.node import NodeView, Rule
+from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model import op_traits
@@ -113,7 +112,7 @@ def _same(
     total = Polynomial.of(extent - 1)
     if stride != 1:
         windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
-        total = rules_numbers.maximum(case, [(windows - 1) * stride + extent - size, ZERO])
+        total = maximum(case, [(windows - 1) * stride + extent - size, ZERO])
     begin = case.floor_div(total + int(lower), Polynomial.of(2))
     return begin, total - begin
 
@@ -137,7 +136,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     if not case.surely(groups - 1):
         raise UndecidedError(f"{node.op_type}: the number of groups is not legal")
     outputs, channels = weight.dims[:2]
-    each = case.exact(outputs, groups)
+    each = exact(outputs, groups)
     if each is None:
         raise UndecidedError(f"{node.op_type}: its groups may not divide the channels")
     node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels")
@@ -192,7 +191,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
 def _pool(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     windows = _Windows(case, node, x, node.get("kernel_shape", []))
-    details = details_of(node, "strides", "dilations", "pads", "auto_pad", "kernel_shape")
+    details = node.details("strides", "dilations", "pads", "auto_pad", "kernel_shape")
     outside = Polynomial.atom("outside")
 
     def at(index: Index) -> Polynomial:
@@ -211,7 +210,7 @@ def _matmul(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
     if a.rank < 2 or b.rank < 2:
         raise UndecidedError(f"{node.op_type} of a vector is not followed")
-    batch = node.broadcast(case, [a.dims[:-2], b.dims[:-2]])
+    batch = broadcast(case, [a.dims[:-2], b.dims[:-2]], legal=node.legal)
     return [_product(case, node, a, b, batch, None)]
 
 
@@ -268,7 +267,7 @@ def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
     return element(x, case, (*outer, *tail[-2:]))
 
 
-RULES: dict[str, Callable[[Case, NodeView], Sequence[Tensor]]] = {
+RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "Gemm": _gemm,

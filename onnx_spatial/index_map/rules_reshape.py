@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
 from onnx_spatial.index_map.node import NodeView, Rule, axes_of
 from onnx_spatial.index_map.tensor import Axis, Dims, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-
-
-def _of(value: int) -> Polynomial:
-    return Polynomial.of(value)
 
 
 def _identity(case: Case, node: NodeView) -> list[Tensor]:
@@ -44,7 +41,7 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     if unknown is not None:
         total, known = product(x.dims), product(dims)
         case.require(known - 1, "Reshape: the sizes beside -1")
-        rest = case.exact(total, known)
+        rest = exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)
             case.require_equal(rest * known, total, "Reshape: the number of elements")
@@ -83,8 +80,8 @@ def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
         a, b = before[i], after[j]
         i, j = i + 1, j + 1
         while a != b:
-            more_a = i < len(before) and (j >= len(after) or case.exact(b, a) is not None)
-            more_b = j < len(after) and case.exact(a, b) is not None
+            more_a = i < len(before) and (j >= len(after) or exact(b, a) is not None)
+            more_b = j < len(after) and exact(a, b) is not None
             if more_a:
                 a, i = a * before[i], i + 1
             elif more_b:
@@ -133,11 +130,11 @@ def _redistributed(
             if not rest:
                 return None
             value, extent = rest.pop()
-            part = case.exact(left, extent)
+            part = exact(left, extent)
             if part is not None:
                 place, weight, left = place + value * weight, weight * extent, part
                 continue
-            part = case.exact(extent, left)
+            part = exact(extent, left)
             if part is None:
                 return None
             high = case.floor_div(value, left)
@@ -188,12 +185,12 @@ def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Poly
         extent = extents.pop() if extents else ONE
         if extent == ONE and not extents:
             return None
-        rest = case.exact(size, extent)
+        rest = exact(size, extent)
         if rest is not None:
             digits.insert(0, extent)
             size = rest
             continue
-        rest = case.exact(extent, size)
+        rest = exact(extent, size)
         if rest is None:
             return None
         digits.insert(0, size)
@@ -293,9 +290,9 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = _of(node.get("blocksize", 1))
+    b = Polynomial.of(node.get("blocksize", 1))
     n, c, h, w = x.dims
-    rows, columns = (case.exact(size, b) for size in (h, w))
+    rows, columns = (exact(size, b) for size in (h, w))
     if rows is None or columns is None:
         raise UndecidedError("SpaceToDepth: its block may not divide a size")
     split = reshaped(case, x, [n, c, rows, b, columns, b])
@@ -305,9 +302,9 @@ def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    b = _of(node.get("blocksize", 1))
+    b = Polynomial.of(node.get("blocksize", 1))
     n, c, h, w = x.dims
-    depth = case.exact(c, b * b)
+    depth = exact(c, b * b)
     if depth is None:
         raise UndecidedError("DepthToSpace: its block may not divide the channels")
     if node.get("mode", b"DCR") == b"CRD":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ZERO, Index, product
 from onnx_spatial.index_map.node import MAX_OPSET, NodeView, Rule, axes_of
 from onnx_spatial.index_map.tensor import Axis, Tensor, moved
@@ -10,10 +11,6 @@ from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 #: Ends of Slices from this number on mean the end of the axis; sizes are smaller.
 _FAR = 2**31 - 1
-
-
-def _of(value: int) -> Polynomial:
-    return Polynomial.of(value)
 
 
 def _slice(case: Case, node: NodeView) -> list[Tensor]:
@@ -58,22 +55,22 @@ def _bounds(
         if known is not None and known >= _FAR:
             return high
         if known is not None and known <= -_FAR:
-            return _of(low)
+            return Polynomial.of(low)
         if not case.decide(bound):
             bound = bound + dim
             if not case.decide(bound - low):
-                return _of(low)
+                return Polynomial.of(low)
         return bound if case.decide(high - bound) else high
 
     if step > 0:
         first, last = clamped(start, 0, dim), clamped(end, 0, dim)
         if not case.decide(last - first):
             return first, ZERO
-        return first, case.floor_div(last - first + (step - 1), _of(step))
+        return first, case.floor_div(last - first + (step - 1), Polynomial.of(step))
     first, last = clamped(start, 0, dim - 1), clamped(end, -1, dim - 1)
     if not case.decide(first - last):
         return first, ZERO
-    return first, case.floor_div(first - last + (-step - 1), _of(-step))
+    return first, case.floor_div(first - last + (-step - 1), Polynomial.of(-step))
 
 
 def _pad(case: Case, node: NodeView) -> list[Tensor]:
@@ -159,7 +156,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
 
     leading = {axis: first} if first.covers(parts[0].dims[axis]) else {}
     axes = list(parts[0].axes)
-    axes[axis] = Axis.joined([Axis([_of(len(parts))]), first]) if same else Axis([total])
+    axes[axis] = Axis.joined([Axis([Polynomial.of(len(parts))]), first]) if same else Axis([total])
     return [Tensor(case, dims, at, whole=whole, type=parts[0].type, leading=leading, axes=axes)]
 
 
@@ -169,7 +166,7 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     sizes = node.optional_sizes("split", 1)
     count = len(node.outputs)
     if sizes is None:
-        each = case.exact(x.dims[axis], _of(count))
+        each = exact(x.dims[axis], Polynomial.of(count))
         if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
             raise UndecidedError("Split into parts of which nothing is said")
         if node.get("num_outputs", count) != count:
@@ -179,7 +176,7 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
         if each is None:
             # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
             case.require(x.dims[axis] - count * count, "Split: the size of the axis")
-            each = case.floor_div(x.dims[axis] + (count - 1), _of(count))
+            each = case.floor_div(x.dims[axis] + (count - 1), Polynomial.of(count))
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
     else:
@@ -253,7 +250,7 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     count = indices.rank - 1
 
     def places(index: Index) -> list[Polynomial]:
-        entries = [indices.at((*index, _of(k))) for k in range(depth)]
+        entries = [indices.at((*index, Polynomial.of(k))) for k in range(depth)]
         return [_entry(case, node, entry, x, batch + k) for k, entry in enumerate(entries)]
 
     def check(index: Index) -> None:

@@ -15,10 +15,6 @@ from onnx_spatial.model.symbolic.polynomial import Polynomial
 _INT64 = int(TensorProto.INT64)
 
 
-def _of(value: int) -> Polynomial:
-    return Polynomial.of(value)
-
-
 def _shape(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     start, end = node.get("start", 0), node.get("end", None)

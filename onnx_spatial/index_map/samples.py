@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from onnx_spatial.index_map.expressions import FLOOR
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
 Values = npt.NDArray[np.int64]
@@ -68,7 +69,7 @@ class Samples:
         if known is not None:
             return known
         key = atom.key
-        if not isinstance(key, OperationKey) or key.operator != "Floor":
+        if not isinstance(key, OperationKey) or key.operator != FLOOR:
             return None
         a, b = (self.evaluate(q) for q in key.operands)
         if a is None or b is None:

@@ -202,7 +202,7 @@ def given(
     def at(index: Index) -> Polynomial:
         if whole and all(i.constant is not None for i in index):
             place = ",".join(show(i) for i in index)
-            return case.symbol(f"{name}[{place}]" if place else name, 0, kind=PARAMETER)
+            return case.symbol(f"{name}[{place}]", 0, kind=PARAMETER)
         return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
 
     return Tensor(case, dims, at, whole=whole, type=type)

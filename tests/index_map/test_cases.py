@@ -15,6 +15,7 @@ import sampling
 from hypothesis import given, settings
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE
 from onnx_spatial.index_map.rules_numbers import div, maximum
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -169,10 +170,10 @@ def test_negative_numbers_are_rounded_down():
 def test_exact_quotients():
     case = Case()
     h, w = case.symbol("h"), case.symbol("w")
-    assert case.exact(h * w * 6, w * 2) == h * 3
-    assert case.exact(h * w + h, w + 1) == h
-    assert case.exact(h * 3, Polynomial.of(2)) is None
-    assert case.exact(h * w + 1, h) is None
+    assert exact(h * w * 6, w * 2) == h * 3
+    assert exact(h * w + h, w + 1) == h
+    assert exact(h * 3, Polynomial.of(2)) is None
+    assert exact(h * w + 1, h) is None
 
 
 def test_value_of_splits_by_index():

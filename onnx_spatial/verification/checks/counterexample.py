@@ -20,7 +20,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.index_map.cases import PARAMETER
 from onnx_spatial.index_map.compare import Difference
-from onnx_spatial.index_map.expressions import Symbol, bases_of
+from onnx_spatial.index_map.expressions import FLOOR, Symbol, bases_of
 from onnx_spatial.index_map.grids import Values, evaluate
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators.shapes import is_countable, show
@@ -241,7 +241,7 @@ def _differ(
 def _coordinates(p: Polynomial) -> tuple[Polynomial, ...]:
     """Return the coordinates of an element of the data, or a number itself."""
     atom = p.lone_atom
-    if atom is not None and isinstance(atom.key, OperationKey) and atom.key.operator != "Floor":
+    if atom is not None and isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR:
         return tuple(q for q in atom.key.operands if isinstance(q, Polynomial))
     return (p,)
 

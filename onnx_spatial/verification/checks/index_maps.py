@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import thread_time
 
+import numpy as np
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo, element_type_named
@@ -16,9 +16,9 @@ from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
-from onnx_spatial.index_map.expressions import Index, product
-from onnx_spatial.index_map.graph import GraphMaps
-from onnx_spatial.index_map.node import MAX_OPSET
+from onnx_spatial.index_map.expressions import Index, atoms_of, product
+from onnx_spatial.index_map.graph import GraphMaps, NodeRule
+from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -26,10 +26,9 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import InputFacts, Vector
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.arrays import constant_value
+from onnx_spatial.verification.subgraphs.matching_region import Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
-
-_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 #: Ranks tried where the rank is unknown: numpy and onnxruntime have little use for more.
 MAX_RANK = 8
@@ -87,32 +86,54 @@ def _prove(
     dims: tuple[Dim, ...],
     seconds: float,
 ) -> Attempt:
+    """Compare the maps of a chain and its part for data of some dims."""
     case = Case(seconds)
-    table = {(f.domain, f.name, f.overload): f for f in functions}
-    constants = {t.name: partial(constant_value, t, folder) for t in part.stored}
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
-        source, inputs = _inputs(case, chain, dims)
-        expected = _expected(case, chain, source, inputs)
+        source, parameters = _inputs(case, chain, dims)
+        expected = _expected(case, chain, source, parameters)
         case.counts = [product(source.dims), product(expected.dims)]
         # A constant of the part may have the name of a parameter.
-        read = {n: t for n, t in {chain.source: source, **inputs}.items() if n in part.read}
-        opset = opset_of(part)
-        graph = GraphMaps(case, part.nodes, read, constants, table, no_rule, opset=opset)
-        return expected, graph.value(chain.sink)
+        inputs = {n: t for n, t in (parameters | {chain.source: source}).items() if n in part.read}
+        return expected, graph_maps(case, part, functions, folder, inputs).value(chain.sink)
 
     return Attempt(compare(case, maps), case, dims)
+
+
+def graph_maps(
+    case: Case,
+    part: Part | Upstream,
+    functions: Sequence[onnx.FunctionProto],
+    folder: Path | None,
+    inputs: Mapping[str, Tensor],
+    rule: NodeRule | None = None,
+    *,
+    opset: int | None = None,
+    legal: bool = False,
+) -> GraphMaps:
+    """Return the maps of the values of a part of a model.
+
+    Args:
+        case: the case to compute them in.
+        part: the part.
+        functions: local functions of the model.
+        folder: of the model's external data.
+        inputs: maps of the values that the part reads.
+        rule: see `GraphMaps`.
+        opset: version of ONNX's own operators; that of the part if it is omitted.
+        legal: see `GraphMaps`.
+    """
+    table = {(f.domain, f.name, f.overload): f for f in functions}
+    constants = {t.name: partial(constant_value, t, folder) for t in part.stored}
+    if opset is None:
+        opset = opset_of(part) if isinstance(part, Part) else MAX_OPSET
+    return GraphMaps(case, part.nodes, inputs, constants, table, rule, opset=opset, legal=legal)
 
 
 def opset_of(part: Part) -> int:
     """Return the version of ONNX's own operators that a part imports."""
     opsets = part.imports.opsets
     return opsets.get("", opsets.get("ai.onnx", MAX_OPSET))
-
-
-def no_rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
-    """Follow no node of another domain than ONNX's own."""
-    return None
 
 
 def size_symbol(axis: int, dim: Dim) -> tuple[str, str]:
@@ -190,30 +211,53 @@ def parameter_dims(step: OperatorInfo, name: str, shape: Sequence[Dim] | None) -
     return (vector.rows,) if vector.step == 1 else (vector.rows, vector.step)
 
 
-def _expected(case: Case, chain: TransposeChain, x: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+def _expected(
+    case: Case, chain: TransposeChain, x: Tensor, parameters: Mapping[str, Tensor]
+) -> Tensor:
+    """Return the map of the result of a chain."""
     for transpose in chain.turns:
         x = transposed(case, x, transpose.axes(x.rank))
     for step in (chain.head, *chain.rest):
         if isinstance(step, Transpose):
             x = transposed(case, x, step.axes(x.rank))
-            continue
-        call = step.call
-        assert call is not None
-        parameters = [_read(case, step, p.vector, p.least, inputs) for p in call.parameters]
-        x = operators.apply(case, call.kind, call.operator, x, *parameters)
+        else:
+            x = operator_map(case, step, [x, *map(parameters.get, step.node.input[1:])])
     return x
 
 
-def _read(
-    case: Case, step: OperatorInfo, vector: Vector, least: int, inputs: dict[str, Tensor]
+def operator_map(case: Case, info: OperatorInfo, inputs: Sequence[Tensor | None]) -> Tensor:
+    """Return the map of the output of a spatial operator.
+
+    Raises:
+        UndecidedError: its parameters are unknown.
+    """
+    call, x = info.call, inputs[0]
+    if call is None or x is None:
+        raise UndecidedError(f"{info.node.op_type}: its parameters are unknown")
+    parameters = []
+    for parameter in call.parameters:
+        entries = _entries(case, info, parameter.vector, inputs)
+        for entry in entries:
+            case.bounded |= atoms_of(entry)
+            case.assume(entry - parameter.least)
+        parameters.append(entries)
+    return operators.apply(case, call.kind, call.operator, x, *parameters)
+
+
+def _entries(
+    case: Case, info: OperatorInfo, vector: Vector, inputs: Sequence[Tensor | None]
 ) -> list[Polynomial]:
+    """Return the integers of a parameter; an input that holds it has the size that this requires."""
     if vector.values is not None:
         return [Polynomial.of(v) for v in vector.values]
-    assert vector.input is not None
-    tensor = inputs[step.node.input[vector.input]]
-    indices = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
+    tensor = inputs[vector.input] if vector.input is not None else None
+    if tensor is None or not tensor.whole:
+        raise UndecidedError(f"{info.node.op_type}: a parameter is unknown")
+    sizes = [vector.rows] if vector.step == 1 else [vector.rows, vector.step]
+    if tensor.rank != len(sizes):
+        sizes = [vector.rows * vector.step] if tensor.rank == 1 else [vector.length]
+    for dim, size in zip(tensor.dims, sizes, strict=False):
+        assume_equal(case, dim, Polynomial.of(size))
+    indices = np.ndindex(*(d.constant or 0 for d in tensor.dims))
     table = [tensor.at(tuple(map(Polynomial.of, index))) for index in indices]
-    values = table[vector.start :: vector.step][: vector.length]
-    for value in values:
-        case.assume(value - least)
-    return values
+    return table[vector.start :: vector.step][: vector.length]
