@@ -378,6 +378,7 @@ class Case:
         Raises:
             UndecidedError: there are too many cases.
         """
+        self.check_budget()
         for _ in range(MAX_CASES):
             possible = True
             while possible:
