@@ -1,4 +1,4 @@
-"""The maps of operators that keep all elements: Reshape, Transpose, and what is made of them."""
+"""The maps of operators that keep all elements: Reshape, Transpose, and compositions of them."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     for place, size in enumerate(target):
         if size.constant == -1:
             if unknown is not None:
-                raise UndecidedError("Reshape with two sizes of -1")
+                raise UndecidedError("Reshape: the shape holds -1 twice")
             unknown = place
             dims.append(ONE)
         elif case.decide(size - 1):
             dims.append(size)
         elif not case.is_zero(size):
-            raise UndecidedError("Reshape to a size that may be negative")
+            raise UndecidedError("Reshape: a dim may be negative")
         elif not copy:
             dims.append(ZERO)
         elif place < x.rank:
             dims.append(x.dims[place])
         else:
-            raise UndecidedError("Reshape copies a dim that its input does not have")
+            raise UndecidedError("Reshape: a 0 in the shape copies a dim beyond the rank")
     if unknown is not None:
         total, known = product(x.dims), product(dims)
-        case.require(known - 1, "Reshape: the sizes beside -1")
+        case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
         rest = exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)
-            case.require_equal(rest * known, total, "Reshape: the number of elements")
-        # A number of elements divided by another: the terms of a polynomial do not show it.
+            case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
+        # A quotient of numbers of elements is not negative, which its terms may not show.
         case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
         dims[unknown] = rest
     return [reshaped(case, x, dims)]
@@ -72,7 +72,7 @@ _Groups = list[tuple[range, range]]
 
 
 def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
-    """Pair the fewest axes that have as many elements: [a, b*c] -> [a, b, c] is (a, a), (bc, b c)."""
+    """Pair groups of axes of as many elements: [a, b*c] -> [a, b, c] gives (a, a), (b*c, b c)."""
     groups: _Groups = []
     i = j = 0
     while i < len(before) and j < len(after):
@@ -92,16 +92,16 @@ def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
             else:
                 break
         if a != b:
-            case.require_equal(a, b, "Reshape: the number of elements")
+            case.require_equal(a, b, "Reshape: the numbers of elements may differ")
         groups.append((range(start_i, i), range(start_j, j)))
     for dims, at in ((before, i), (after, j)):
         for size in dims[at:]:
-            case.require_equal(size, ONE, "Reshape: a size left over")
+            case.require_equal(size, ONE, "Reshape: the numbers of elements may differ")
     return groups
 
 
 def regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
-    """Return the index before a Reshape for an index behind it."""
+    """Return the index in the input of a Reshape for an index in its output."""
     result = [ZERO] * len(before)
     for inside, outside in groups:
         digits = [(index[axis], after[axis]) for axis in outside]
@@ -118,7 +118,7 @@ _Digit = tuple[Polynomial, Polynomial]
 def _redistributed(
     case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
 ) -> list[Polynomial] | None:
-    """Return the digits of a number for other sizes; None where these divide each other nowhere.
+    """Return the digits of a number for other sizes; None if the sizes do not divide each other.
 
     Only a digit that is cut is divided: (a, b*c) from (a*b, c) cuts a*b by b.
     """
@@ -162,7 +162,7 @@ def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> l
 
 
 def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
-    """Return digits for the new axes, made of those of the old ones where they fit."""
+    """Return the digits of the new axes: those of the old ones where they fit."""
     axes = [Axis([d]) for d in after]
     for inside, outside in groups:
         large = [a for a in inside if x.dims[a] != ONE]
@@ -179,7 +179,10 @@ def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list
 
 
 def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
-    """Take the last extents that make up a size off a list, one of them cut; None if none do."""
+    """Remove the last extents whose product is a size, and return them; None if none fit.
+
+    The first of them may be split: its other factor stays in the list.
+    """
     digits: list[Polynomial] = []
     while size != ONE:
         extent = extents.pop() if extents else ONE
@@ -204,7 +207,7 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if not 0 <= axis <= x.rank:
-        raise UndecidedError("Flatten at an axis beyond the rank")
+        raise UndecidedError("Flatten: the axis is beyond the rank")
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
@@ -216,9 +219,9 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     elif given:
         axes = axes_of(given, x.rank)
     else:
-        raise UndecidedError("Squeeze of no axes, which runtimes take for all or for none")
+        raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
-        case.require_equal(x.dims[axis], ONE, "Squeeze")
+        case.require_equal(x.dims[axis], ONE, "Squeeze: a dim may not be 1")
     kept = [a for a in range(x.rank) if a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -243,7 +246,7 @@ def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     given = node.optional_integers("axes", 1)
     if given is None:
-        raise UndecidedError("Unsqueeze without axes")
+        raise UndecidedError("Unsqueeze: axes are missing")
     rank = x.rank + len(given)
     new = axes_of(given, rank)
     kept = [a for a in range(rank) if a not in new]
@@ -276,7 +279,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
         UndecidedError: it has another rank.
     """
     if sorted(perm) != list(range(x.rank)):
-        raise UndecidedError(f"Transpose by {list(perm)} of rank {x.rank}")
+        raise UndecidedError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
     back = [perm.index(axis) for axis in range(x.rank)]
     return Tensor(
         case,
@@ -294,7 +297,7 @@ def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     n, c, h, w = x.dims
     rows, columns = (exact(size, b) for size in (h, w))
     if rows is None or columns is None:
-        raise UndecidedError("SpaceToDepth: its block may not divide a size")
+        raise UndecidedError("SpaceToDepth: the block may not divide a dim")
     split = reshaped(case, x, [n, c, rows, b, columns, b])
     moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
     return [reshaped(case, moved, [n, c * b * b, rows, columns])]
@@ -306,7 +309,7 @@ def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     n, c, h, w = x.dims
     depth = exact(c, b * b)
     if depth is None:
-        raise UndecidedError("DepthToSpace: its block may not divide the channels")
+        raise UndecidedError("DepthToSpace: the block may not divide the channels")
     if node.get("mode", b"DCR") == b"CRD":
         split, perm = reshaped(case, x, [n, depth, b, b, h, w]), [0, 1, 4, 2, 5, 3]
     else:
