@@ -18,15 +18,15 @@ from onnx_spatial.model.symbolic.symbolic_tensor import literal
 MAX_OPSET = 1 << 16
 
 
-def axes_of(given: Sequence[int], rank: int) -> list[int]:
+def axes_of(listed: Sequence[int], rank: int) -> list[int]:
     """Return axes as numbers from 0.
 
     Raises:
         UndecidedError: an axis occurs twice or is beyond the rank.
     """
-    axes = [a + rank if a < 0 else a for a in given]
+    axes = [a + rank if a < 0 else a for a in listed]
     if len(set(axes)) < len(axes) or not all(0 <= a < rank for a in axes):
-        raise UndecidedError(f"axes {list(given)} do not fit rank {rank}")
+        raise UndecidedError(f"axes {list(listed)} do not fit rank {rank}")
     return axes
 
 
@@ -153,6 +153,22 @@ class NodeView:
         if any(v is None for v in known):
             raise UndecidedError(f"{self.op_type}: {name} is unknown until run time")
         return [v for v in known if v is not None]
+
+    def axes(self, position: int, rank: int) -> list[int] | None:
+        """Return the axes that a node lists, as numbers from 0; None if it lists none.
+
+        Raises:
+            UndecidedError: an axis occurs twice, is beyond the rank, or unknown until run time.
+        """
+        listed = self.optional_integers("axes", position)
+        return None if listed is None else axes_of(listed, rank)
+
+    def reduced_axes(self, rank: int) -> list[int]:
+        """Return the axes that a reduction reduces over; by default an empty list means all."""
+        axes = self.axes(1, rank)
+        if axes:
+            return sorted(axes)
+        return [] if self.get("noop_with_empty_axes", 0) else list(range(rank))
 
     def pad_value(self) -> Polynomial:
         """Return the value that a Pad fills with."""

@@ -159,20 +159,13 @@ def _axis(node: NodeView, x: Tensor, default: int) -> int:
     return axes_of([node.get("axis", default)], x.rank)[0]
 
 
-def _axes_of(node: NodeView, x: Tensor) -> list[int]:
-    axes = node.optional_integers("axes", 1)
-    if axes is None and node.get("noop_with_empty_axes", 0):
-        return []
-    return sorted(axes_of(axes, x.rank)) if axes else list(range(x.rank))
-
-
 def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     integers = INTEGER_RULES.get(node.op_type)
     if x.whole and integers is not None:
         return list(integers(case, node))
     positions = node.op_type in ("ArgMax", "ArgMin")
-    axes = [_axis(node, x, 0)] if positions else _axes_of(node, x)
+    axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
     keep = bool(node.get("keepdims", 1))
     details = node.details("axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
@@ -234,9 +227,9 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_element(p, case, index) for p in parameters if p is not None]
-        given = tuple(p is None for p in parameters)
+        omitted = tuple(p is None for p in parameters)
         own = element(x, case, index)
-        return _over(case, node, x, (*details, *given), index, axes, [own, *row])
+        return _over(case, node, x, (*details, *omitted), index, axes, [own, *row])
 
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 

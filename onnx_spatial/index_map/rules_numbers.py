@@ -11,7 +11,7 @@ from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView, Rule, axes_of
+from onnx_spatial.index_map.node import WHOLE, NodeView, Rule
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -233,10 +233,9 @@ _EXACT = 53
 
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if not given and node.get("noop_with_empty_axes", 0):
+    axes = node.reduced_axes(x.rank)
+    if not axes:
         return [x]
-    axes = sorted(axes_of(given, x.rank)) if given else list(range(x.rank))
     keep = bool(node.get("keepdims", 1))
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]

@@ -213,12 +213,10 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
 
 def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if given is None:
+    axes = node.axes(1, x.rank)
+    if axes is None:
         axes = [a for a, d in enumerate(x.dims) if case.is_zero(d - 1)]
-    elif given:
-        axes = axes_of(given, x.rank)
-    else:
+    elif not axes:
         raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
         case.require_equal(x.dims[axis], ONE, "Squeeze: a dim may not be 1")
@@ -244,11 +242,11 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
 
 def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if given is None:
+    listed = node.optional_integers("axes", 1)
+    if listed is None:
         raise UndecidedError("Unsqueeze: axes are missing")
-    rank = x.rank + len(given)
-    new = axes_of(given, rank)
+    rank = x.rank + len(listed)
+    new = axes_of(listed, rank)
     kept = [a for a in range(rank) if a not in new]
     dims = [ONE] * rank
     axes = [Axis([ONE])] * rank

@@ -16,8 +16,8 @@ _FAR = 2**31 - 1
 def _slice(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
-    given = node.optional_integers("axes", 3)
-    axes = axes_of(given, x.rank) if given is not None else list(range(len(starts)))
+    axes = node.axes(3, x.rank)
+    axes = list(range(len(starts))) if axes is None else axes
     steps = node.optional_integers("steps", 4) or [1] * len(starts)
     windows: dict[int, tuple[Polynomial, int]] = {}
     dims = list(x.dims)
@@ -79,8 +79,10 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
     if mode != "constant":
         raise UndecidedError(f"Pad with mode {mode} has no index map")
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
-    given = node.optional_integers("axes", 3)
-    axes = axes_of(given, x.rank) if given is not None else list(range(x.rank))
+    axes = node.axes(3, x.rank)
+    axes = list(range(x.rank)) if axes is None else axes
+    if len(amounts) != 2 * len(axes):
+        raise UndecidedError("Pad: the number of pads does not fit the axes")
     value = node.pad_value()
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
