@@ -16,7 +16,7 @@ from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
-from onnx_spatial.index_map.expressions import Index, atoms_of, product
+from onnx_spatial.index_map.expressions import Index, product
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
 from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
 from onnx_spatial.index_map.rules_reshape import transposed
@@ -238,7 +238,8 @@ def operator_map(case: Case, info: OperatorInfo, inputs: Sequence[Tensor | None]
     for parameter in call.parameters:
         entries = _entries(case, info, parameter.vector, inputs)
         for entry in entries:
-            case.bounded |= atoms_of(entry)
+            if entry.lone_atom is not None:
+                case.bounded.add(entry.lone_atom)
             case.assume(entry - parameter.least)
         parameters.append(entries)
     return operators.apply(case, call.kind, call.operator, x, *parameters)
