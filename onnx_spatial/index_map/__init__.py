@@ -10,7 +10,7 @@ polynomials over them. Two chains are equal if their maps are equal in every cas
     cases, grids               the cases that sizes and indices can be in
     tensor, constants          the map of a tensor
     elements                   elements that are computed: unknown functions, sums of products
-    node, rules_*              the maps of ONNX's operators
+    node, rules_*              the maps of ONNX's operators (`broadcasting`, `regrouping`)
     operators                  the maps of the spatial operators
     graph                      the maps of all values of a graph
     compare                    the comparison of two maps
