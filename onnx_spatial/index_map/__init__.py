@@ -1,15 +1,27 @@
-"""Say what a chain of data-movement nodes does, for all sizes.
+"""Compare chains of nodes for all sizes and values, by index maps.
 
-An index map gives for each element of an output the element of the input that it is, or the number that
-fills it, as polynomials over the output's index and the symbolic sizes. Two chains are equal if their
-maps are equal in every case that the sizes and the index can be in.
+An index map gives each element of a tensor as a function of its index: an element of an input, a
+number, or an unknown function of such elements. Sizes, parameters and indices are symbols; numbers are
+polynomials over them. Two chains are equal if their maps are equal in every case.
 
-    facts      what is known of sizes and indices, and what follows from it (`linear`, `samples`)
-    cases      all cases that a chain distinguishes
-    tensor     a tensor as a map from indices to elements; `constants`
-    elements   elements that are computed: unknown functions of others, sums of products
-    node       a node as its rule sees it
-    rules_*    the maps of ONNX's operators; `operators`: those of the spatial operators
-    graph      from nodes to the maps of their values
-    compare    two maps in all cases
+    expressions, division      polynomials over symbols, and their quotients
+    facts, linear, samples     inequalities between symbols, and which others follow from them
+    limits, integers           limits of sizes, and of the integers of a run
+    cases, grids               the cases that sizes and indices can be in
+    tensor, constants          the map of a tensor
+    elements                   elements that are computed: unknown functions, sums of products
+    node, rules_*              the maps of ONNX's operators (`broadcasting`, `regrouping`)
+    operators                  the maps of the spatial operators
+    graph                      the maps of all values of a graph
+    compare                    the comparison of two maps
+
+The words:
+    index      position of an element in a tensor: one number for each axis
+    digit      index of a factor of an axis: h*w elements in a row have the digits h and w
+    fact       polynomial that is 0 or more
+    case       set of facts about sizes, parameters and indices
+    split      division of a case in two, where the result depends on the sign of a polynomial
+    whole      of a tensor: holds integers that the maps compute with, such as sizes
+    opaque     of an element: only compared with others, not computed with
+    legal      of a node: known to succeed at run time
 """

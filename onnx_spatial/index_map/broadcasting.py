@@ -1,4 +1,4 @@
-"""Broadcast maps against each other, as elementwise operators do."""
+"""Broadcast the maps of tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def broadcast(case: Case, shapes: Sequence[Dims], *, legal: bool = False) -> Dim
                     if each.constant is None and case.is_zero(each - ONE):
                         assume_equal(case, each, ONE)
                 assume_equal(case, size, others[0])
-            case.require_equal(size, others[0], "broadcasting")
+            case.require_equal(size, others[0], "broadcasting: dims may differ")
         dims.append(others[0] if others else ONE)
     return tuple(dims)
 

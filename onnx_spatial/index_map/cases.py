@@ -1,8 +1,8 @@
-"""Go through all cases that the sizes, the parameters and the index of an element can be in.
+"""Enumerate the cases that sizes, parameters and indices can be in.
 
-A rule asks `Case.decide` where its result depends on an inequality: is this element inside the image?
-If the facts do not say, the case is split: the rule goes on as if the answer were yes, and all is run a
-second time with the answer no. Results that were computed before the split are kept.
+A rule calls `Case.decide` where its result depends on an inequality: is this element inside the image?
+Where the facts do not decide it, the case is split: the computation continues with the answer yes, and
+is repeated with the answer no. Results that were computed before the split are kept.
 
     def body(): return "inside" if case.decide(place) else "outside"
     list(case.all(body))     ["inside", "outside"]
@@ -15,8 +15,9 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import thread_time
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +42,13 @@ from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 
 _T = TypeVar("_T")
 
-#: The most elements that are checked one by one.
+#: The most elements of a tensor that `Case.for_all` checks one by one.
 _FEW = 64
 
 #: Kind of the symbols for elements of parameters of operators.
 PARAMETER = "parameter"
 
-#: The most cases of one comparison, and seconds that it takes.
+#: The most cases and seconds of one comparison.
 MAX_CASES = 4096
 MAX_SECONDS = 2.0
 
@@ -59,16 +60,23 @@ _serials = itertools.count()
 
 
 class UndecidedError(Exception):
-    """Failure to follow a map; the message says why."""
+    """Failure to compute or compare a map; the message says why."""
 
 
 class _AgainError(Exception):
-    """Signal that a symbol was replaced, so that the case begins anew."""
+    """Signal that a symbol was replaced: the computation starts again."""
 
 
 @dataclass
 class _Split:
-    """A split: what was known before it, and what is left to try."""
+    """State before a split, and the alternatives that are left.
+
+    Attributes:
+        facts: number of facts before the split.
+        left: alternatives; each adds its fact, or replaces its symbol.
+        made: keys of the results that were computed since.
+        before: facts and replaced symbols before the split, if symbols were replaced since.
+    """
 
     facts: int
     left: list[Callable[[], None]] = field(default_factory=list)
@@ -76,8 +84,20 @@ class _Split:
     before: tuple[Facts, dict[Atom, Polynomial]] | None = None
 
 
+class ElementUse(NamedTuple):
+    """Use of an element.
+
+    Attributes:
+        sums: number of sums that the element is in: each has indices of its own.
+        opaque: whether the element is only compared, so that an integer needs no formula.
+    """
+
+    sums: int = 0
+    opaque: bool = False
+
+
 class Case:
-    """What is known in one case, and the results computed in it."""
+    """The facts of one case, and the results that were computed from them."""
 
     def __init__(self, seconds: float = MAX_SECONDS) -> None:
         """Begin with no facts.
@@ -89,27 +109,33 @@ class Case:
         self._deadline = thread_time() + seconds
         self.facts = Facts(self._deadline)
         self.assumptions: dict[str, None] = {}
-        self._pins: dict[Atom, Polynomial] = {}
+        self._replaced: dict[Atom, Polynomial] = {}
         self._splits = [_Split(0)]
         self._memo: dict[Hashable, Any] = {}
         self._symbols: dict[Atom, None] = {}
         self._fresh = 0
         self._ticks = 0
-        #: How many sums enclose what is computed, and whether integers are only compared.
-        self.context = (0, False)
-        #: Number of values of each index that has a known one.
+        #: Use of the elements that are computed now.
+        self.use = ElementUse()
+        #: Known extents of indices.
         self.extents: dict[Atom, int] = {}
-        #: Integers of the model that are parameters of an operator: they are no larger than sizes.
+        #: Integers that are parameters of an operator, and so below `limits.LIMIT`.
         self.bounded: set[Atom] = set()
-        #: Numbers of elements of tensors in the model: they fit every type of sizes and indices.
+        #: Numbers of elements of tensors of the model, and so below `limits.MOST_ELEMENTS`.
         self.counts: list[Polynomial] = []
-        #: What must hold of all elements of some tensors, so that no run fails; by node.
+        #: Checks of all elements of a tensor, without which a run may fail, by node.
         self.obligations: dict[str, Callable[[], None]] = {}
 
     # Symbols
 
     def symbol(self, name: str, least: int | None = 1, *, kind: str = "size") -> Polynomial:
-        """Return a size or parameter of which only the least value is known: 0 or more, or None."""
+        """Return a symbol for a size or parameter.
+
+        Args:
+            name: in messages.
+            least: the least value, 0 or more; None if there is none.
+            kind: symbols of the same name and different kinds are different.
+        """
         atom = self._symbol(kind, name, nonnegative=least is not None)
         self.facts.samples.define(atom, least or 0)
         p = self.replaced(Polynomial({(atom,): 1}))
@@ -118,9 +144,14 @@ class Case:
         return p
 
     def index(self, name: str, extent: Polynomial, axis: Hashable = None) -> Polynomial:
-        """Return an index that takes every value from 0 below `extent`, which is 1 or more.
+        """Return a symbol for an index that takes all values from 0 to `extent` - 1.
 
-        Equal arguments give the same index. All that is assumed of an index must follow from `axis`.
+        Equal arguments give the same index, so every fact about it must follow from them.
+
+        Args:
+            name: in messages.
+            extent: number of values, 1 or more.
+            axis: definition of the axis that the index is a digit of, if facts are assumed of it.
         """
         if extent == ONE:
             return ZERO
@@ -140,35 +171,39 @@ class Case:
 
     @property
     def symbols(self) -> list[Atom]:
-        """All symbols, replaced ones included, in the order in which they came up."""
+        """All symbols in the order in which they were made, replaced ones included."""
         return list(self._symbols)
 
     def replaced(self, p: Polynomial) -> Polynomial:
-        """Return a polynomial with the symbols replaced that were found to depend on others."""
-        return substitute(p, self._pins) if self._pins else p
+        """Return a polynomial after all replacements of symbols."""
+        return substitute(p, self._replaced) if self._replaced else p
 
     def replace(self, atom: Atom, p: Polynomial) -> NoReturn:
-        """Replace a symbol by a polynomial from now on: in the facts, too.
+        """Replace a symbol by a polynomial, also in the facts.
 
         Raises:
-            _AgainError: always; all maps are to be computed again.
+            _AgainError: always; the maps must be computed again.
         """
         split = self._splits[-1]
         if split.before is None:
-            split.before = (self.facts.saved(), dict(self._pins))
-        pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
-        # Facts about quotients are found again with the quotients.
-        facts = [substitute(fact, {atom: p}) for fact in self.facts if not is_inside_of(atom, fact)]
+            split.before = (self.facts.saved(), dict(self._replaced))
+        # A quotient of the symbol becomes another quotient, which comes with its own facts.
+        facts = [fact for fact in self.facts if not is_inside_of(atom, fact)]
+        self._set(atom, p, facts)
         if atom.nonnegative and p.constant is None and not p.nonnegative:
-            facts.append(p)
+            self.facts.add(p)
         if isinstance(atom.key, Symbol) and atom.key.kind == PARAMETER:
-            facts.append(LIMIT - 1 - p)  # which `Facts` knows of symbols
-        self._pins = pins
-        self.facts.forget(0)
-        for fact in facts:
-            self.facts.add(fact)
+            self.facts.add(LIMIT - 1 - p)  # which `Facts` knows of symbols
         self._memo.clear()
         raise _AgainError
+
+    def _set(self, atom: Atom, p: Polynomial, facts: Sequence[Polynomial]) -> None:
+        """Replace a symbol in earlier replacements and in some facts; forget the others."""
+        value = {atom: p}
+        self._replaced = {a: substitute(q, value) for a, q in self._replaced.items()} | value
+        self.facts.forget(0)
+        for fact in facts:
+            self.facts.add(substitute(fact, value))
 
     # Decisions
 
@@ -217,7 +252,7 @@ class Case:
         return everywhere(p, holds, self.extents, self.facts)
 
     def is_inside(self, place: Polynomial, extents: Sequence[Polynomial]) -> bool:
-        """Tell whether a place is provably one of an axis that is made of digits."""
+        """Tell whether `place` is provably an index of an axis whose digits have these extents."""
         for extent in reversed(extents[1:]):
             if extent == ONE:
                 continue
@@ -227,32 +262,32 @@ class Case:
             place = quotient
         return self.surely(place) and self.surely(extents[0] - 1 - place)
 
-    def require(self, p: Polynomial, what: str) -> None:
+    def require(self, p: Polynomial, problem: str) -> None:
         """Fail unless `p` is provably 0 or more.
 
         Raises:
-            UndecidedError: it is not.
+            UndecidedError: it may be negative; `problem` says in a sentence what this means.
         """
         if not self.surely(p) and not self.everywhere(p, lambda values: values >= 0):
             self.check_budget()
-            raise UndecidedError(f"{what}: {show(p)} may be negative")
+            raise UndecidedError(f"{problem} ({show(p)} < 0)")
 
-    def require_equal(self, a: Polynomial, b: Polynomial, what: str) -> None:
+    def require_equal(self, a: Polynomial, b: Polynomial, problem: str) -> None:
         """Fail unless two sizes are provably equal.
 
         Raises:
-            UndecidedError: they are not.
+            UndecidedError: they may differ; `problem` says in a sentence what this means.
         """
         if not self.are_equal(a, b):
             self.check_budget()
-            raise UndecidedError(f"{what}: {show(a)} and {show(b)} may differ")
+            raise UndecidedError(f"{problem} ({show(a)} and {show(b)})")
 
     def assume(self, fact: Polynomial) -> None:
-        """Add something that holds by definition in this case."""
+        """Add a fact that holds by definition."""
         self.facts.add(fact)
 
     def split_by_value(self, atoms: set[Atom]) -> NoReturn:
-        """Split by the values of the one of several indices that has the fewest.
+        """Split by the values of one of several indices, the one with the fewest.
 
         Raises:
             _AgainError: always.
@@ -261,55 +296,44 @@ class Case:
         self.each_value(atom, self.extents[atom])
 
     def each_value(self, atom: Atom, count: int) -> NoReturn:
-        """Split by the value of an index below `count`.
+        """Split by the values of an index, which is below `count`.
 
         Raises:
-            _AgainError: always, with the first value in place of the index.
-            UndecidedError: there are too many.
+            _AgainError: always; the index is replaced by its first value.
+            UndecidedError: there are too many values.
         """
         if count > MAX_VALUES:
-            raise UndecidedError(f"an index has {count} values to distinguish")
+            raise UndecidedError(f"there are too many cases: an index has {count} values")
         self.check_budget()
         split = _Split(len(self.facts))
 
-        def fix(value: int) -> Callable[[], None]:
-            def go() -> None:
-                self._pin_index(atom, value)
+        def fix(value: int) -> None:
+            self._set(atom, Polynomial.of(value), tuple(self.facts))
 
-            return go
-
-        split.left = [fix(value) for value in reversed(range(1, count))]
-        split.before = (self.facts.saved(), dict(self._pins))
+        split.left = [partial(fix, value) for value in reversed(range(1, count))]
+        split.before = (self.facts.saved(), dict(self._replaced))
         self._splits.append(split)
-        self._pin_index(atom, 0)
+        fix(0)
         raise _AgainError
 
     def value_of(self, p: Polynomial, count: int) -> int:
-        """Return the value of a number from 0 below `count`: one case for each.
+        """Return the value of a polynomial from 0 to `count` - 1; split by its values.
 
         Raises:
-            _AgainError: one of the indices that it depends on was replaced by a value.
-            UndecidedError: there are too many.
+            _AgainError: an index that it depends on was replaced by a value.
+            UndecidedError: there are too many values.
         """
         if p.constant is not None:
             return p.constant
-        known = {a for a in atoms_of(p) if a in self.extents and a not in self._pins}
+        known = {a for a in atoms_of(p) if a in self.extents and a not in self._replaced}
         if known:
             self.split_by_value(known)
         if count > MAX_VALUES:
-            raise UndecidedError(f"a number has {count} values to distinguish")
+            raise UndecidedError(f"there are too many cases: an integer has {count} values")
         for value in range(count - 1):
             if self.decide(value - p):
                 return value
         return count - 1
-
-    def _pin_index(self, atom: Atom, value: int) -> None:
-        p = Polynomial.of(value)
-        self._pins = {a: substitute(q, {atom: p}) for a, q in self._pins.items()} | {atom: p}
-        facts = [substitute(fact, {atom: p}) for fact in self.facts]
-        self.facts.forget(0)
-        for fact in facts:
-            self.facts.add(fact)
 
     def for_all(
         self,
@@ -318,15 +342,15 @@ class Case:
         check: Callable[[Index], None],
         index: Callable[[], Index] | None = None,
     ) -> None:
-        """Check something of all elements of a tensor: few at once, many after the comparison.
+        """Check all elements of a tensor: at once if they are few, else after the comparison.
 
-        A run computes them all, also those that no output depends on.
+        A run computes all elements, also those that no output depends on.
 
         Args:
-            node: name of a node's output; one check for each.
-            dims: of the tensor.
-            check: raises UndecidedError if an element may not fulfil it.
-            index: makes the index of any element, if its digits are known.
+            node: name of a node's output; there is one check for each node.
+            dims: dims of the tensor.
+            check: raises UndecidedError if the element at an index may fail.
+            index: returns the index of any element, made of its digits.
         """
         sizes = [d.constant for d in dims]
         if all(s is not None and s <= _FEW for s in sizes):
@@ -347,21 +371,16 @@ class Case:
 
     @contextmanager
     def within(self, *, sums: int = 0, opaque: bool = False) -> Iterator[None]:
-        """Compute inside further sums, or elements that are only compared.
-
-        Args:
-            sums: how many more sums enclose it: each has indices of its own.
-            opaque: whether integers of tables need no formula.
-        """
-        before = self.context
-        self.context = (before[0] + sums, opaque)
+        """Compute elements for another use, see `ElementUse`; `sums` are added to those of now."""
+        before = self.use
+        self.use = ElementUse(before.sums + sums, opaque)
         try:
             yield
         finally:
-            self.context = before
+            self.use = before
 
     def once(self, key: Hashable, compute: Callable[[], _T]) -> _T:
-        """Return what `compute` gives, computed once for a key as long as the case allows."""
+        """Return the result of `compute`, kept by its key in the split that it was computed in."""
         if key in self._memo:
             result: _T = self._memo[key]
             return result
@@ -390,18 +409,18 @@ class Case:
                     possible = not self.facts.contradictory()
             if not self._next():
                 return
-        raise UndecidedError(f"more than {MAX_CASES} cases")
+        raise UndecidedError(f"there are more than {MAX_CASES} cases")
 
     def _next(self) -> bool:
-        """Turn to the next case; return False if there is none."""
+        """Go to the next case; return False if there is none."""
         while len(self._splits) > 1:
             split = self._splits.pop()
             for key in split.made:
                 self._memo.pop(key, None)
             if split.before is not None:
-                facts, pins = split.before
+                facts, replaced = split.before
                 self.facts.restore(facts)
-                self._pins = dict(pins)
+                self._replaced = dict(replaced)
             self.facts.forget(split.facts)
             if not split.left:
                 continue
@@ -419,13 +438,13 @@ class Case:
             self.check_budget()
 
     def check_budget(self) -> None:
-        """Give up once the time is over.
+        """Stop a proof that takes too long.
 
         Raises:
-            UndecidedError: it is.
+            UndecidedError: the deadline is over.
         """
         if thread_time() > self._deadline:
-            raise UndecidedError("it takes too long")
+            raise UndecidedError("the proof takes too long")
 
     # Division
 
@@ -434,7 +453,7 @@ class Case:
         if b == ONE:
             return a
         if b.constant is not None and b.constant <= 0:
-            raise UndecidedError("a division by 0")
+            raise UndecidedError("a divisor may be 0")
         if a.constant is not None and b.constant is not None:
             return Polynomial.of(a.constant // b.constant)
         return self.once(("floor", a, b), lambda: division.floor_div(self.facts, a, b))
@@ -444,9 +463,9 @@ class Case:
         return a - b * self.floor_div(a, b)
 
     def divide(self, a: Polynomial, b: Polynomial, what: str) -> Polynomial:
-        """Return `a / b`, which is assumed to be an integer: a rule of the operator says so.
+        """Return `a / b`, assumed to be an integer by a rule of the operator, which `what` says.
 
-        The first size that `a` holds on its own is replaced by the multiple of `b` that this makes it.
+        The first size that is a term of `a` is replaced by what makes `a` a multiple of `b`.
         """
         quotient = division.exact(a, b)
         if quotient is not None:

@@ -1,4 +1,4 @@
-"""Compare two maps in all cases."""
+"""Compare two index maps in all cases."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from onnx_spatial.index_map.expressions import FLOOR, ZERO, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
-#: The most values of an index that are tried one by one to find a contradiction.
+#: The most values of an index that are tried to find a contradiction.
 _FEW = 4
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A case in which two maps are not provably equal."""
+    """A case in which two maps are not provably equal.
+
+    Attributes:
+        message: which element, dim or rank differs.
+        case: the facts of the case.
+        left: the expected element or dim.
+        right: the actual element or dim.
+    """
 
     message: str
     case: tuple[Polynomial, ...]
@@ -52,7 +59,7 @@ def compare(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Compar
 
     Args:
         case: an empty case.
-        maps: makes the maps in a case; the index is made of the digits of the first one.
+        maps: returns the expected and the actual map; the expected one names the digits of the index.
     """
     count = 0
     obligations: set[str] = set()
@@ -70,10 +77,10 @@ def compare(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Compar
     except UndecidedError as error:
         return Comparison(False, str(error), tuple(case.assumptions), count)
     except RecursionError:
-        return Comparison(False, "the chain is too long", tuple(case.assumptions), count)
+        return Comparison(False, "the chain of nodes is too long", tuple(case.assumptions), count)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         # A node that breaks its operator's rules: the model is wrong, or fails when it is run.
-        reason = f"a node cannot be followed ({type(error).__name__}: {error})"
+        reason = f"a node has no index map ({type(error).__name__}: {error})"
         return Comparison(False, reason, tuple(case.assumptions), count)
     return Comparison(True, None, tuple(case.assumptions), count)
 
@@ -87,10 +94,10 @@ def _maps(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> tuple[Te
 
 
 def _fulfil(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]], node: str) -> None:
-    """Check the obligations of a node in one case."""
+    """Check all elements of the output of a node in one case."""
     expected, _ = _maps(case, maps)
     if expected.order is not None and all(case.decide(d - 1) for d in expected.dims):
-        expected.at(expected.index())  # what is known of the indices by the operator's definition
+        expected.at(expected.index())  # adds facts of the operator's definition
     check = case.obligations.get(node)
     if check is not None:
         check()
@@ -122,7 +129,7 @@ def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Diffe
 
 
 def _is_impossible(case: Case) -> bool:
-    """Tell whether the facts of a case contradict each other, which splits do not always notice."""
+    """Tell whether the facts of a case contradict each other: splits only search briefly."""
     facts = tuple(case.facts)
     for fact in facts:
         case.check_budget()
@@ -134,7 +141,7 @@ def _is_impossible(case: Case) -> bool:
 
 
 def _has_no_point(case: Case, facts: Sequence[Polynomial], atoms: Sequence[Atom]) -> bool:
-    """Tell whether no values of some indices of few values fulfil the facts."""
+    """Tell whether the facts exclude all values of some indices."""
     case.check_budget()
     if linear.follows(Polynomial.of(-1), facts):
         return True
@@ -170,7 +177,7 @@ def _all_equal(case: Case, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> 
 
 
 def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
-    """Return the operands of `other`; of sums and products in the order that looks like `one`."""
+    """Return the operands of `other`; those of sums and products in the order of `one`."""
     operands = tuple(other.operands)
     if one.operator not in COMMUTATIVE or len(operands) != 2:
         return operands

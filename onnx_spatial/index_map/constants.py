@@ -1,4 +1,4 @@
-"""Constants as maps: tables of indices are read by what they hold, other constants by what they are."""
+"""The maps of constants: formulas of the index for integers, atoms for other elements."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from onnx_spatial.model.symbolic.symbolic_tensor import LiteralKey
 
 Array = npt.NDArray[np.generic]
 
-#: The most elements of a constant that are looked through for one common value.
+#: The most elements of a constant that are compared to find one common value.
 _MAX_UNIFORM = 1 << 24
 
 
-#: The largest number of a table that is made of steps.
+#: The largest integer of a constant that a formula is tried for.
 _MAX_AFFINE = 2.0**40
 
 #: The operator of the atoms for elements of constants.
@@ -31,7 +31,7 @@ CONSTANT = "Constant"
 
 
 class Stored:
-    """Array of a constant in the key of an atom: equal arrays make equal keys."""
+    """Array of a constant, hashable: equal arrays make equal keys of atoms."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -66,7 +66,7 @@ class Stored:
 
 
 def stored_in(p: Polynomial) -> Stored | None:
-    """Return the array that an element is of, or the number that it is; None if it is neither."""
+    """Return the array of an element of a constant, or of a number; None for other elements."""
     if p.constant is not None:
         return Stored(np.array(p.constant))
     atom = p.lone_atom
@@ -85,7 +85,7 @@ _FLOATS = {2: np.float16, 4: np.float32, 8: np.float64}
 
 
 def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
-    """Tell whether two elements of constants are equal, bit for bit, for all values of their indices."""
+    """Tell whether two elements of constants have the same bits, for all values of their indices."""
     one, other = stored_in(a), stored_in(b)
     if one is None or other is None:
         return False
@@ -111,7 +111,7 @@ def _places(p: Polynomial) -> tuple[Polynomial, ...]:
 
 
 def _read(array: Array, places: tuple[Polynomial, ...], grid: Grid) -> Array | None:
-    """Return the elements at all places of a grid; None if a place may lie outside."""
+    """Return the elements at all indices of a grid; None if one may be out of bounds."""
     if not places:
         return array.reshape(-1)[:1]
     indices = np.broadcast_arrays(*(evaluate(i, grid) for i in places))
@@ -150,7 +150,7 @@ def constant(case: Case, array: Array) -> Tensor:
         if formula is not None:
             start, steps = formula
             return sum((i * s for i, s in zip(index, steps, strict=True)), Polynomial.of(start))
-        if whole and not case.context[1]:
+        if whole and not case.use.opaque:
             return _look_up(case, array, index)
         return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
 
@@ -171,7 +171,7 @@ def _digest(array: Array) -> str:
 
 
 def _affine(array: Array) -> tuple[int, list[int]] | None:
-    """Return start and step of each axis, if these make every element."""
+    """Return the start, and the step along each axis, of an array that is affine in its index."""
     if np.abs(array.astype(np.float64)).max() > _MAX_AFFINE:
         return None
     values = array.astype(np.int64)
@@ -193,29 +193,29 @@ def _affine(array: Array) -> tuple[int, list[int]] | None:
 
 
 def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
-    """Return an element of a table as a formula of the indices that it is read at.
+    """Return an element of an array of integers as a formula of its index.
 
-    All values of these indices that the case allows are tried.
+    The formula is checked for all values of the index in this case; the case is split if there is none.
     """
     bases: set[Atom] = set()
     for i in index:
         bases |= bases_of(i)
     grid = grid_of(bases, case.extents, case.facts)
     if grid is None:
-        raise UndecidedError("a constant table is read at an index of unknown or large extent")
+        raise UndecidedError("a constant is read at an index of unknown or large extent")
     count = len(next(iter(grid.values())))
     if not count:
-        return ZERO  # no element is read in this case
+        return ZERO  # the case is impossible
     quotients = [atoms_of(i) for i in index]
     quotients += [atoms_of(f) for f in case.facts if bases_of(f) and bases_of(f) <= bases]
     atoms = sorted(set().union(*quotients), key=lambda atom: atom.serial)
     features = [Polynomial({(atom,): 1}) for atom in atoms]
     places = [np.broadcast_to(evaluate(i, grid), (count,)) for i in index]
     if any((p < 0).any() or (p >= n).any() for p, n in zip(places, array.shape, strict=True)):
-        raise UndecidedError("a constant table is read beyond its end")
+        raise UndecidedError("a constant may be read beyond its end")
     values = array[tuple(places)].astype(np.int64)
     if array.dtype == np.uint64 or abs(values.astype(float)).max(initial=0) >= 2**31:
-        raise UndecidedError("a constant table of large numbers")
+        raise UndecidedError("a constant of indices holds numbers of 2^31 or more")
     formula = _fitted(values, features, grid)
     if formula is None:
         case.split_by_value(bases)
@@ -225,7 +225,7 @@ def _look_up(case: Case, array: Array, index: Index) -> Polynomial:
 def _fitted(
     values: npt.NDArray[np.int64], features: list[Polynomial], grid: Grid
 ) -> Polynomial | None:
-    """Return the integer combination of features that gives all values, if there is one."""
+    """Return the integer combination of features with these values, if there is one."""
     if (values == values[0]).all():
         return Polynomial.of(int(values[0]))
     columns = [np.broadcast_to(evaluate(f, grid), values.shape) for f in features]

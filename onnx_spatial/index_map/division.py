@@ -1,4 +1,4 @@
-"""Divide polynomials, and round down: by what the facts say, as a polynomial where that is possible.
+"""Divide polynomials and round down; the quotient is a polynomial where the facts allow it.
 
 floor((2*h + k) / 2)  with  0 <= k < 2      is      h
 floor((4*h + 2*k) / (2*w))                  is      floor((2*h + k) / w)

@@ -1,13 +1,12 @@
-"""Elements that are computed: unknown functions of other elements, and sums of products.
+"""Represent elements that nodes compute: as unknown functions of others, or sums of products.
 
-An element that is computed is an atom: an unknown function of the elements that it is computed of. A
-sum over channels and places of a kernel holds the two factors of one product, at indices that take all
-values:
+An element that a node computes is an atom: an unknown function of the elements that it depends on. A sum
+over channels and a kernel is an atom of the two factors of one product, at indices that take all values:
 
     y[n, m, o] = sum of w[m, c, k] * x[n, g*C/G + c, o*s + k*d - p]  over c and k, x is 0 outside
 
-Two sums are equal if, for all values of these indices, the factors are. So the indices are named by
-what both sides have in common: how many sums enclose them, and the extents.
+Two sums are equal if the factors are equal for all values of these indices. Both sides must use the same
+indices, so these are named by the number of sums around them and by their extents.
 """
 
 from __future__ import annotations
@@ -30,53 +29,59 @@ from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 #: The operator of the atoms for sums of products; the first two operands are the factors.
 PRODUCTS = "Products"
 
-#: Atoms whose operands may be swapped.
+#: Operators of the atoms whose operands may be swapped.
 COMMUTATIVE = frozenset({f"{UNKNOWN}Add", f"{UNKNOWN}Mul"})
 
+#: Operators that return 0 if all inputs are 0.
 KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 
 
 def element(x: Tensor, case: Case, index: Index) -> Polynomial:
-    """Return an element that is only compared."""
+    """Return an element to be compared only."""
     with case.within(opaque=x.whole):
         return x.at(index)
 
 
 def broadcast_element(x: Tensor, case: Case, index: Index) -> Polynomial:
-    """Return an element at the index of a broadcast result, which is only compared."""
+    """Return the element at an index of the broadcast result, to be compared only."""
     with case.within(opaque=x.whole):
         return broadcast_at(x, index)
 
 
 def indices_of(case: Case, extents: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return indices that take all values below some extents: the same ones for the same extents."""
+    """Return indices of a sum, one for each extent; equal extents give equal indices."""
     seen: Counter[Polynomial] = Counter()
     indices = []
     for extent in extents:
         text = extent.constant if extent.constant is not None else repr(extent)
-        indices.append(case.index(f"k{case.context[0]}.{text}.{seen[extent]}", extent))
+        indices.append(case.index(f"k{case.use.sums}.{text}.{seen[extent]}", extent))
         seen[extent] += 1
     return indices
 
 
 def lengths(extents: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return the lengths of a sum along its indices, in an order that does not matter."""
+    """Return the extents of a sum in a canonical order."""
     return sorted((e for e in extents if e != ONE), key=lambda e: (e.constant or 0, repr(e)))
 
 
 def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:
-    """Assume of a node whose run succeeds, and else show, that a parameter is a list of a length.
+    """Require that a parameter is a list of a length; of a legal node this is assumed.
 
     Raises:
-        UndecidedError: it cannot be shown.
+        UndecidedError: it may not be.
     """
     if x.rank != 1:
-        raise UndecidedError(f"{node.op_type}: a parameter is not a list")
-    node.need_equal(case, x.dims[0], length, f"{node.op_type}: the length of a parameter")
+        raise UndecidedError(f"{node.op_type}: a parameter has rank {x.rank} instead of 1")
+    node.need_equal(
+        case,
+        x.dims[0],
+        length,
+        f"{node.op_type}: the length of a parameter may be wrong",
+    )
 
 
 def finite(case: Case, weight: Polynomial) -> bool:
-    """Tell whether a factor makes 0 of 0; of one that is not a constant it is assumed."""
+    """Tell whether a weight is finite, so that 0 times it is 0; assume it if it is not constant."""
     stored = stored_in(weight)
     if stored is not None:
         return stored.finite
@@ -85,13 +90,13 @@ def finite(case: Case, weight: Polynomial) -> bool:
 
 
 def is_scale(factor: Polynomial) -> bool:
-    """Tell whether a factor is surely a positive number."""
+    """Tell whether a factor is provably a positive finite number."""
     stored = stored_in(factor)
     return stored is not None and stored.nonnegative and bool(stored.array.all())
 
 
 def settled(case: Case, p: Polynomial) -> Polynomial:
-    """Return the number that an element is where what it is computed of vanishes, else the element."""
+    """Return the value of an element if its operands are 0, else the element itself."""
     if vanishes(case, p):
         return ZERO
     atom = p.lone_atom
@@ -104,9 +109,9 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
 
 
 def vanishes(case: Case, p: Polynomial) -> bool:
-    """Tell whether an element is 0, whatever is not known.
+    """Tell whether an element is provably 0.
 
-    Of a sum it is enough that one product is: that the others are 0, too, other cases show.
+    Of a sum of products one product is examined; the others are those of other cases.
     """
     if p == ZERO:
         return True

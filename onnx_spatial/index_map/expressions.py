@@ -1,4 +1,4 @@
-"""Take polynomials apart: their atoms, quotients by other polynomials, and their text.
+"""Inspect and format polynomials: their atoms, symbols and quotients.
 
 A size, a parameter or an index is an atom with a `Symbol` for its key; a quotient is an atom
 `Floor(a, b)`, which is rounded down.
@@ -21,8 +21,7 @@ FLOOR = "Floor"
 #: The operator of the atoms for elements of given values, whose name is the only detail.
 ELEMENT = "Element"
 
-#: In front of the operator of the atoms for unknown functions of elements; without it, `FLOOR` is a
-#: quotient of sizes.
+#: Prefix of the operator of the atoms for unknown functions of elements: ONNX has a Floor, too.
 UNKNOWN = "op:"
 
 #: Characters of a polynomial in messages, at most.
@@ -30,7 +29,7 @@ _LONGEST = 160
 
 
 class IndexKind(NamedTuple):
-    """Kind of the symbol for an index: its extent, and the axis whose definition it takes part in."""
+    """Kind of the symbol for an index: its extent, and the definition of its axis if facts need it."""
 
     extent: Polynomial
     axis: Hashable
@@ -67,7 +66,7 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
 
 
 def bases_of(p: Polynomial) -> set[Atom]:
-    """Return the atoms of a polynomial that are no quotients."""
+    """Return all atoms of a polynomial other than quotients, those inside quotients included."""
     return {
         atom
         for atom in atoms_of(p)
@@ -76,7 +75,7 @@ def bases_of(p: Polynomial) -> set[Atom]:
 
 
 def atoms_of(p: Polynomial) -> set[Atom]:
-    """Return all atoms of a polynomial, those inside operations included."""
+    """Return all atoms of a polynomial, those inside other atoms included."""
     found: set[Atom] = set()
     todo = [p]
     while todo:
@@ -90,12 +89,12 @@ def atoms_of(p: Polynomial) -> set[Atom]:
 
 
 def is_inside_of(atom: Atom, p: Polynomial) -> bool:
-    """Tell whether an atom is in an operation of a polynomial."""
+    """Tell whether an atom is inside another atom of a polynomial."""
     return any(atom in atoms_of(Polynomial({(a,): 1})) for a in top_atoms(p) if a is not atom)
 
 
 def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
-    """Return a polynomial with atoms replaced, inside operations too."""
+    """Return a polynomial with atoms replaced, also inside other atoms."""
     replaced = {a: q for a in top_atoms(p) if (q := _substituted(a, values)) is not None}
     if not replaced:
         return p
@@ -109,7 +108,7 @@ def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
 
 
 def top_atoms(p: Polynomial) -> set[Atom]:
-    """Return the atoms of a polynomial itself."""
+    """Return the atoms of a polynomial, without those inside other atoms."""
     return {atom for product in p.terms for atom in product}
 
 

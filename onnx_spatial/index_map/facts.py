@@ -1,11 +1,11 @@
-"""Decide whether a polynomial is 0 or more, by known inequalities.
+"""Prove that a polynomial is 0 or more from facts: polynomials that are.
 
     0 <= n < N, 0 <= w < W            is  n*W + w < N*W  ?
     N*W - 1 - n*W - w  =  W*(N - 1 - n) + (W - 1 - w)          yes: a sum of known ones
 
-A term that may be negative is cancelled with a multiple of a fact that has such a term too, until no
-such term is left. The search is bounded: that it finds nothing does not mean that the answer is no.
-All numbers are integers.
+Linear programming comes first (`linear`). Then a search cancels a term that may be negative with a
+multiple of a fact that has this term, until no such term is left. The search is bounded: "not proven"
+does not mean that the polynomial may be negative. All numbers are integers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomia
 
 _Product = tuple[Atom, ...]
 
-#: The most sums of facts that one search tries; where linear programming found none without products of
-#: symbols, only rounding may help.
+#: The most sums of facts that one search tries: with products of symbols, and without them, where only
+#: rounding is left for the search to find.
 _MAX_STEPS = 400
 _MAX_ROUNDED = 12
 
@@ -36,27 +36,27 @@ _MAX_QUOTIENTS = 4
 
 
 class Facts:
-    """Polynomials that are known to be 0 or more; `forget` takes the latest back."""
+    """Polynomials that are 0 or more, in the order in which they were added."""
 
     def __init__(self, deadline: float = math.inf) -> None:
-        """Know nothing.
+        """Begin without facts.
 
         Args:
             deadline: processor time of this thread after which nothing more is proven.
         """
         self._deadline = deadline
         self.samples = Samples()
-        #: At which samples the first facts hold, for each number of facts.
+        #: For each fact, whether it and those before it hold at each sample.
         self._held: list[npt.NDArray[np.bool_]] = []
         self._facts: list[Polynomial] = []
         self._known: dict[Polynomial, int] = {}
         self._proven: dict[Polynomial, int] = {}
         self._failed: dict[Polynomial, int] = {}
-        #: Facts that say of a single size that it is 1 or more.
+        #: Facts of the form "size - 1".
         self._lone: set[Polynomial] = set()
-        #: Least values of sizes that are 1 or more, one for each fact that says so.
+        #: Least values of sizes, 1 or more, one for each fact "size - value".
         self._least: dict[Atom, list[int]] = {}
-        #: Terms of facts by their atoms, numbered.
+        #: Terms of facts, as (fact, product, factor): the constants, and others by their atoms.
         self._constants: list[tuple[Polynomial, _Product, int]] = []
         self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
         self._version = 0
@@ -95,7 +95,7 @@ class Facts:
         return copy
 
     def restore(self, other: Facts) -> None:
-        """Know what the other facts say, and nothing else."""
+        """Replace all facts by those of a copy."""
         self._deadline, self.samples = other._deadline, other.samples
         self._facts, self._held = list(other._facts), list(other._held)
         self._known, self._proven = dict(other._known), dict(other._proven)
@@ -210,7 +210,7 @@ class Facts:
         return False
 
     def _search(self, start: Polynomial, steps: int) -> bool:
-        """Look for a sum of facts that is at most `start`, the most promising one first."""
+        """Search for a sum of facts that is at most `start`, the most promising one first."""
         if self._is_trivial(start):
             return True
         queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
@@ -241,7 +241,7 @@ class Facts:
         return not bad or self._dominated(p, bad) or self._shifted(p)
 
     def _shifted(self, p: Polynomial) -> bool:
-        """Tell whether `p` has no negative term in how much each size exceeds its least value.
+        """Tell whether `p` has no negative term as a polynomial of (size - least value).
 
         (2*h - 1) * (3*w - 2) is (2*h' + 1) * (3*w' + 1) for h = h' + 1, w = w' + 1.
         """
@@ -268,7 +268,7 @@ class Facts:
         return all(f >= 0 for f in terms.values())
 
     def _dominated(self, p: Polynomial, bad: list[tuple[_Product, int]]) -> bool:
-        """Tell whether positive terms outweigh the others, by factors that are 1 or more.
+        """Tell whether positive terms are at least the others: multiples by factors of 1 or more.
 
         n*h*w >= n*h for w >= 1.
         """
@@ -293,9 +293,9 @@ class Facts:
     def _cancellations(
         self, p: Polynomial, product: _Product, factor: int
     ) -> list[tuple[int, Polynomial]]:
-        """Return what is left of `p` after cancelling one term with each fact that has such a term.
+        """Return the rest of `p` after cancelling a term with each fact that has such a term.
 
-        And by how many factors `p` was scaled for it.
+        Each with the number of atoms that `p` was multiplied by before.
         """
         steps = []
         for fact, other, its_factor in self._terms_with(p, product):
@@ -333,7 +333,7 @@ class Facts:
 
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:
-    """Return a quotient of a polynomial that is in no other quotient of it."""
+    """Return a quotient of a polynomial that is not inside another one, the latest of them."""
     quotients = {
         atom
         for product in p.terms

@@ -1,4 +1,4 @@
-"""From the nodes of a graph to the maps of its values."""
+"""Compute the maps of the values of a graph from its nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RULES: dict[str, Rule] = {
     **rules_elements.RULES,
 }
 
-#: The most nodes that one map goes through.
+#: The most nodes between a value and the inputs.
 MAX_NODES = 2000
 
 FunctionKey = tuple[str, str, str]
@@ -48,7 +48,7 @@ class GraphMaps:
     Args:
         case: the case to compute them in.
         nodes: of the graph.
-        inputs: maps of the values that are given.
+        inputs: maps of the inputs.
         constants: initializers by name; read when they are needed.
         functions: local functions by domain, name and overload.
         rule: maps of further nodes; it goes before the rules of ONNX's operators.
@@ -91,7 +91,7 @@ class GraphMaps:
         """Return the map of a value.
 
         Raises:
-            UndecidedError: it cannot be followed.
+            UndecidedError: it has no index map.
         """
         todo = [name]
         while todo:
@@ -110,7 +110,7 @@ class GraphMaps:
             return self._values[name]
         if self._outer is not None:
             return self._outer.value(name)
-        raise UndecidedError(f"{name!r} is given, and not followed")
+        raise UndecidedError(f"the value {name!r} has no index map")
 
     def _is_own(self, name: str) -> bool:
         return name in self._inputs or name in self._constants or name in self._producers
@@ -131,7 +131,7 @@ class GraphMaps:
             for output, tensor in zip(node.output, results, strict=False):
                 self._values[output] = tensor
             if name not in self._values:
-                raise UndecidedError(f"{node.op_type}: output {name!r} is not followed")
+                raise UndecidedError(f"{node.op_type}: output {name!r} has no index map")
 
     def _apply(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
@@ -141,7 +141,7 @@ class GraphMaps:
         if not op_traits.is_standard(node):
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is None:
-                raise UndecidedError(f"operator {node.domain}:{node.op_type} is not followed")
+                raise UndecidedError(f"operator {node.domain}:{node.op_type} has no index map")
             return self._call(function, node, inputs)
         if node.op_type == "Constant":
             return [constant(self._case, self._constant_value(node))]
@@ -149,7 +149,7 @@ class GraphMaps:
             return self._branch(node, inputs)
         rule = RULES.get(node.op_type)
         if rule is None:
-            raise UndecidedError(f"operator {node.op_type} is not followed")
+            raise UndecidedError(f"operator {node.op_type} has no index map")
         view = NodeView(
             node.op_type,
             self._attributes(node),
@@ -183,7 +183,7 @@ class GraphMaps:
             return np.asarray(value, np.float32)
         if name in ("value_string", "value_strings"):
             return np.asarray(value, object)
-        raise UndecidedError(f"a Constant with {name} is not followed")
+        raise UndecidedError(f"Constant with {name} has no index map")
 
     def _call(
         self, function: onnx.FunctionProto, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
@@ -214,7 +214,7 @@ class GraphMaps:
     def _branch(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> list[Tensor]:
         condition = inputs[0]
         if condition is None or not condition.whole or product(condition.dims) != ONE:
-            raise UndecidedError("If on a value that is not followed")
+            raise UndecidedError("If: the condition has no index map")
         value = condition.at(tuple(ZERO for _ in condition.dims))
         name = "else_branch" if self._case.is_zero(value) else "then_branch"
         graph = next(a.g for a in node.attribute if a.name == name)

@@ -1,4 +1,4 @@
-"""Try all values of indices whose extents are known: what holds for each of them is proven."""
+"""Evaluate polynomials at all values of indices of known extents: what holds for all is proven."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from onnx_spatial.index_map.expressions import FLOOR, bases_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
-#: The most combinations of indices that are tried one by one.
+#: The most combinations of indices: of a grid, and of one for a single decision.
 MAX_PLACES = 1 << 20
 MAX_DECIDED = 1 << 14
 
@@ -74,7 +74,7 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
         largest = math.prod(int(np.abs(f).max(initial=0)) for f in factors)
         bound += abs(factor) * largest
         if bound >= 1 << 62:
-            raise OverflowError("a number that may overflow")
+            raise OverflowError("a value may exceed 64 bits")
         term: Values = np.asarray(factor, np.int64)
         for each in factors:
             term = term * each
@@ -89,4 +89,4 @@ def _value(atom: Atom, values: Mapping[Atom, Values]) -> Values:
     if isinstance(key, OperationKey) and key.operator == FLOOR:
         a, b = key.operands
         return evaluate(a, values) // evaluate(b, values)
-    raise LookupError("a number that is not known")
+    raise LookupError("an atom has no value")

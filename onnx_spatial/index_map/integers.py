@@ -1,11 +1,11 @@
-"""Bound the integers that nodes compute: a run has 32 or 64 bits for them."""
+"""Prove that the integers of a run do not overflow their 32 or 64 bits."""
 
 from __future__ import annotations
 
 from onnx import TensorProto
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import FLOOR
+from onnx_spatial.index_map.expressions import FLOOR, show
 from onnx_spatial.index_map.limits import LIMIT, MOST_ELEMENTS, limit_of
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -14,9 +14,9 @@ _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
 
 
 def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Polynomial:
-    """Return a number if it fits an integer type.
+    """Return a number that provably fits an integer type.
 
-    Sizes and parameters are below `limits.LIMIT`, numbers of elements of tensors below 2^31.
+    Sizes, parameters and indices have limits (`limits`), so have numbers of elements of tensors.
 
     Args:
         case: the case.
@@ -28,18 +28,18 @@ def fitting(case: Case, p: Polynomial, element_type: int, bits: int = 63) -> Pol
         UndecidedError: it may overflow, or nothing is known of the type.
     """
     if element_type not in _BITS:
-        raise UndecidedError("arithmetic of an integer type other than int32 and int64")
+        raise UndecidedError("arithmetic on integers other than int32 and int64 has no index map")
     bits = min(bits, _BITS[element_type])
     # The first bound is fast, the second one knows numbers of elements.
     if any(_magnitude(case, p, counted) < 1 << bits for counted in (False, True)):
         return p
     if any(case.surely(count - p) and case.surely(count + p) for count in case.counts):
         return p
-    raise UndecidedError("a number that may overflow")
+    raise UndecidedError(f"an integer may overflow ({show(p)})")
 
 
 def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
-    """Return a bound of the absolute value of a number.
+    """Return a bound of the absolute value of a polynomial.
 
     Products of sizes are at most as large as sizes are; `counted`, if they are part of a number of
     elements, as that.
@@ -57,7 +57,7 @@ def _magnitude(case: Case, p: Polynomial, counted: bool) -> int:
     return total
 
 
-#: Kind of the symbols for integers of which nothing is known.
+#: Kind of the symbols for integers of any value.
 INTEGER = "integer"
 
 
@@ -67,4 +67,4 @@ def _bound(case: Case, atom: Atom, counted: bool) -> int:
         return limit
     if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
         return _magnitude(case, atom.key.operands[0], counted)  # type: ignore[index]
-    raise UndecidedError("a number of which nothing is known")
+    raise UndecidedError("an integer may overflow: its range is unknown")

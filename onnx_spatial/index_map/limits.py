@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_spatial.index_map.expressions import FLOOR, IndexKind, Symbol
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
-#: Sizes, and parameters of operators, are below: their sums fit 32 bits.
+#: Sizes and parameters of operators are below: their sums fit 32 bits.
 LIMIT = 2**27
 
 #: Tensors have fewer elements.

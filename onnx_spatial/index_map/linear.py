@@ -1,4 +1,4 @@
-"""Decide by linear programming whether a polynomial is 0 or more as a sum of multiples of facts.
+"""Prove by linear programming that a polynomial is 0 or more: a sum of multiples of facts.
 
     p = sum of c_i * fact_i + terms that are 0 or more + a number above -1      p is an integer
 
@@ -29,13 +29,13 @@ _MAX_DENOMINATOR = 4096
 
 
 def follows(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
-    """Tell whether `p` is 0 or more as a sum of multiples of `facts`, which are."""
+    """Tell whether `p` is provably 0 or more as a sum of multiples of facts."""
     if not facts or len(facts) > _MAX_FACTS:
         return False
     products = list(dict.fromkeys(m for q in (p, *facts) for m in q.terms if m))
     if len(products) > _MAX_PRODUCTS:
         return False
-    # One row for each product: what the facts hold of it is at most what p holds.
+    # One row for each product: its factor in the sum is at most its factor in p.
     rows = [[float(f.terms.get(m, 0)) for f in facts] for m in products]
     bounds = [float(p.terms.get(m, 0)) for m in products]
     for m, row, bound in zip(products, rows[: len(products)], list(bounds), strict=True):
@@ -67,7 +67,7 @@ def related(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
 
 
 def _is_sum(p: Polynomial, facts: Sequence[Polynomial], factors: Sequence[Fraction]) -> bool:
-    """Tell whether what `p` holds beyond multiples of facts is above -1."""
+    """Tell whether `p` minus multiples of facts is above -1, term by term and exactly."""
     rest: dict[_Product, Fraction] = {m: Fraction(f) for m, f in p.terms.items()}
     for fact, factor in zip(facts, factors, strict=True):
         if factor:

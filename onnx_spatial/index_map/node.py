@@ -1,4 +1,4 @@
-"""A node as the rules see it: its attributes, and its inputs as maps."""
+"""Give rules access to a node: its attributes, and the maps of its inputs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of
+from onnx_spatial.index_map.expressions import ZERO, Index, Symbol, atoms_of, show
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.model.symbolic.symbolic_tensor import literal
 
-#: Of nodes whose opset is not given: newer than every version of an operator that means anything else.
+#: Opset of nodes without one: the newest meaning of every operator.
 MAX_OPSET = 1 << 16
 
 
-def axes_of(given: Sequence[int], rank: int) -> list[int]:
-    """Return axes counted from the first one.
+def axes_of(listed: Sequence[int], rank: int) -> list[int]:
+    """Return axes as numbers from 0.
 
     Raises:
-        UndecidedError: one is given twice, or beyond the rank.
+        UndecidedError: an axis occurs twice or is beyond the rank.
     """
-    axes = [a + rank if a < 0 else a for a in given]
+    axes = [a + rank if a < 0 else a for a in listed]
     if len(set(axes)) < len(axes) or not all(0 <= a < rank for a in axes):
-        raise UndecidedError(f"the axes {list(given)} are not those of a tensor of rank {rank}")
+        raise UndecidedError(f"axes {list(listed)} do not fit rank {rank}")
     return axes
 
 
 class NodeView:
-    """The operator, the attributes, and the inputs of a node; an omitted input is None."""
+    """The operator, the attributes, and the inputs of a node; an omitted input is None.
+
+    A legal node is known to succeed at run time, like those of the original.
+    """
 
     def __init__(
         self,
@@ -58,27 +61,27 @@ class NodeView:
         """Number of inputs, omitted ones included."""
         return len(self._inputs)
 
-    def need(self, case: Case, p: Polynomial, what: str) -> None:
-        """Assume of a node whose run succeeds, and else show, that `p` is 0 or more.
+    def need(self, case: Case, p: Polynomial, problem: str) -> None:
+        """Require that `p` is 0 or more; of a legal node this is assumed.
 
         Raises:
-            UndecidedError: it cannot be shown.
+            UndecidedError: see `Case.require`.
         """
         if self.legal:
             case.assume(p)
         else:
-            case.require(p, what)
+            case.require(p, problem)
 
-    def need_equal(self, case: Case, a: Polynomial, b: Polynomial, what: str) -> None:
-        """Assume of a node whose run succeeds, and else show, that two sizes are equal.
+    def need_equal(self, case: Case, a: Polynomial, b: Polynomial, problem: str) -> None:
+        """Require that two sizes are equal; of a legal node this is assumed.
 
         Raises:
-            UndecidedError: it cannot be shown.
+            UndecidedError: see `Case.require_equal`.
         """
         if self.legal:
             assume_equal(case, a, b)
         else:
-            case.require_equal(a, b, what)
+            case.require_equal(a, b, problem)
 
     def for_all(
         self,
@@ -87,7 +90,7 @@ class NodeView:
         check: Callable[[Index], None],
         index: Callable[[], Index] | None = None,
     ) -> None:
-        """Check something of all elements of a tensor, see `Case.for_all`, unless the run succeeds."""
+        """Check all elements of a tensor, see `Case.for_all`; a legal node needs no check."""
         if not self.legal:
             case.for_all(self.name, dims, check, index)
 
@@ -120,36 +123,52 @@ class NodeView:
         return [self.input(i) for i in range(len(self._inputs))]
 
     def optional_sizes(self, name: str, position: int) -> list[Polynomial] | None:
-        """Return integers that older opsets have as an attribute, newer ones as an input."""
+        """Return a list of integers, an attribute in older opsets and an input in newer ones."""
         if name in self.attributes:
             return [Polynomial.of(v) for v in self.attributes[name]]
         tensor = self.optional(position)
         if tensor is None:
             return None
         if not tensor.whole:
-            raise UndecidedError(f"{self.op_type}: {name} are no integers")
+            raise UndecidedError(f"{self.op_type}: {name} has no index map")
         return tensor.elements()
 
     def sizes(self, name: str, position: int) -> list[Polynomial]:
-        """Return such integers, which the operator requires."""
+        """Return a list of integers that the operator requires, see `optional_sizes`."""
         values = self.optional_sizes(name, position)
         if values is None:
             raise UndecidedError(f"{self.op_type}: {name} is missing")
         return values
 
     def optional_integers(self, name: str, position: int) -> list[int] | None:
-        """Return such integers where they are known.
+        """Return a list of known integers, see `optional_sizes`.
 
         Raises:
-            UndecidedError: they are computed.
+            UndecidedError: they are unknown until run time.
         """
         values = self.optional_sizes(name, position)
         if values is None:
             return None
         known = [v.constant for v in values]
         if any(v is None for v in known):
-            raise UndecidedError(f"{self.op_type}: {name} are computed in the run")
+            raise UndecidedError(f"{self.op_type}: {name} is unknown until run time")
         return [v for v in known if v is not None]
+
+    def axes(self, position: int, rank: int) -> list[int] | None:
+        """Return the axes that a node lists, as numbers from 0; None if it lists none.
+
+        Raises:
+            UndecidedError: an axis occurs twice, is beyond the rank, or unknown until run time.
+        """
+        listed = self.optional_integers("axes", position)
+        return None if listed is None else axes_of(listed, rank)
+
+    def reduced_axes(self, rank: int) -> list[int]:
+        """Return the axes that a reduction reduces over; by default an empty list means all."""
+        axes = self.axes(1, rank)
+        if axes:
+            return sorted(axes)
+        return [] if self.get("noop_with_empty_axes", 0) else list(range(rank))
 
     def pad_value(self) -> Polynomial:
         """Return the value that a Pad fills with."""
@@ -175,13 +194,13 @@ def assume_equal(case: Case, a: Polynomial, b: Polynomial) -> None:
     """Assume that two sizes are equal; one that is a symbol is replaced by the other.
 
     Raises:
-        UndecidedError: they are known, and differ.
+        UndecidedError: they are known to differ.
     """
     difference = a - b
     if difference == ZERO:
         return
     if difference.constant is not None:
-        raise UndecidedError("two sizes differ that must be equal")
+        raise UndecidedError(f"two dims differ ({show(a)} and {show(b)})")
     for one, other in ((a, b), (b, a)):
         atom = one.lone_atom
         if atom is not None and isinstance(atom.key, Symbol) and atom not in atoms_of(other):
@@ -200,7 +219,7 @@ WHOLE = frozenset(
 
 
 def number(value: Any) -> Polynomial:
-    """Return an element of a constant; the zeros of all types are the same."""
+    """Return an element of a constant; all types have the same 0."""
     if isinstance(value, str | bytes):
         return ZERO if not value else Polynomial.atom(("text", value))
     kind = np.asarray(value).dtype.kind
@@ -212,6 +231,6 @@ def number(value: Any) -> Polynomial:
     return literal(0, np.asarray(value).reshape(1)[0])
 
 
-#: Makes the outputs of a node from its inputs. It requires whatever a run needs: if that cannot be shown
-#: for all legal sizes, it raises `UndecidedError`.
+#: Return the maps of the outputs of a node. A rule requires all conditions of a run that succeeds, and
+#: raises `UndecidedError` where one may not hold.
 Rule = Callable[[Case, NodeView], Sequence[Tensor]]

@@ -1,4 +1,4 @@
-"""The maps of the spatial operators, from their definitions; nothing here is shared with lowering.
+"""The maps of the spatial operators, from their definitions, independent of lowering.
 
 SpaceToBatch    y[(r1*b2 + r2)*N + n, o1, o2, ..] = x[n, o1*b1 + r1 - p1, o2*b2 + r2 - p2, ..] or 0
 BatchToSpace    y[n, y1, y2, ..] = x[(r1*b2 + r2)*N + n, o1, o2, ..],  o*b + r = y + crop
@@ -23,12 +23,12 @@ Sizes = Sequence[Polynomial]
 def apply(
     case: Case, kind: type[Operator], operator: Operator | None, x: Tensor, *parameters: Sizes
 ) -> Tensor:
-    """Return the map behind a spatial operator.
+    """Return the map of the output of a spatial operator.
 
     Args:
         case: the case.
         kind: the operator.
-        operator: with its parameters, where they are attributes.
+        operator: the operator with its attributes, if its parameters are attributes.
         x: the map of its data.
         parameters: block, begins and ends of SpaceToBatch and BatchToSpace.
 
@@ -47,7 +47,7 @@ def apply(
 
 
 def _digits(case: Case, number: Polynomial, block: Sizes) -> tuple[list[Polynomial], Polynomial]:
-    """Return the offsets in a block, and what is left, of (offset, row-major) in `number`."""
+    """Return the digits of a number whose last extents are `block`, and the leading part."""
     digits = []
     for b in reversed(block):
         quotient = case.floor_div(number, b)
@@ -59,7 +59,7 @@ def _digits(case: Case, number: Polynomial, block: Sizes) -> tuple[list[Polynomi
 def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
     count = len(block)
     if x.rank <= count:
-        raise UndecidedError("SpaceToBatch: the rank is too small")
+        raise UndecidedError("SpaceToBatch: the rank of the data is too small")
     images = x.dims[0]
     dims = [images * product(block)]
     for size, b, begin, end in zip(x.dims[1:], block, begins, ends, strict=False):
@@ -87,7 +87,7 @@ def _space_to_batch(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
 def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Sizes) -> Tensor:
     count = len(block)
     if x.rank <= count:
-        raise UndecidedError("BatchToSpace: the rank is too small")
+        raise UndecidedError("BatchToSpace: the rank of the data is too small")
     blocks = product(block)
     images = case.divide(x.dims[0], blocks, f"{show(x.dims[0])} is divisible by {show(blocks)}")
     case.assume(images - 1)
@@ -116,7 +116,7 @@ def _batch_to_space(case: Case, x: Tensor, block: Sizes, begins: Sizes, ends: Si
 
 def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
     if x.rank != op.rank:
-        raise UndecidedError("ExtractPatches: another rank")
+        raise UndecidedError(f"ExtractPatches: the data must have rank {op.rank}")
     spatial, channels = list(op.spatial_axes), x.dims[op.channel_axis]
     dims = list(x.dims)
     begins = []
@@ -149,7 +149,7 @@ def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
 def _windows(
     case: Case, op: ExtractPatches, number: int, size: Polynomial
 ) -> tuple[Polynomial, Polynomial]:
-    """Return the windows along an axis, and the zeros in front of it; negative ones cut off."""
+    """Return the number of windows along an axis, and the padding before it, which may be negative."""
     stride, extent = op.strides[number], op.extent(number)
     if op.auto_pad == "valid":
         # A window that does not fit gives no element, and is an error for TensorFlow.
@@ -192,7 +192,7 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
         down = case.floor_div(offset, s)
         right = offset - down * s
         source = ((flat * images + image) * h * s + row * s + down) * w * s + column * s + right
-        # By definition; leftover channels read on in memory.
+        # By definition: channels beyond a multiple continue in memory.
         case.assume(source)
         case.assume(n * c * h * w - 1 - source)
         moved = []

@@ -1,4 +1,4 @@
-"""The maps of operators on real numbers: of single elements, per channel, and along axes."""
+"""The maps of operators on single elements, per channel, and along axes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
     if integers is not None and all(i is not None and i.whole for i in deciding):
         return list(integers(case, node))
     if node.has("axis") or node.has("broadcast") or node.has("consumed_inputs"):
-        raise UndecidedError(f"{node.op_type} of opset 6 is not followed")
+        raise UndecidedError(f"{node.op_type} of opset 6 has no index map")
     dims = broadcast(case, [i.dims for i in known], legal=node.legal)
     details = (*node.details(), *(i is None for i in inputs))
 
@@ -55,18 +55,18 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 
 
 def _unary(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the map of a function of one element; further inputs are single numbers."""
+    """Return the map of a function of one element and of parameters of one element."""
     for i in range(1, node.count):
         parameter = node.optional(i)
         if parameter is not None and product(parameter.dims) != ONE:
-            raise UndecidedError(f"{node.op_type}: a parameter is not a number")
+            raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
     if node.op_type == "CastLike":
-        raise UndecidedError("CastLike is not followed")
+        raise UndecidedError("CastLike has no index map")
     return _elementwise(case, node)
 
 
 def _is_zero(node: NodeView, row: Sequence[Polynomial]) -> bool:
-    """Tell whether an elementwise operator makes 0 of 0."""
+    """Tell whether an elementwise operator returns 0 for these elements, some of them 0."""
     if node.op_type in KEEP_ZERO and all(p == ZERO for p in row):
         return True
     if (node.op_type == "Mul" and ZERO in row) or (node.op_type == "PRelu" and row[0] == ZERO):
@@ -132,7 +132,7 @@ def _per_channel(case: Case, node: NodeView) -> list[Tensor]:
 def _quantize(case: Case, node: NodeView) -> list[Tensor]:
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     if node.get("block_size", 0) or scale.rank > 1:
-        raise UndecidedError(f"{node.op_type} in blocks is not followed")
+        raise UndecidedError(f"{node.op_type} in blocks has no index map")
     axis = _axis(node, x, 1) if scale.rank else 0
     for t in (scale, zero):
         if t is not None and product(t.dims) != ONE:
@@ -159,20 +159,13 @@ def _axis(node: NodeView, x: Tensor, default: int) -> int:
     return axes_of([node.get("axis", default)], x.rank)[0]
 
 
-def _axes_of(node: NodeView, x: Tensor) -> list[int]:
-    axes = node.optional_integers("axes", 1)
-    if axes is None and node.get("noop_with_empty_axes", 0):
-        return []
-    return sorted(axes_of(axes, x.rank)) if axes else list(range(x.rank))
-
-
 def _reduction(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     integers = INTEGER_RULES.get(node.op_type)
     if x.whole and integers is not None:
         return list(integers(case, node))
     positions = node.op_type in ("ArgMax", "ArgMin")
-    axes = [_axis(node, x, 0)] if positions else _axes_of(node, x)
+    axes = [_axis(node, x, 0)] if positions else node.reduced_axes(x.rank)
     keep = bool(node.get("keepdims", 1))
     details = node.details("axes", "axis", "keepdims")
     kept = [a for a in range(x.rank) if keep or a not in axes]
@@ -213,7 +206,7 @@ def _along(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = 1 if node.op_type == "LRN" else _axis(node, x, -1)
     if node.op_type not in ("LRN", "LpNormalization") and node.opset < 13:
-        raise UndecidedError(f"{node.op_type} of opset {node.opset} is not followed")
+        raise UndecidedError(f"{node.op_type} of opset {node.opset} has no index map")
     axes = [axis]
     details = node.details("axis")
 
@@ -230,13 +223,13 @@ def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
     parameters = [node.optional(i) for i in range(1, node.count)]
     for p in parameters:
         if p is not None and broadcast(case, [x.dims, p.dims]) != x.dims:
-            raise UndecidedError(f"{node.op_type}: its parameters are larger than its data")
+            raise UndecidedError(f"{node.op_type}: a parameter is larger than the data")
 
     def at(index: Index) -> Polynomial:
         row = [broadcast_element(p, case, index) for p in parameters if p is not None]
-        given = tuple(p is None for p in parameters)
+        omitted = tuple(p is None for p in parameters)
         own = element(x, case, index)
-        return _over(case, node, x, (*details, *given), index, axes, [own, *row])
+        return _over(case, node, x, (*details, *omitted), index, axes, [own, *row])
 
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 

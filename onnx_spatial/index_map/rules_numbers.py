@@ -11,7 +11,7 @@ from onnx_spatial.index_map.broadcasting import broadcast, broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.index_map.integers import fitting
-from onnx_spatial.index_map.node import WHOLE, NodeView, Rule, axes_of
+from onnx_spatial.index_map.node import WHOLE, NodeView, Rule
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
@@ -22,7 +22,7 @@ def div(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
     """Return `a / b` rounded toward zero, as ONNX's Div of integers."""
     if not case.decide(b - 1):
         if not case.decide(-b - 1):
-            raise UndecidedError("a division by 0")
+            raise UndecidedError("Div: the divisor may be 0")
         return div(case, -a, -b)
     if case.decide(a):
         return case.floor_div(a, b)
@@ -33,12 +33,12 @@ def _mod(case: Case, node: NodeView, a: Polynomial, b: Polynomial) -> Polynomial
     if node.get("fmod", 0):
         return a - b * div(case, a, b)
     if not case.decide(b - 1):
-        raise UndecidedError("Mod by a number that may not be positive")
+        raise UndecidedError("Mod: the divisor may be 0 or negative")
     return case.mod(a, b)
 
 
 def _times(case: Case, a: Polynomial, b: Polynomial) -> Polynomial:
-    """Return a product; that it is 1 or more if both factors are cannot be seen of its terms."""
+    """Return a product, with the fact that it is 1 or more if both factors are."""
     result = a * b
     if max(len(a.terms), len(b.terms)) > 1 and case.surely(a - 1) and case.surely(b - 1):
         case.assume(result - 1)
@@ -50,7 +50,7 @@ def _abs(case: Case, a: Polynomial) -> Polynomial:
 
 
 def maximum(case: Case, row: _Row) -> Polynomial:
-    """Return the largest number, in this case."""
+    """Return the largest number; split where it is unknown."""
     largest = row[0]
     for each in row[1:]:
         largest = largest if case.decide(largest - each) else each
@@ -109,7 +109,7 @@ _TRUTHS: dict[str, _Scalar] = {
 def _fitting(
     case: Case, node: NodeView, p: Polynomial, element_type: int, bits: int = 63
 ) -> Polynomial:
-    """Return a number if it fits an integer type, which is assumed of a node whose run succeeds."""
+    """Return a number that provably fits an integer type; of a legal node this is assumed."""
     return p if node.legal else fitting(case, p, element_type, bits)
 
 
@@ -122,7 +122,7 @@ def _elementwise(case: Case, node: NodeView) -> list[Tensor]:
 
     def check(index: Index) -> None:
         if case.is_zero(broadcast_at(inputs[1], index)):
-            raise UndecidedError(f"{node.op_type} by 0")
+            raise UndecidedError(f"{node.op_type}: the divisor may be 0")
 
     if node.op_type in ("Div", "Mod"):
         node.for_all(case, dims, check)
@@ -147,7 +147,7 @@ def _where(case: Case, node: NodeView) -> list[Tensor]:
         return broadcast_at(chosen, index)
 
     if yes.type and no.type and yes.type != no.type:
-        raise UndecidedError("Where on different element types")
+        raise UndecidedError("Where: the element types differ")
     return [Tensor(case, dims, at, whole=yes.whole and no.whole, type=yes.type or no.type)]
 
 
@@ -192,22 +192,22 @@ def _cast_to(case: Case, value: Polynomial, to: int) -> Polynomial:
         return _truth(_holds(case, value))
     if to in _RANGES:
         low, high = _RANGES[to]
-        case.require(value - low, "Cast to a small type")
-        case.require(high - value, "Cast to a small type")
+        case.require(value - low, "Cast: a number may not fit the type")
+        case.require(high - value, "Cast: a number may not fit the type")
         return value
     if to in (TensorProto.UINT32, TensorProto.UINT64):
-        case.require(value, "Cast to an unsigned type")
+        case.require(value, "Cast: a number may not fit the type")
         to = int(TensorProto.INT32)
     return fitting(case, value, to)
 
 
 def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
-    """Return the same bits as another type: of values that only move, there and back is nothing."""
+    """Return the map of a BitCast; a second one back to the first type cancels it."""
     x, to = node.input(0), int(node.get("to", 0))
     if x.whole and x.type == to:
         return [x]
     if x.whole:
-        raise UndecidedError("BitCast of numbers that are computed")
+        raise UndecidedError("BitCast of integers has no index map")
 
     def at(index: Index) -> Polynomial:
         value = x.at(index)
@@ -227,23 +227,22 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
 #: The most elements that a reduction computes one by one.
 _MAX_REDUCED = 64
 
-#: Bits of the integers that a double holds: onnxruntime reduces integers as doubles.
+#: Bits of the integers that a double represents: onnxruntime reduces integers as doubles.
 _EXACT = 53
 
 
 def _reduce(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if not given and node.get("noop_with_empty_axes", 0):
+    axes = node.reduced_axes(x.rank)
+    if not axes:
         return [x]
-    axes = sorted(axes_of(given, x.rank)) if given else list(range(x.rank))
     keep = bool(node.get("keepdims", 1))
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
     if len(known) < len(counts) or math.prod(known) > _MAX_REDUCED:
         raise UndecidedError(f"{node.op_type} over more than {_MAX_REDUCED} elements")
     for size in x.dims:  # onnxruntime leaves axes of an empty tensor as they are
-        case.require(size - 1, f"{node.op_type}: a size")
+        case.require(size - 1, f"{node.op_type}: the data may be empty")
     dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
 
     def at(index: Index) -> Polynomial:

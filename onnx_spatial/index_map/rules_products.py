@@ -29,7 +29,7 @@ from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 
 def _digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
-    """Return the extents of the digits of an axis, the axis itself if they do not explain it."""
+    """Return the extents of the digits of an axis; its dim if they do not cover it."""
     digits = x.axes[axis]
     if digits.covers(x.dims[axis]):
         return [e for e in digits.extents if e != ONE]
@@ -49,7 +49,7 @@ def _sum(
     extents: Sequence[Polynomial],
     added: Polynomial | None,
 ) -> Polynomial:
-    """Return a sum of products along indices of some extents, and what is added to it."""
+    """Return a sum of products along indices of some extents, plus a summand."""
     key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
     total = Polynomial.atom(key)
     return total if added is None else unknown("Add", (False, False), (total, added))
@@ -61,7 +61,7 @@ class _Windows:
     def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
         count = len(kernel)
         if x.rank != count + 2:
-            raise UndecidedError(f"{node.op_type}: kernel and image have different ranks")
+            raise UndecidedError(f"{node.op_type}: the ranks of data and kernel do not match")
         self._case = case
         self._x = x
         self.kernel = [Polynomial.of(k) for k in kernel]
@@ -74,9 +74,9 @@ class _Windows:
         pads = node.get("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
         steps = [*self._strides, *self._dilations]
         if min([*steps, *kernel]) < 1 or len(steps) != 2 * count:
-            raise UndecidedError(f"{node.op_type}: its strides or dilations are not legal")
+            raise UndecidedError(f"{node.op_type}: strides or dilations are invalid")
         if min([*pads, 0]) < 0 or len(pads) != 2 * count or node.get("ceil_mode", 0):
-            raise UndecidedError(f"{node.op_type}: pads or rounding that are not followed")
+            raise UndecidedError(f"{node.op_type}: negative pads and ceil_mode have no index map")
         for number in range(count):
             size, stride = x.dims[number + 2], self._strides[number]
             extent = (kernel[number] - 1) * self._dilations[number] + 1
@@ -84,16 +84,16 @@ class _Windows:
             if auto.startswith("SAME"):
                 begin, end = _same(case, size, stride, extent, lower=auto == "SAME_LOWER")
             elif auto not in ("NOTSET", "VALID"):
-                raise UndecidedError(f"{node.op_type}: auto_pad {auto}")
+                raise UndecidedError(f"{node.op_type} with auto_pad {auto} has no index map")
             room = size + begin + end - extent
-            node.need(case, room, f"{node.op_type}: the room of a window")
+            node.need(case, room, f"{node.op_type}: the kernel may be larger than the data")
             dim = case.floor_div(room, Polynomial.of(stride)) + 1
             self._begins.append(begin)
             self.dims.append(dim)
             self.axes.append(x.axes[number + 2] if dim == size else Axis([dim]))
 
     def at(self, index: Index, places: Sequence[Polynomial], channel: Polynomial) -> Index | None:
-        """Return the place of the image at a place of a window; None outside."""
+        """Return the index in the data for a place in a window; None in the padding."""
         moved = [index[0], channel]
         for number, place in enumerate(places):
             start = index[number + 2] * self._strides[number] - self._begins[number]
@@ -117,7 +117,7 @@ def _same(
     return begin, total - begin
 
 
-#: Inputs with a number for each output channel, apart from the bias.
+#: Inputs that may have one element for each output channel, apart from the bias.
 _PER_CHANNEL = {"Conv": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
 
 
@@ -127,19 +127,19 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     x, weight = node.input(0), node.input(place)
     kernel = [d.constant for d in weight.dims[2:]]
     if weight.rank < 3 or any(k is None for k in kernel):
-        raise UndecidedError(f"{node.op_type}: the size of the kernel is not known")
+        raise UndecidedError(f"{node.op_type}: the shape of the kernel is unknown")
     sizes = [k for k in kernel if k is not None]
     if node.get("kernel_shape", sizes) != sizes:
-        raise UndecidedError(f"{node.op_type}: kernel_shape is not the shape of the kernel")
+        raise UndecidedError(f"{node.op_type}: kernel_shape differs from the shape of the weight")
     windows = _Windows(case, node, x, sizes)
     groups = Polynomial.of(node.get("group", 1))
     if not case.surely(groups - 1):
-        raise UndecidedError(f"{node.op_type}: the number of groups is not legal")
+        raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
     outputs, channels = weight.dims[:2]
     each = exact(outputs, groups)
     if each is None:
-        raise UndecidedError(f"{node.op_type}: its groups may not divide the channels")
-    node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels")
+        raise UndecidedError(f"{node.op_type}: the groups may not divide the output channels")
+    node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
     own = _digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
     extents = [*windows.kernel, *own]
     count = len(windows.kernel)
@@ -152,7 +152,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     for i, t in parameters:
         if product(t.dims) != ONE:
             if i not in _PER_CHANNEL[node.op_type]:
-                raise UndecidedError(f"{node.op_type}: a parameter is not a number")
+                raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
             need_list(case, node, t, outputs)
     zero = None if node.op_type == "Conv" else node.optional(2)
 
@@ -171,7 +171,7 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
             else:
                 data = ZERO if zero is None else parameter(zero, ZERO)
                 if not finite(case, factor):  # 0 times infinity, where zeros are explicit
-                    raise UndecidedError(f"{node.op_type}: a weight is not finite")
+                    raise UndecidedError(f"{node.op_type}: a weight may be infinite or NaN")
         added = None if bias is None else parameter(bias, index[1])
         if node.op_type == "Conv":
             return _sum(factor, data, extents, added)
@@ -209,7 +209,7 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
 def _matmul(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
     if a.rank < 2 or b.rank < 2:
-        raise UndecidedError(f"{node.op_type} of a vector is not followed")
+        raise UndecidedError(f"{node.op_type} of a vector has no index map")
     batch = broadcast(case, [a.dims[:-2], b.dims[:-2]], legal=node.legal)
     return [_product(case, node, a, b, batch, None)]
 
@@ -217,12 +217,12 @@ def _matmul(case: Case, node: NodeView) -> list[Tensor]:
 def _gemm(case: Case, node: NodeView) -> list[Tensor]:
     a, b = node.input(0), node.input(1)
     if a.rank != 2 or b.rank != 2 or node.get("alpha", 1.0) != 1.0:
-        raise UndecidedError("Gemm with alpha, or not of matrices")
+        raise UndecidedError("Gemm with alpha has no index map")
     a = transposed(case, a, [1, 0]) if node.get("transA", 0) else a
     b = transposed(case, b, [1, 0]) if node.get("transB", 0) else b
     added = node.optional(2)
     if added is not None and node.get("beta", 1.0) != 1.0:
-        raise UndecidedError("Gemm with beta")
+        raise UndecidedError("Gemm with beta has no index map")
     return [_product(case, node, a, b, (), added)]
 
 
@@ -234,14 +234,14 @@ def _product(
     batch: Sequence[Polynomial],
     added: Tensor | None,
 ) -> Tensor:
-    node.need_equal(case, a.dims[-1], b.dims[-2], f"{node.op_type}: the length of the sums")
+    node.need_equal(case, a.dims[-1], b.dims[-2], f"{node.op_type}: the inner dims may differ")
     first, second = _digits(case, a, a.rank - 1), _digits(case, b, b.rank - 2)
     extents = first if len(first) >= len(second) else second
     dims = [*batch, a.dims[-2], b.dims[-1]]
     if added is not None:
         whole = broadcast(case, [tuple(dims), added.dims])
         if list(whole) != dims:
-            raise UndecidedError(f"{node.op_type}: what it adds is larger than the product")
+            raise UndecidedError(f"{node.op_type}: the summand is larger than the product")
 
     def at(index: Index) -> Polynomial:
         indices = indices_of(case, extents)

@@ -1,4 +1,4 @@
-"""The maps of operators that keep all elements: Reshape, Transpose, and what is made of them."""
+"""The maps of operators that keep all elements: Reshape, Transpose, and compositions of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
 from onnx_spatial.index_map.node import NodeView, Rule, axes_of
-from onnx_spatial.index_map.tensor import Axis, Dims, Tensor
+from onnx_spatial.index_map.regrouping import reshaped
+from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 
@@ -25,178 +26,30 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
     for place, size in enumerate(target):
         if size.constant == -1:
             if unknown is not None:
-                raise UndecidedError("Reshape with two sizes of -1")
+                raise UndecidedError("Reshape: the shape holds -1 twice")
             unknown = place
             dims.append(ONE)
         elif case.decide(size - 1):
             dims.append(size)
         elif not case.is_zero(size):
-            raise UndecidedError("Reshape to a size that may be negative")
+            raise UndecidedError("Reshape: a dim may be negative")
         elif not copy:
             dims.append(ZERO)
         elif place < x.rank:
             dims.append(x.dims[place])
         else:
-            raise UndecidedError("Reshape copies a dim that its input does not have")
+            raise UndecidedError("Reshape: a 0 in the shape copies a dim beyond the rank")
     if unknown is not None:
         total, known = product(x.dims), product(dims)
-        case.require(known - 1, "Reshape: the sizes beside -1")
+        case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
         rest = exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)
-            case.require_equal(rest * known, total, "Reshape: the number of elements")
-        # A number of elements divided by another: the terms of a polynomial do not show it.
+            case.require_equal(rest * known, total, "Reshape: the numbers of elements may differ")
+        # A quotient of numbers of elements is not negative, which its terms may not show.
         case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
         dims[unknown] = rest
     return [reshaped(case, x, dims)]
-
-
-def reshaped(case: Case, x: Tensor, dims: Sequence[Polynomial]) -> Tensor:
-    """Return the tensor with other dims.
-
-    Raises:
-        UndecidedError: the number of elements may differ.
-    """
-    if tuple(dims) == x.dims:
-        return x
-    groups = _groups(case, x.dims, tuple(dims))
-
-    def at(index: Index) -> Polynomial:
-        return x.at(regrouped(case, groups, x.dims, tuple(dims), index))
-
-    axes = _regrouped_axes(case, x, groups, tuple(dims))
-    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
-
-
-_Groups = list[tuple[range, range]]
-
-
-def _groups(case: Case, before: Dims, after: Dims) -> _Groups:
-    """Pair the fewest axes that have as many elements: [a, b*c] -> [a, b, c] is (a, a), (bc, b c)."""
-    groups: _Groups = []
-    i = j = 0
-    while i < len(before) and j < len(after):
-        start_i, start_j = i, j
-        a, b = before[i], after[j]
-        i, j = i + 1, j + 1
-        while a != b:
-            more_a = i < len(before) and (j >= len(after) or exact(b, a) is not None)
-            more_b = j < len(after) and exact(a, b) is not None
-            if more_a:
-                a, i = a * before[i], i + 1
-            elif more_b:
-                b, j = b * after[j], j + 1
-            elif i < len(before) or j < len(after):
-                a, b = product(before[start_i:]), product(after[start_j:])
-                i, j = len(before), len(after)
-            else:
-                break
-        if a != b:
-            case.require_equal(a, b, "Reshape: the number of elements")
-        groups.append((range(start_i, i), range(start_j, j)))
-    for dims, at in ((before, i), (after, j)):
-        for size in dims[at:]:
-            case.require_equal(size, ONE, "Reshape: a size left over")
-    return groups
-
-
-def regrouped(case: Case, groups: _Groups, before: Dims, after: Dims, index: Index) -> Index:
-    """Return the index before a Reshape for an index behind it."""
-    result = [ZERO] * len(before)
-    for inside, outside in groups:
-        digits = [(index[axis], after[axis]) for axis in outside]
-        sizes = [before[axis] for axis in inside]
-        places = _redistributed(case, digits, sizes) or _divided(case, digits, sizes)
-        for axis, place in zip(inside, places, strict=True):
-            result[axis] = place
-    return tuple(result)
-
-
-_Digit = tuple[Polynomial, Polynomial]
-
-
-def _redistributed(
-    case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]
-) -> list[Polynomial] | None:
-    """Return the digits of a number for other sizes; None where these divide each other nowhere.
-
-    Only a digit that is cut is divided: (a, b*c) from (a*b, c) cuts a*b by b.
-    """
-    rest = [digit for digit in digits if digit[1] != ONE]
-    places: list[Polynomial] = []
-    for size in reversed(sizes):
-        place, weight, left = ZERO, ONE, size
-        while left != ONE:
-            if not rest:
-                return None
-            value, extent = rest.pop()
-            part = exact(left, extent)
-            if part is not None:
-                place, weight, left = place + value * weight, weight * extent, part
-                continue
-            part = exact(extent, left)
-            if part is None:
-                return None
-            high = case.floor_div(value, left)
-            place, left = place + (value - high * left) * weight, ONE
-            rest.append((high, part))
-        places.append(place)
-    return places[::-1] if not rest else None
-
-
-def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return the digits of a number for other sizes, by division."""
-    flat = ZERO
-    for value, extent in digits:
-        flat = flat * extent + value
-    places = []
-    for number, size in reversed(list(enumerate(sizes))):
-        if all(s == ONE for s in sizes[:number]):
-            places.append(flat)
-            flat = ZERO
-            continue
-        quotient = case.floor_div(flat, size)
-        places.append(flat - quotient * size)
-        flat = quotient
-    return places[::-1]
-
-
-def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
-    """Return digits for the new axes, made of those of the old ones where they fit."""
-    axes = [Axis([d]) for d in after]
-    for inside, outside in groups:
-        large = [a for a in inside if x.dims[a] != ONE]
-        if len(outside) == 1:
-            axes[outside[0]] = Axis.joined([x.axes[a] for a in large or inside])
-            continue
-        extents = [e for a in inside for e in x.axes[a].extents]
-        for axis in reversed(outside):
-            digits = _taken(case, extents, after[axis])
-            if digits is None:
-                break
-            axes[axis] = Axis(digits)
-    return axes
-
-
-def _taken(case: Case, extents: list[Polynomial], size: Polynomial) -> list[Polynomial] | None:
-    """Take the last extents that make up a size off a list, one of them cut; None if none do."""
-    digits: list[Polynomial] = []
-    while size != ONE:
-        extent = extents.pop() if extents else ONE
-        if extent == ONE and not extents:
-            return None
-        rest = exact(size, extent)
-        if rest is not None:
-            digits.insert(0, extent)
-            size = rest
-            continue
-        rest = exact(extent, size)
-        if rest is None:
-            return None
-        digits.insert(0, size)
-        extents.append(rest)
-        size = ONE
-    return digits or [ONE]
 
 
 def _flatten(case: Case, node: NodeView) -> list[Tensor]:
@@ -204,21 +57,19 @@ def _flatten(case: Case, node: NodeView) -> list[Tensor]:
     axis = node.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if not 0 <= axis <= x.rank:
-        raise UndecidedError("Flatten at an axis beyond the rank")
+        raise UndecidedError("Flatten: the axis is beyond the rank")
     return [reshaped(case, x, [product(x.dims[:axis]), product(x.dims[axis:])])]
 
 
 def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if given is None:
+    axes = node.axes(1, x.rank)
+    if axes is None:
         axes = [a for a, d in enumerate(x.dims) if case.is_zero(d - 1)]
-    elif given:
-        axes = axes_of(given, x.rank)
-    else:
-        raise UndecidedError("Squeeze of no axes, which runtimes take for all or for none")
+    elif not axes:
+        raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
-        case.require_equal(x.dims[axis], ONE, "Squeeze")
+        case.require_equal(x.dims[axis], ONE, "Squeeze: a dim may not be 1")
     kept = [a for a in range(x.rank) if a not in axes]
 
     def at(index: Index) -> Polynomial:
@@ -241,11 +92,11 @@ def _squeeze(case: Case, node: NodeView) -> list[Tensor]:
 
 def _unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
-    given = node.optional_integers("axes", 1)
-    if given is None:
-        raise UndecidedError("Unsqueeze without axes")
-    rank = x.rank + len(given)
-    new = axes_of(given, rank)
+    listed = node.optional_integers("axes", 1)
+    if listed is None:
+        raise UndecidedError("Unsqueeze: axes are missing")
+    rank = x.rank + len(listed)
+    new = axes_of(listed, rank)
     kept = [a for a in range(rank) if a not in new]
     dims = [ONE] * rank
     axes = [Axis([ONE])] * rank
@@ -276,7 +127,7 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
         UndecidedError: it has another rank.
     """
     if sorted(perm) != list(range(x.rank)):
-        raise UndecidedError(f"Transpose by {list(perm)} of rank {x.rank}")
+        raise UndecidedError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
     back = [perm.index(axis) for axis in range(x.rank)]
     return Tensor(
         case,
@@ -294,7 +145,7 @@ def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     n, c, h, w = x.dims
     rows, columns = (exact(size, b) for size in (h, w))
     if rows is None or columns is None:
-        raise UndecidedError("SpaceToDepth: its block may not divide a size")
+        raise UndecidedError("SpaceToDepth: the block may not divide a dim")
     split = reshaped(case, x, [n, c, rows, b, columns, b])
     moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
     return [reshaped(case, moved, [n, c * b * b, rows, columns])]
@@ -306,7 +157,7 @@ def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:
     n, c, h, w = x.dims
     depth = exact(c, b * b)
     if depth is None:
-        raise UndecidedError("DepthToSpace: its block may not divide the channels")
+        raise UndecidedError("DepthToSpace: the block may not divide the channels")
     if node.get("mode", b"DCR") == b"CRD":
         split, perm = reshaped(case, x, [n, depth, b, b, h, w]), [0, 1, 4, 2, 5, 3]
     else:

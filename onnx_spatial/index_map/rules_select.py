@@ -9,15 +9,15 @@ from onnx_spatial.index_map.node import MAX_OPSET, NodeView, Rule, axes_of
 from onnx_spatial.index_map.tensor import Axis, Tensor, moved
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
-#: Ends of Slices from this number on mean the end of the axis; sizes are smaller.
+#: Ends of a Slice from this number on are the end of the axis.
 _FAR = 2**31 - 1
 
 
 def _slice(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     starts, ends = node.sizes("starts", 1), node.sizes("ends", 2)
-    given = node.optional_integers("axes", 3)
-    axes = axes_of(given, x.rank) if given is not None else list(range(len(starts)))
+    axes = node.axes(3, x.rank)
+    axes = list(range(len(starts))) if axes is None else axes
     steps = node.optional_integers("steps", 4) or [1] * len(starts)
     windows: dict[int, tuple[Polynomial, int]] = {}
     dims = list(x.dims)
@@ -43,10 +43,10 @@ def _slice(case: Case, node: NodeView) -> list[Tensor]:
 def _bounds(
     case: Case, dim: Polynomial, start: Polynomial, end: Polynomial, step: int
 ) -> tuple[Polynomial, Polynomial]:
-    """Return the first element that a Slice takes of an axis, and how many."""
+    """Return the first index that a Slice takes of an axis, and the number of elements."""
 
     if step < 0 and (end.constant or 0) >= _FAR:
-        raise UndecidedError("Slice backwards to an end that runtimes read differently")
+        raise UndecidedError("Slice: runtimes disagree on a negative step to the largest integer")
     if not case.decide(dim - 1):
         return ZERO, ZERO
 
@@ -77,10 +77,12 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     mode = node.get("mode", b"constant").decode()
     if mode != "constant":
-        raise UndecidedError(f"Pad with mode {mode} is not followed")
+        raise UndecidedError(f"Pad with mode {mode} has no index map")
     amounts = node.sizes("pads" if node.has("pads") else "paddings", 1)
-    given = node.optional_integers("axes", 3)
-    axes = axes_of(given, x.rank) if given is not None else list(range(x.rank))
+    axes = node.axes(3, x.rank)
+    axes = list(range(x.rank)) if axes is None else axes
+    if len(amounts) != 2 * len(axes):
+        raise UndecidedError("Pad: the number of pads does not fit the axes")
     value = node.pad_value()
     pads = {
         axis: (amounts[i], amounts[i + len(axes)])
@@ -93,14 +95,16 @@ def _pad(case: Case, node: NodeView) -> list[Tensor]:
 def padded(
     case: Case, x: Tensor, pads: dict[int, tuple[Polynomial, Polynomial]], value: Polynomial = ZERO
 ) -> Tensor:
-    """Return the tensor with (begin, end) elements more along some axes; negative amounts crop."""
+    """Return the tensor padded by (begin, end) elements along some axes; negative amounts crop."""
     if not pads:
         return x
     dims = list(x.dims)
     for axis, (begin, end) in pads.items():
         for amount in (begin, end):
             if not case.surely(amount):  # a negative amount may not exceed the size
-                case.require(x.dims[axis] + amount, "Pad: a size")
+                case.require(
+                    x.dims[axis] + amount, "Pad: more elements may be cropped than there are"
+                )
         dims[axis] = x.dims[axis] + begin + end
 
     def at(index: Index) -> Polynomial:
@@ -120,10 +124,10 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     (axis,) = axes_of([node.get("axis", 1)], parts[0].rank)
     for part in parts[1:]:
         if part.rank != parts[0].rank:
-            raise UndecidedError("Concat of different ranks")
+            raise UndecidedError("Concat: the ranks differ")
         for a in range(part.rank):
             if a != axis:
-                case.require_equal(part.dims[a], parts[0].dims[a], "Concat: a size")
+                case.require_equal(part.dims[a], parts[0].dims[a], "Concat: dims may differ")
     ends: list[Polynomial] = []
     total = ZERO
     for part in parts:
@@ -133,7 +137,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
     dims[axis] = total
     whole = all(p.whole for p in parts)
     if len({p.type for p in parts if p.type}) > 1:
-        raise UndecidedError("Concat of different element types")
+        raise UndecidedError("Concat: the element types differ")
     first = parts[0].axes[axis]
     same = len({p.dims[axis] for p in parts}) == 1 and parts[0].dims[axis] != ZERO
 
@@ -168,14 +172,14 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
     if sizes is None:
         each = exact(x.dims[axis], Polynomial.of(count))
         if node.opset >= 18 and not node.has("num_outputs") and node.opset < MAX_OPSET:
-            raise UndecidedError("Split into parts of which nothing is said")
+            raise UndecidedError("Split: neither split nor num_outputs is set")
         if node.get("num_outputs", count) != count:
-            raise UndecidedError("Split into another number of parts than it has outputs")
+            raise UndecidedError("Split: num_outputs is not the number of outputs")
         if each is None and not node.has("num_outputs"):
-            raise UndecidedError("Split: the number of parts may not divide the size")
+            raise UndecidedError("Split: the number of outputs may not divide the dim")
         if each is None:
             # All parts but the last are equal; onnxruntime refuses a last one of 0 elements.
-            case.require(x.dims[axis] - count * count, "Split: the size of the axis")
+            case.require(x.dims[axis] - count * count, "Split: the last part may be empty")
             each = case.floor_div(x.dims[axis] + (count - 1), Polynomial.of(count))
         sizes = [each] * (count - 1)
         sizes.append(x.dims[axis] - each * (count - 1))
@@ -183,7 +187,7 @@ def _split(case: Case, node: NodeView) -> list[Tensor]:
         total = ZERO
         for size in sizes:
             total = total + size
-        case.require_equal(total, x.dims[axis], "Split: the sizes of the parts")
+        case.require_equal(total, x.dims[axis], "Split: the parts may not add up to the dim")
     outputs = []
     start = ZERO
     for size in sizes:
@@ -200,10 +204,10 @@ def _part(case: Case, x: Tensor, axis: int, start: Polynomial, size: Polynomial)
 
 
 def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) -> Polynomial:
-    """Return an element of an index tensor, counted from the start of an axis of `x`.
+    """Return an index of a Gather, counted from the start of an axis of `x`.
 
     Raises:
-        UndecidedError: it may lie outside.
+        UndecidedError: it may be out of bounds.
     """
     dim = x.dims[axis]
     rows = x.leading.get(axis)
@@ -213,15 +217,15 @@ def _entry(case: Case, node: NodeView, place: Polynomial, x: Tensor, axis: int) 
     if not case.decide(place):
         place = place + dim
         if rows is None or place != product(rows.extents):
-            node.need(case, place, "Gather: an index")
-    node.need(case, dim - 1 - place, "Gather: the axis behind an index")
+            node.need(case, place, f"{node.op_type}: an index may be below the first element")
+    node.need(case, dim - 1 - place, f"{node.op_type}: an index may exceed the axis")
     return place
 
 
 def _gather(case: Case, node: NodeView) -> list[Tensor]:
     x, indices = node.input(0), node.input(1)
     if not indices.whole:
-        raise UndecidedError("Gather at indices that are not followed")
+        raise UndecidedError("Gather: the indices have no index map")
     (axis,) = axes_of([node.get("axis", 0)], x.rank)
     dims = [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]]
     count = indices.rank
@@ -243,9 +247,9 @@ def _gather_nd(case: Case, node: NodeView) -> list[Tensor]:
     batch = node.get("batch_dims", 0)
     depth = indices.dims[-1].constant
     if depth is None or not indices.whole or not 0 < depth <= x.rank - batch:
-        raise UndecidedError("GatherND at indices that are not followed")
+        raise UndecidedError("GatherND: the indices have no index map")
     for a, b in zip(x.dims[:batch], indices.dims[:batch], strict=True):
-        case.require_equal(a, b, "GatherND: a batch size")
+        case.require_equal(a, b, "GatherND: batch dims may differ")
     dims = [*indices.dims[:-1], *x.dims[batch + depth :]]
     count = indices.rank - 1
 

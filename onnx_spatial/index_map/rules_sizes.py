@@ -1,4 +1,4 @@
-"""The maps of operators that measure, or make as many elements as sizes say."""
+"""The maps of operators that return sizes, or tensors of computed sizes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _constant_of_shape(case: Case, node: NodeView) -> list[Tensor]:
 def _range(case: Case, node: NodeView) -> list[Tensor]:
     numbers = node.inputs()
     if not all(n.whole and product(n.dims) == ONE for n in numbers):
-        raise UndecidedError("Range of anything but three integers")
+        raise UndecidedError("Range: start, limit and delta must be single integers")
     # onnxruntime computes the length in double precision.
     start, limit, delta = (fitting(case, n.at((ZERO,) * n.rank), n.type, 53) for n in numbers)
     if not case.decide(delta - 1):
-        raise UndecidedError("Range with a step that may not be positive")
+        raise UndecidedError("Range: delta may be 0 or negative")
     count = ZERO
     if case.decide(limit - start):
         count = case.floor_div(limit - start + delta - 1, delta)
@@ -52,11 +52,11 @@ def _range(case: Case, node: NodeView) -> list[Tensor]:
 def _non_zero(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     if x.rank != 1 or not x.whole:
-        raise UndecidedError("NonZero of anything but a list of ones")
+        raise UndecidedError("NonZero of anything but a list of ones has no index map")
 
     def check(index: Index) -> None:
         if not x.at(index).constant:
-            raise UndecidedError("NonZero of anything but a list of ones")
+            raise UndecidedError("NonZero of anything but a list of ones has no index map")
 
     node.for_all(case, x.dims, check)
     return [Tensor(case, [ONE, x.dims[0]], lambda index: index[1], whole=True, type=_INT64)]
@@ -66,7 +66,7 @@ def _expand(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     target = node.sizes("shape", 1)
     for size in target:
-        case.require(size, "Expand: a size")
+        case.require(size, "Expand: a dim may be negative")
     dims = broadcast(case, [x.dims, tuple(target)])
     return [moved(x, case, dims, lambda index: broadcast_at(x, index))]
 
@@ -75,7 +75,7 @@ def _tile(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     repeats = node.sizes("repeats", 1)
     for count in repeats:
-        case.require(count, "Tile: a number of repeats")
+        case.require(count, "Tile: repeats may be negative")
     dims = [d * r for d, r in zip(x.dims, repeats, strict=True)]
 
     def at(index: Index) -> Polynomial:

@@ -1,7 +1,7 @@
-"""Sample values of symbols, to see fast that something does not follow from the facts.
+"""Draw sample values of symbols, which refute most wrong conjectures fast.
 
-A polynomial that is negative at a point that fulfils all facts does not follow from them; and facts
-that a point fulfils do not exclude each other. No proof depends on samples.
+A polynomial that is negative at a point where all facts hold does not follow from them, and facts that
+hold at a point do not contradict each other. No proof depends on samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COUNT = 1024
 _SMALL, _MEDIUM, _LARGE = 7, 40, 300
 
 
-#: Factors from here on are not evaluated.
+#: Polynomials with factors from here on are not evaluated.
 _FAR = 1 << 62
 
 
@@ -44,13 +44,13 @@ class Samples:
             if below is None:
                 return
             share = self._rng.random(_COUNT)
-            # The first and the last place are the most telling ones.
+            # The first and the last value refute most.
             share = np.where(self._rng.random(_COUNT) < 0.2, np.round(share), share)
             values = np.clip((share * below).astype(np.int64), 0, np.maximum(below - 1, 0))
         self._values[atom] = values
 
     def evaluate(self, p: Polynomial) -> Values | None:
-        """Return the value of a polynomial at every point; None if it holds other atoms."""
+        """Return the value of a polynomial at every point; None if an atom has no samples."""
         total = np.zeros(_COUNT, np.int64)
         for product, factor in p.terms.items():
             if abs(factor) >= _FAR:

@@ -1,8 +1,7 @@
-"""A tensor as a map: its dims, and the element at any index.
+"""The map of a tensor: its dims, and the element at any index.
 
-An element is a polynomial, too: a computed number (a size, an index, the zero of a padding), or an atom
-for an element of a given value: `element("x", (n, 2*h + 1, w))`. Elements of given values that are not
-integers are only moved: no rule looks at them.
+An element is a polynomial: a number (a size, an index, the 0 of a padding), or an atom. The atom for an
+element of an input holds its name and index: x[n, 2*h + 1, w].
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_ELEMENTS = 1024
 
 
 class Digits(NamedTuple):
-    """Digits of a number, row-major, less `start`: all those that give 0 to below `dim`."""
+    """Digits of an index: row-major, they give `start` plus the index, which is from 0 to `dim` - 1."""
 
     extents: tuple[Polynomial, ...]
     start: Polynomial
@@ -34,10 +33,10 @@ class Digits(NamedTuple):
 
 
 class Axis:
-    """How an index of one axis is made of digits.
+    """The digits of the index of an axis.
 
-    The digits in which an operator is defined: BatchToSpace's output position is cell * block + offset
-    - crop. Where axes are merged, their digits follow each other.
+    They are those of the definition of an operator: an output index of BatchToSpace is cell * block +
+    offset - crop. A merged axis has the digits of all axes that it was made of.
     """
 
     __slots__ = ("groups",)
@@ -54,13 +53,13 @@ class Axis:
 
     @classmethod
     def joined(cls, axes: Sequence[Axis]) -> Axis:
-        """Return the axis that several ones are merged to."""
+        """Return the axis that several axes are merged to."""
         axis = cls(())
         axis.groups = tuple(group for each in axes for group in each.groups)
         return axis
 
     def cropped(self, first: Polynomial, dim: Polynomial) -> Axis:
-        """Return a part of the axis; its digits are kept if they are those of one number."""
+        """Return `dim` elements of the axis from `first` on; digits of merged axes are lost."""
         if len(self.groups) != 1:
             return Axis([dim])
         (group,) = self.groups
@@ -68,7 +67,7 @@ class Axis:
 
     @property
     def extents(self) -> list[Polynomial]:
-        """Extents of digits that are independent of each other."""
+        """Extents of the digits that take all values independently of each other."""
         extents: list[Polynomial] = []
         for group in self.groups:
             whole = group.start == ZERO and product(group.extents) == group.dim
@@ -76,7 +75,7 @@ class Axis:
         return extents
 
     def covers(self, dim: Polynomial) -> bool:
-        """Tell whether the digits give exactly the places of an axis of this size."""
+        """Tell whether the digits give all indices of an axis of this size."""
         return product([group.dim for group in self.groups]) == dim
 
 
@@ -84,14 +83,13 @@ class Tensor:
     """The map of a tensor.
 
     Attributes:
-        dims: polynomials.
-        whole: whether the elements are integers (or bool), with which rules may compute.
+        dims: the dims.
+        whole: whether the elements are integers or truth values that rules may compute with.
         type: ONNX element type; 0 if it is unknown.
         axes: digits of the index of each axis.
-        leading: digits of a leading part of an axis, by axis, where that is better known than all of it:
-            rows that are followed by one row of zeros.
-        order: sizes of the digits of the index of the whole tensor in memory, where the digits of
-            each axis do not explain it; else None.
+        leading: digits of the first part of an axis, by axis: of the first tensor of a Concat.
+        order: extents of the digits of the position in memory, for an operator that is defined by it;
+            else None.
     """
 
     __slots__ = ("_at", "_case", "_serial", "axes", "dims", "leading", "order", "type", "whole")
@@ -112,7 +110,7 @@ class Tensor:
         self.leading = leading or {}
         self.dims: Dims = tuple(dims)
         for size in self.dims:
-            case.require(size, "a size")
+            case.require(size, "a dim may be negative")
         self.whole = whole
         self.type = type
         self.axes = tuple(axes) if axes is not None else tuple(Axis([d]) for d in self.dims)
@@ -127,11 +125,11 @@ class Tensor:
 
     def at(self, index: Index) -> Polynomial:
         """Return the element at an index."""
-        key = (self._serial, self._case.context, index)
+        key = (self._serial, self._case.use, index)
         return self._case.once(key, lambda: self._at(index))
 
     def index(self) -> Index:
-        """Return the index of any element, made of the digits of each axis; no dim may be 0."""
+        """Return an index that stands for any element, made of digits; no dim may be 0."""
         case = self._case
         axes = self.axes
         if self.order is not None:
@@ -163,40 +161,40 @@ class Tensor:
         return tuple(places)
 
     def elements(self) -> list[Polynomial]:
-        """Return all elements of a tensor of one axis, of known length.
+        """Return all elements of a list.
 
         Raises:
-            UndecidedError: its length is unknown, or its rank is another.
+            UndecidedError: the length is unknown or large, or the rank is not 1.
         """
         return [self.at((Polynomial.of(i),)) for i in range(self.length())]
 
     def length(self) -> int:
-        """Return the length of a tensor of one axis.
+        """Return the length of a list.
 
         Raises:
-            UndecidedError: it is unknown, or large.
+            UndecidedError: the length is unknown or large, or the rank is not 1.
         """
         if len(self.dims) != 1:
-            raise UndecidedError(f"a list of sizes has rank {len(self.dims)}")
+            raise UndecidedError(f"a list of integers has rank {len(self.dims)}")
         length = self.dims[0].constant
         if length is None or length > MAX_ELEMENTS:
-            raise UndecidedError(f"a list of sizes has the length {show(self.dims[0])}")
+            raise UndecidedError(f"a list of integers has {show(self.dims[0])} elements")
         return length
 
 
 def moved(
     x: Tensor, case: Case, dims: Sequence[Polynomial], at: Callable[[Index], Polynomial]
 ) -> Tensor:
-    """Return a tensor of elements of another one."""
+    """Return a tensor whose elements are elements of `x`, or its padding."""
     return Tensor(case, dims, at, whole=x.whole, type=x.type)
 
 
 def given(
     case: Case, name: str, dims: Sequence[Polynomial], *, whole: bool = False, type: int = 0
 ) -> Tensor:
-    """Return a tensor of which only the dims are known.
+    """Return the map of an input.
 
-    The elements of one of integers are 0 or more: parameters, such as pads.
+    The elements of a whole tensor are parameters, such as pads: they are 0 or more.
     """
 
     def at(index: Index) -> Polynomial:
@@ -229,7 +227,7 @@ def vector(case: Case, elements: Sequence[Polynomial]) -> Tensor:
 
 
 def choose(case: Case, place: Polynomial, table: Sequence[Polynomial]) -> Polynomial:
-    """Return the element of a short list at a place that is not known: one case for each."""
+    """Return the element of a list at an unknown place; split by the place."""
     if len(set(table)) == 1:
         return table[0]
     for position in range(len(table) - 1):

@@ -192,7 +192,7 @@ def explored(
     outcomes = []
     try:
         for results in case.all(lambda: compute(case)):
-            outcomes.append(Outcome(tuple(case.facts), dict(case._pins), results))
+            outcomes.append(Outcome(tuple(case.facts), dict(case._replaced), results))
             obligations |= dict.fromkeys(case.obligations)
         for node in obligations:
             for _ in case.all(lambda node=node: _fulfil(case, compute, node)):

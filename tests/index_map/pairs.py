@@ -405,6 +405,11 @@ DIFFERENT = {
         "s = Shape(x) p = Concat<axis=0>(s, s) y = ReduceSum<noop_with_empty_axes=1>(p, e)",
         "f (int64[N] x) => (y) { s = Shape(x) p = Concat<axis=0>(s, s) y = ReduceSum(p) }",
     ),
+    "ReduceMean of nothing": Pair(
+        "f (float[N,M] x) => (y) <int64[2] o={1,1}> { y = ConstantOfShape(o) }",
+        """f (float[N,M] x) => (y) <int64[0] e={}> {
+            r = ReduceMean<noop_with_empty_axes=1>(x, e) s = Shape(r) y = ConstantOfShape(s) }""",
+    ),
     "ReduceMax of no axes": of_list(
         "",
         "s = Shape(x) p = Concat<axis=0>(s, s) y = ReduceMax<noop_with_empty_axes=1>(p)",

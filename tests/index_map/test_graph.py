@@ -116,7 +116,7 @@ def test_sizes_with_names_of_other_symbols():
     [
         (
             "f (float[N,C,H,W] x) => (y) { p, i = MaxPool<kernel_shape=[2,2]>(x) y = Cast<to=1>(i) }",
-            "MaxPool: output 'i' is not followed",
+            "MaxPool: output 'i' has no index map",
         ),
         (
             """f (int64[N,M] x) => (y) <int64[1] five={5}, int64[1] k={1}> {

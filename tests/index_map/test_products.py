@@ -76,7 +76,7 @@ def total(maps: Callable[[Case], Tensor], inputs: dict[str, np.ndarray]) -> np.n
         assert summed.operator == PRODUCTS
         factor, data, *extents = summed.operands
         counts = [e.constant for e in extents]
-        bases = {a for a in case.extents if a not in case._pins}
+        bases = {a for a in case.extents if a not in case._replaced}
         grid = grid_of(bases, case.extents, case.facts)
         assert grid is not None
         places = tuple(

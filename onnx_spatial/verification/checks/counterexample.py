@@ -1,4 +1,4 @@
-"""Find sizes and parameters at which two index maps differ, and confirm the difference by a run.
+"""Find sizes and parameters for which two index maps differ, and confirm the difference by a run.
 
 The prover compares maps case by case. Where it cannot show that they are equal in a case, small values
 of the case's symbols are tried, near the constants in its facts:
@@ -70,7 +70,7 @@ def find(
             if outcome.failure is not None and not _runs_elsewhere(
                 replacement, runs, types[0], rng
             ):
-                return None  # made for the one size that the whole model has here, perhaps
+                return None  # perhaps valid only for the sizes that occur in the whole model
             operator.record(check, outcome.inputs, chain.sink)
             return _counterexample(outcome, chain.source, x, chain.sink)
     return None
@@ -114,7 +114,7 @@ def _counterexample(outcome: Outcome, source: str, x: Array, sink: str) -> Count
 
 
 def _place(value: Array, source: str, x: Array) -> str:
-    """Return the element of the data that a value is, if there is only one, else the value."""
+    """Format a value: as the only element of the data with its bits, else as a number."""
     same = ~differing_bits(x.reshape(-1), np.broadcast_to(value, x.size))
     places = np.flatnonzero(same)
     if len(places) != 1:
@@ -181,9 +181,9 @@ def _parameters(head: OperatorInfo, symbols: Mapping[Hashable, int]) -> dict[int
 
 
 def _solutions(difference: Difference, sizes: Iterable[Polynomial]) -> dict[Atom, Values]:
-    """Return values of the symbols for which the facts of a case hold and its two sides differ.
+    """Return values of the symbols, a column for each, for which a case holds and its sides differ.
 
-    A column for each symbol. There are more solutions: only some values near constants are combined.
+    The search is not exhaustive: it combines small values and those near constants.
     """
     facts = [f for f in difference.case if _is_computable(f)]
     parts = [*facts, *_coordinates(difference.left), *_coordinates(difference.right), *sizes]

@@ -16,7 +16,7 @@ from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import MAX_SECONDS, Case, UndecidedError
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import constant
-from onnx_spatial.index_map.expressions import Index, atoms_of, product
+from onnx_spatial.index_map.expressions import Index, product
 from onnx_spatial.index_map.graph import GraphMaps, NodeRule
 from onnx_spatial.index_map.node import MAX_OPSET, assume_equal
 from onnx_spatial.index_map.rules_reshape import transposed
@@ -30,17 +30,17 @@ from onnx_spatial.verification.subgraphs.matching_region import Upstream
 from onnx_spatial.verification.subgraphs.transpose_chain import Transpose, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
-#: Ranks tried where the rank is unknown: numpy and onnxruntime have little use for more.
+#: The largest rank that is tried where the rank is unknown.
 MAX_RANK = 8
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The outcome of comparing the maps of a chain and its part, and what it was based on.
+    """Outcome of comparing the maps of a chain and its part.
 
     Attributes:
         comparison: the outcome.
-        case: the case in which the maps differ, if they do.
+        case: the last case of the comparison: the one in which the maps differ, if they do.
         dims: of the data of the operator at the head of the chain.
     """
 
@@ -58,7 +58,7 @@ def prove(
 ) -> Attempt:
     """Compare the maps of a chain and the part that replaces it, at every rank that it may have.
 
-    The attempt is the first that fails, else the last.
+    Returns the first attempt that fails, else the last.
     """
     data = chain.head.facts.inputs[0]
     call = chain.head.call
@@ -170,7 +170,7 @@ def _inputs(
 
 
 def _parameter(case: Case, step: OperatorInfo, name: str, fact: InputFacts) -> Tensor:
-    """Return the map of a run-time parameter; its entry for the batch does nothing."""
+    """Return the map of a run-time parameter; entries for the batch have their only legal value."""
     dims = parameter_dims(step, name, fact.shape)
     element_type = element_type_named(fact.dtype) if fact.dtype is not None else None
     sizes = [Polynomial.of(d) for d in dims]
@@ -183,7 +183,7 @@ def _parameter(case: Case, step: OperatorInfo, name: str, fact: InputFacts) -> T
     def at(index: Index) -> Polynomial:
         place = index[0] if len(index) == 1 else index[0] * columns + index[1]
         if place.constant is None:
-            raise UndecidedError(f"parameter {name!r} is read at an unknown place")
+            raise UndecidedError(f"parameter {name!r} is read at an unknown index")
         return known.at(index) if place.constant in read else neutral
 
     return Tensor(case, sizes, at, whole=True, type=known.type)
@@ -203,7 +203,7 @@ def parameter_dims(step: OperatorInfo, name: str, shape: Sequence[Dim] | None) -
     """Return the dims of a run-time parameter: declared, or those that the operator requires."""
     parameters = _parameters_in(step, name)
     if not parameters:
-        raise UndecidedError(f"input {name!r} is no parameter of the operator")
+        raise UndecidedError(f"input {name!r} is not a parameter of the operator")
     vector = parameters[0].vector
     known = tuple(d for d in shape or () if isinstance(d, int))
     if shape is not None and len(known) == len(shape):
@@ -238,7 +238,8 @@ def operator_map(case: Case, info: OperatorInfo, inputs: Sequence[Tensor | None]
     for parameter in call.parameters:
         entries = _entries(case, info, parameter.vector, inputs)
         for entry in entries:
-            case.bounded |= atoms_of(entry)
+            if entry.lone_atom is not None:
+                case.bounded.add(entry.lone_atom)
             case.assume(entry - parameter.least)
         parameters.append(entries)
     return operators.apply(case, call.kind, call.operator, x, *parameters)

@@ -1,4 +1,4 @@
-"""Prove operators: the nodes that replace them compute the same for all sizes, not only sampled ones.
+"""Prove for all sizes that the nodes in the place of an operator compute the same.
 
 proven for all sizes    by index maps (`index_maps`): then runs only test onnxruntime
 disproved               by sizes at which the maps differ, confirmed by a run (`counterexample`)
@@ -79,7 +79,7 @@ def _prove(operator: OperatorCheck, context: Context) -> Proof | Counterexample:
 
 
 def _joined(proofs: Iterable[Proof]) -> Proof:
-    """Return what is proven of several parts together."""
+    """Return the proof of all parts of an operator: the weakest one."""
     proofs = list(proofs)
     unproven = next((p for p in proofs if p.scope == "sampled"), None)
     if unproven is not None:
@@ -90,7 +90,7 @@ def _joined(proofs: Iterable[Proof]) -> Proof:
 
 
 def _prove_regions(operator: OperatorCheck, context: Context) -> Proof:
-    """Prove an operator, or a convolution, by the regions that it became part of."""
+    """Prove an operator or a convolution by the regions that it was merged into."""
     regions = context.regions.around(operator.info)
     if isinstance(regions, str):
         return Proof("sampled", reason=regions)
@@ -126,7 +126,7 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
 
 
 def _replaceable(part: Part, context: Context) -> str | None:
-    """Return why a part has no fixed meaning: a caller may replace one of its constants."""
+    """Return why a part cannot be proven: the caller of the model may replace one of its constants."""
     names = [t.name for t in part.stored if t.name in context.converted.overridable]
     return f"the caller of the model may replace {names[0]!r}" if names else None
 
@@ -183,8 +183,8 @@ def _attempt(
 def _moves_distinct(replacement: Replacement, operator: OperatorCheck, folder: Path | None) -> bool:
     """Tell whether nodes that only move data move data that is all distinct as the operator does.
 
-    They move any other data of these sizes likewise. No element is 0, which is what fills padding; the
-    second data shares no element with the first, so that no constant of the nodes can be taken for one.
+    Such nodes move all data of these sizes alike. No element is 0, the value of padding; the two runs
+    share no element, so that no constant of the nodes passes for an element of both.
     """
     wide = [t for t in sorted(operator.info.element_types) if _is_wide(t)]
     if not wide or not replacement.only_moves:

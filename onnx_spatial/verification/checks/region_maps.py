@@ -1,4 +1,4 @@
-"""Prove that a region that both models compute is the same, by index maps."""
+"""Prove by index maps that both models compute a region alike."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prove_region(
 
 
 def _computed(graph: GraphMaps, name: str) -> Tensor | None:
-    """Return the map of a value; None if it is not followed."""
+    """Return the map of a value; None if it has none."""
     try:
         return graph.value(name)
     except UndecidedError:
@@ -88,7 +88,7 @@ def _computed(graph: GraphMaps, name: str) -> Tensor | None:
 
 
 def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
-    """Return the map of a value that a region reads; small integers are parameters."""
+    """Return the map of a value that a region reads; integers of rank 2 at most may be sizes."""
     sizes = shape_inference.dims(known)
     if sizes is None:
         raise UndecidedError(f"the rank of {name!r} is unknown")
@@ -103,7 +103,7 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
         return given(case, name, dims, type=element_type)
 
     def at(index: Index) -> Polynomial:
-        if case.context[1] or any(i.constant is None for i in index):
+        if case.use.opaque or any(i.constant is None for i in index):
             return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
         return case.symbol(f"{name}{[i.constant for i in index]}", None, kind=INTEGER)
 

@@ -101,9 +101,10 @@ class Upstream:
     """How the original computes some of the values that a region reads.
 
     Attributes:
-        names: of these values.
-        ties: of those that both parts read: following them is of use where others are made of them.
-        nodes, stored: what computes them, and the constants that it needs.
+        names: names of these values.
+        ties: those that both parts read: they are only needed where one depends on another.
+        nodes: the nodes that compute them.
+        stored: the constants of these nodes.
         inputs: types of the values that it reads, by name.
     """
 
@@ -151,10 +152,10 @@ class MatchingRegions:
         return self._regions[key]
 
     def upstream(self, region: MatchingRegion) -> Upstream:
-        """Return how the original computes what ties the values together that a region reads.
+        """Return how the original computes values that a region reads from others.
 
-        Integers are made of sizes; what only the original's part reads is made of what both read; and of
-        two values that both read, one may be made of the other.
+        These are integers, which depend on sizes; values that only the original's part reads, which
+        depend on those that both parts read; and values that depend on another one that both read.
         """
         names, nodes, stored = set[str](), dict[int, onnx.NodeProto](), list[onnx.TensorProto]()
         read: set[str] = set()
