@@ -19,7 +19,7 @@ from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed, scopes
 
 
 @dataclass
@@ -81,10 +81,21 @@ class Context:
     def parameters_are_free(self, chain: TransposeChain) -> bool:
         """Tell whether a caller chooses the unknown parameters of a chain.
 
-        Those that the model computes may not take every value.
+        Those that nodes of the model compute, or pass to a subgraph, may not take every value.
         """
-        fed = {v.name for v in self.models.original.proto.graph.input}
-        return all(name in fed for name, value in chain.parameters.items() if value is None)
+        place = chain.head.place
+        bodies = [scope for scope in scopes(place) if scope.steps]
+        return not any(
+            is_computed(self.original.find(name, place))
+            or any(self.original.is_fed(name, body) for body in bodies)
+            for name, value in chain.parameters.items()
+            if value is None
+        )
+
+    @cached_property
+    def original(self) -> Graphs:
+        """The graphs of the original."""
+        return Graphs(self.models.original.proto)
 
     @cached_property
     def regions(self) -> MatchingRegions:

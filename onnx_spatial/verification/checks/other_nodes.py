@@ -23,7 +23,6 @@ from onnx_spatial.verification.checks.proof import prove_region
 from onnx_spatial.verification.checks.region import Compared, Doubt
 from onnx_spatial.verification.checks.unchanged import Equality
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
-from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Nodes that are compared, and seconds for all of them: a model that another tool wrote anew differs
 #: everywhere.
@@ -91,7 +90,7 @@ def _added_and_unread(context: Context) -> Iterator[str]:
 
     Runtimes run them all the same, and may fail.
     """
-    original = Graphs(context.models.original.proto)
+    original = context.original
     for place, graph in traversal.graphs(context.converted.model):
         named = [v if isinstance(v, str) else v.name for v in graph.output]
         read = set(named).union(*(traversal.needs(node) for node in graph.node))
@@ -104,7 +103,7 @@ def _added_and_unread(context: Context) -> Iterator[str]:
 def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place]]:
     """Yield position, node and graph of the nodes whose message or stored inputs are changed."""
     same, compared = Equality(context.models), context.findings.compared
-    original, converted = Graphs(context.models.original.proto), context.converted
+    original, converted = context.original, context.converted
 
     def is_changed(node: onnx.NodeProto, place: traversal.Place) -> bool:
         counterpart = converted.find(node.output[0], place)
