@@ -109,7 +109,7 @@ def moved(
 
 
 def _picked(x: Array, numbers: Array) -> Array:
-    """Return the elements at positions, which begin with 1; 0 stands for padding."""
+    """Return elements by their 1-based positions; 0 gives the padding value."""
     nothing = np.array([""], object) if x.dtype.kind in "OUST" else np.zeros(1, x.dtype)
     return np.concatenate([nothing, x.reshape(-1)])[numbers]
 

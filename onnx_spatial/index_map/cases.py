@@ -50,7 +50,7 @@ PARAMETER = "parameter"
 
 #: The most cases and seconds of one comparison.
 MAX_CASES = 4096
-MAX_SECONDS = 2.0
+MAX_SECONDS = 1.0
 
 #: The most values of an index that are tried one by one.
 MAX_VALUES = 512
@@ -239,6 +239,7 @@ class Case:
 
     def surely(self, p: Polynomial) -> bool:
         """Tell whether `p` is provably 0 or more, without a split."""
+        self._check_now_and_then()
         return self.facts.nonnegative(p)
 
     def are_equal(self, a: Polynomial, b: Polynomial) -> bool:

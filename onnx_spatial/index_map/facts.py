@@ -42,7 +42,7 @@ class Facts:
         """Begin without facts.
 
         Args:
-            deadline: processor time of this thread after which nothing more is proven.
+            deadline: processor time of this thread, in seconds, after which `nonnegative` answers no.
         """
         self._deadline = deadline
         self.samples = Samples()

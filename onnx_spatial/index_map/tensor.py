@@ -129,7 +129,7 @@ class Tensor:
         return self._case.once(key, lambda: self._at(index))
 
     def index(self) -> Index:
-        """Return an index that stands for any element, made of digits; no dim may be 0."""
+        """Return a symbolic index: one symbol for each digit of each axis; every dim is 1 or more."""
         case = self._case
         axes = self.axes
         if self.order is not None:

@@ -172,6 +172,38 @@ def test_function_called_twice() -> None:
     assert "function loc:Blocks" in wrong.message
 
 
+# The model computes pads that are equal on both sides of each axis.
+COMPUTED = """
+g (float[N,6,6,3] t, int32[2,1] side) => (float[A,B,C,D] b)
+  <int32[2] block = {2, 2}, int64[1] begin = {0}>
+{ pads = Concat<axis = 1>(side, side) SITE }
+"""
+PASSED_TO_SCAN = """
+g (float[N,6,6,3] x, int32[3,2,1] sides) => (float[A,B,C,D,E] all)
+  <int32[2] block = {2, 2}, int64[1] begin = {0}>
+{
+    each = Concat<axis = 2>(sides, sides)
+    all = Scan <num_scan_inputs = 1,
+        body = turn (int32[2,2] pads) => (float[P,Q,R,S] b) { t = Neg(x) SITE }
+    > (each)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [COMPUTED, PASSED_TO_SCAN], ids=["node", "scan"])
+def test_nodes_that_are_right_for_the_computed_parameters_only(text: str) -> None:
+    symmetric = (
+        "low_pads = Gather<axis = 1>(pads, begin) both = Concat<axis = 1>(low_pads, low_pads)"
+        + DYNAMIC.replace("(pads)", "(both)")
+    )
+    original = model(text.replace("SITE", SITE))
+    result = verify(original, model(text.replace("SITE", symmetric)))
+    assert result, result.message
+    assert result.sites[0].proven == "sampled"
+    swapped = symmetric.replace("perm = [2, 4,", "perm = [4, 2,")
+    assert verify(original, model(text.replace("SITE", swapped))).status == "failed"
+
+
 def test_a_model_that_defines_the_operator_itself_has_no_sites() -> None:
     """Converted to model-local functions: the operators are no longer ours to run."""
     text = """

@@ -257,7 +257,7 @@ def test_static_sizes_are_proven() -> None:
 def test_static_sizes_are_proven_by_a_run_where_the_prover_gives_up(
     element_type: str, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proof, "SECONDS", 0.0)
+    monkeypatch.setattr(proof, "MAX_SECONDS", 0.0)
     arguments = (element_type, "2,5,6,3")
     found = verify(space_to_batch(*arguments), space_to_batch_lowered(*arguments))
     assert (found.status, found.sites[0].proven) == ("passed", scope)
@@ -271,7 +271,7 @@ def test_nodes_that_look_at_the_data_are_not_proven_by_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Right for every number but 77."""
-    monkeypatch.setattr(proof, "SECONDS", 0.0)
+    monkeypatch.setattr(proof, "MAX_SECONDS", 0.0)
     before, after = (m("float", "2,5,6,3") for m in (space_to_batch, space_to_batch_lowered))
     more = model(
         "g (float[1] y0) => (float[1] y) <float k = {77.0}, float z = {0.0}>"

@@ -16,6 +16,7 @@ from time import thread_time
 import numpy as np
 
 from onnx_spatial.errors import ModelFileError, OperatorError
+from onnx_spatial.index_map.cases import MAX_SECONDS
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.verification.arrays import STRING, dtype_of, is_native, same_bits
 from onnx_spatial.verification.checks import counterexample, index_maps, region_maps
@@ -36,9 +37,6 @@ STANDING = (
     "every size, of results too, is at least 1 and below 2^27",
     "every tensor has fewer than 2^31 elements",
 )
-
-#: Seconds for the proof of one operator.
-SECONDS = 1.0
 
 
 def check(context: Context) -> None:
@@ -105,7 +103,7 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     if reason := _replaceable(region.after, context):
         return Proof("sampled", reason=reason)
     started = thread_time()
-    seconds = min(SECONDS, context.proof_seconds)
+    seconds = min(MAX_SECONDS, context.proof_seconds)
     try:
         comparison = region_maps.prove_region(
             region,
@@ -160,7 +158,7 @@ def _attempt(
             replacement.part,
             source.proto.functions,
             source.folder,
-            min(SECONDS, context.proof_seconds),
+            min(MAX_SECONDS, context.proof_seconds),
         )
     except (OperatorError, ModelFileError) as error:
         return Proof("sampled", reason=str(error))
