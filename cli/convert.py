@@ -132,6 +132,7 @@ def convert(
     strategy: str | None,
     model_options: dict[str, Any],
     data_options: dict[str, Any],
+    tolerances: dict[str, Any],
     strict: bool,
     strict_proof: bool,
     reproducer: str | None,
@@ -152,8 +153,12 @@ def convert(
     """
     from onnx_spatial.cli import data, render
 
-    if strict_proof and no_verify:
-        raise click.UsageError("--strict-proof and --no-verify cannot be combined")
+    for name, value in {"strict-proof": strict_proof, **tolerances}.items():
+        if value not in (None, False) and no_verify:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} and --no-verify cannot be combined")
+    if strict_proof and tolerances["outputs_only"]:
+        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
     (source,) = data.models(model)
     if target.piped:
         data.check_standard_output(source, json=output.json)
@@ -174,6 +179,7 @@ def convert(
                 save_reproducer=reproducer,
                 **model_options,
                 **data.read_inputs(source, data_options),
+                **tolerances,
                 **tuning,
                 in_place=target.in_place and not target.dry_run,
                 progress=progress,
@@ -196,15 +202,17 @@ def convert(
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
         if result.verification and result.output and source == model and not target.in_place:
-            again = _command(model, result.output, {**model_options, **data_options})
+            again = _command(model, result.output, {**model_options, **data_options}, tolerances)
             console.print(f"verify it again with: {again}", style="dim", soft_wrap=True)
     elif undecided:
         output.err.print(f"warning: {model}: {_UNDECIDED}", style="yellow", soft_wrap=True)
     return 0
 
 
-def _command(model: str, output: Path, given: dict[str, Any]) -> str:
+def _command(model: str, output: Path, given: dict[str, Any], tolerances: dict[str, Any]) -> str:
     """Return the command that compares the two files again."""
+    from onnx_spatial.verification.compare.tolerance import tolerance_words
+
     words = ["onnx-spatial", "verify", model, str(output)]
     words += [word for name in given["domains"] for word in ("--domain", name)]
     words += [word for n, dim in given["static"].items() for word in ("--static", f"{n}={dim}")]
@@ -212,4 +220,4 @@ def _command(model: str, output: Path, given: dict[str, Any]) -> str:
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     words += ["--inputs", given["inputs"]] if given["inputs"] else []
     words += ["--seed", str(given["seed"])] if given["seed"] else []
-    return shlex.join(words)
+    return shlex.join([*words, *tolerance_words(**tolerances)])

@@ -116,6 +116,32 @@ def _set(result: dict[str, R], option: str, name: str, value: R, *sizes: int) ->
         raise click.UsageError(f"{option} {name!r} is set twice, to different sizes")
 
 
+def _tolerances(
+    context: click.Context, option: click.Parameter, values: Sequence[str]
+) -> float | dict[str, float] | None:
+    """Parse R and NAME=R; the name may hold '='. The number without a name is that of "".
+
+    Raises:
+        click.UsageError: one is something else.
+    """
+    result: dict[str, float] = {}
+    for value in values:
+        name, equals, text = value.rpartition("=")
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        what = f"--{option.name}"
+        if not number >= 0 or (equals and not name):
+            raise click.UsageError(
+                f"{what} must be a number of 0 or more, or NAME=NUMBER, such as y=1e-2, not {value!r}"
+            )
+        if result.setdefault(name, number) != number:
+            of = f" of {name!r}" if name else ""
+            raise click.UsageError(f"{what}{of} is set twice, to different numbers")
+    return result.get("") if set(result) <= {""} else result
+
+
 domain_option = click.option(
     "--domain",
     "domains",
@@ -150,6 +176,31 @@ shape_option = click.option(
 
 seed_option = click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs."
+)
+
+#: The arguments rtol, atol and outputs_only of `onnx_spatial.verify`, in that order.
+tolerance_options: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--rtol",
+        multiple=True,
+        callback=_tolerances,
+        metavar="[NAME=]R",
+        help="Allow outputs this difference, relative to the largest value of the output. With NAME, "
+        "for this output only. May be repeated.",
+    ),
+    click.option(
+        "--atol",
+        multiple=True,
+        callback=_tolerances,
+        metavar="[NAME=]A",
+        help="Allow outputs this absolute difference, in addition to --rtol.",
+    ),
+    click.option(
+        "--outputs-only",
+        is_flag=True,
+        help="Compare outputs only, not single operators and other nodes: for a version of a model "
+        "with other types or weights (float16, int8).",
+    ),
 )
 
 oracle_option = click.option(
@@ -203,7 +254,7 @@ strict_proof_option = click.option(
 
 
 def verification_options(command: F) -> F:
-    """Add --strict, --strict-proof, --reproducer, and those of `data_options`."""
+    """Add --strict, --strict-proof, --reproducer, and those of `data_options` and `tolerances`."""
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),
@@ -213,7 +264,9 @@ def verification_options(command: F) -> F:
     strict = click.option(
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
-    return data_options(strict(strict_proof_option(reproducer(command))))
+    tolerances = grouped("tolerances", *tolerance_options)
+    decorated: F = data_options(tolerances(strict(strict_proof_option(reproducer(command)))))
+    return decorated
 
 
 def each_model(

@@ -259,7 +259,10 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         console.print(f"  reproduce it with: python {result.reproducer}", soft_wrap=True)
     if result.advice is not None:
         console.print(f"  what to do: {result.advice}", soft_wrap=True)
-    if result.sites and result.status != "failed":
+    for note in result.notes:
+        if note not in message:
+            console.print(f"  {note}", soft_wrap=True)
+    if result.sites and result.status != "failed" and not result.outputs_only:
         console.print(f"  {result.proofs}", soft_wrap=True)
     if verbose:
         _checked_sites(console, result)

@@ -217,13 +217,7 @@ step_options = options.grouped(
     options.shape_option,
     options.seed_option,
     options.oracle_option,
-    click.option(
-        "--rtol",
-        type=click.FloatRange(0, 1, max_open=True),
-        metavar="R",
-        help="Allow this difference from recorded outputs, relative to the largest value "
-        "(default: 1e-4 for float32).",
-    ),
+    *options.tolerance_options,
     click.option("--strict", is_flag=True, help="Fail models that cannot be verified."),
     options.strict_proof_option,
     make=_steps,

@@ -103,6 +103,7 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
         for model in report.models
         for mode in model.modes
         if mode["status"] in ("passed", "unverified")
+        and not mode["verification"].get("outputs_only")
         for site in mode["verification"]["sites"]
     ]:
         console.print(count_proofs(proven))

@@ -27,6 +27,7 @@ def verify(
     static: dict[str, int],
     oracles: tuple[str, ...],
     data_options: dict[str, Any],
+    tolerances: dict[str, Any],
     strict: bool,
     strict_proof: bool,
     reproducer: str | None,
@@ -37,17 +38,23 @@ def verify(
     CONVERTED runs in onnxruntime, and so does ORIGINAL, except for its spatial operators, which are
     computed with numpy by their definition. One model can be -, which is standard input.
 
+    A version of ORIGINAL in float16 or int8 is compared with --rtol 1e-2 --outputs-only, or whatever
+    difference of outputs you accept.
+
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.api import check
     from onnx_spatial.cli import data, render
 
+    if strict_proof and tolerances["outputs_only"]:
+        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
     before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(
             data.frozen(before, static),
             after,
             **data.read_inputs(before, data_options),
+            **tolerances,
             domains=domains,
             oracles=oracles,
             save_reproducer=reproducer,

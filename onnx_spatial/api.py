@@ -25,7 +25,7 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
-from onnx_spatial.verification import Verification
+from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 
 Progress = Callable[[str], None]
@@ -153,6 +153,9 @@ def convert(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     strict_proof: bool = False,
+    rtol: Bound = None,
+    atol: Bound = None,
+    outputs_only: bool = False,
     strategy: str | None = None,
     tune: bool = False,
     tune_cache: str | os.PathLike[str] | None = None,
@@ -190,6 +193,8 @@ def convert(
             or if operators are left.
         strict_proof: also fail if an operator is not proven, only compared at sampled sizes
             (`verification.SiteResult.proven`); requires `verify`.
+        rtol, atol, outputs_only: tolerance for outputs, and whether only outputs are compared; see
+            `verify`. They require `verify`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         tune: measure the lowerings of every operator on this machine and use the fastest; only in
             mode "lower". `inputs`, `shapes` and `seed` give the sizes that the model leaves open.
@@ -214,6 +219,13 @@ def convert(
     """
     if strict_proof and not verify:
         raise UsageError("strict_proof requires verify=True")
+    tolerances = Tolerances.of(rtol, atol)
+    if (tolerances or outputs_only) and not verify:
+        raise UsageError("rtol, atol and outputs_only require verify=True")
+    if strict_proof and outputs_only:
+        raise UsageError(
+            "strict_proof and outputs_only cannot be combined: operators are not proven"
+        )
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -225,6 +237,7 @@ def convert(
         domains=tuple(domains),
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
+    tolerances.check_names([value.name for value in source.proto.graph.output])
     target = _target(source, output, in_place=in_place)
     choose = None
     if tune:
@@ -258,6 +271,9 @@ def convert(
             seed=seed,
             shapes=shapes,
             domains=options.domains,
+            rtol=rtol,
+            atol=atol,
+            outputs_only=outputs_only,
             save_reproducer=save_reproducer,
             progress=progress,
         )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx_spatial.conversion.options import MODES, ConvertOptions
 from onnx_spatial.errors import UsageError
+
+if TYPE_CHECKING:  # what compares arrays takes time to import
+    from onnx_spatial.verification import Bound
 
 #: Allowed difference from recorded outputs behind floating-point arithmetic, relative to the largest
 #: value of the output: other frameworks sum in another order, with other kernels.
@@ -28,8 +31,10 @@ class Options:
         oracles: other runtimes to compare each operator with (`verification.oracles`).
         strict: whether a model that could not be verified counts as failed.
         strict_proof: whether a model fails if one of its operators is not proven.
-        rtol: allowed difference from recorded outputs, relative to the largest value of an output;
-            None: `RECORDED_RTOL`. Outputs of pure data movement must have equal bits.
+        rtol, atol: tolerance for outputs, in comparisons with the original and with recorded data; see
+            `verification.verify`. Names that a model lacks are ignored. None: the rules of the
+            package, and `RECORDED_RTOL` for recorded data.
+        outputs_only: whether nothing but outputs is compared with the original.
 
     Raises:
         UsageError: a mode or strategy does not exist, or a number is out of range.
@@ -46,7 +51,9 @@ class Options:
     oracles: tuple[str, ...] = ()
     strict: bool = False
     strict_proof: bool = False
-    rtol: float | None = None
+    rtol: Bound = None
+    atol: Bound = None
+    outputs_only: bool = False
 
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
@@ -54,8 +61,13 @@ class Options:
         ConvertOptions(strategy=self.strategy)  # raises an error if there is no such strategy
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.rtol is not None and not 0 <= self.rtol < 1:
-            raise UsageError(f"rtol must be at least 0 and below 1, not {self.rtol}")
+        if (self.rtol, self.atol) != (None, None):
+            from onnx_spatial.verification import Tolerances
+
+            Tolerances.of(self.rtol, self.atol)  # raises an error if a number is out of range
+        for name, value in (("strict_proof", self.strict_proof), ("oracles", self.oracles)):
+            if value and self.outputs_only:
+                raise UsageError(f"{name} and outputs_only cannot be combined")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes by name, ready for JSON."""
@@ -73,6 +85,8 @@ class Options:
 
     def command(self, paths: Sequence[str]) -> str:
         """Return the command line that validates models with these options."""
+        from onnx_spatial.verification.compare.tolerance import tolerance_words
+
         words = ["onnx-spatial", "validate"]
         words += [p if not p.startswith("-") else f"./{p}" for p in paths]
         words += ["--seed", str(self.seed)]
@@ -82,9 +96,9 @@ class Options:
         for option, value in (
             ("--max-rank", self.max_rank),
             ("--prefer", self.strategy),
-            ("--rtol", self.rtol),
         ):
             words += [] if value is None else [option, str(value)]
+        words += tolerance_words(self.rtol, self.atol, outputs_only=self.outputs_only)
         words += [w for name in self.oracles for w in ("--oracle", name)]
         words += [w for name in self.domains for w in ("--domain", name)]
         words += [w for name, dim in self.static for w in ("--static", f"{name}={dim}")]

@@ -8,6 +8,7 @@ behind floating-point arithmetic. Nothing is printed: a `Verification` holds the
 """
 
 from onnx_spatial.verification.compare.outputs import RTOL
+from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.pipeline import Model, verify
 from onnx_spatial.verification.report import (
@@ -23,6 +24,7 @@ from onnx_spatial.verification.report import (
 
 __all__ = [
     "RTOL",
+    "Bound",
     "Check",
     "Counterexample",
     "Difference",
@@ -31,6 +33,7 @@ __all__ = [
     "OutputResult",
     "Run",
     "SiteResult",
+    "Tolerances",
     "Verification",
     "evaluate",
     "verify",

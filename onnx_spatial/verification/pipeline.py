@@ -23,6 +23,7 @@ from onnx_spatial.verification.checks import (
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.diagnosis import advice, roles
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
@@ -43,20 +44,23 @@ CHECKS: tuple[ModelCheck, ...] = (
     ModelCheck("fused", fused.check, needs=("isolated",)),
     ModelCheck("oracles", _check_oracles, needs=("fused",)),  # which may discard comparisons
     ModelCheck("same_padding_conv", same_padding_conv.check, needs=("proof",)),
-    ModelCheck("interface", interface.check),
+    ModelCheck("interface", interface.check, of_outputs=True),
     ModelCheck(
         "other_nodes",
         other_nodes.check,
         needs=("fused", "same_padding_conv", "interface"),
-        when=lambda findings: not findings.interface,
+        when=lambda findings: not (findings.interface or findings.types),
     ),
     ModelCheck(
         "end_to_end",
         end_to_end.check,
         needs=("interface", "other_nodes"),
         when=lambda findings: not findings.interface,
+        of_outputs=True,
     ),
-    ModelCheck("declarations", interface.check_declarations, needs=("end_to_end",)),
+    ModelCheck(
+        "declarations", interface.check_declarations, needs=("end_to_end",), of_outputs=True
+    ),
     ModelCheck(
         "unchanged",
         unchanged.check,
@@ -75,6 +79,9 @@ def verify(
     shapes: Mapping[str, Sequence[int]] | None = None,
     domains: Iterable[str] = (),
     oracles: Iterable[str] = (),
+    rtol: Bound = None,
+    atol: Bound = None,
+    outputs_only: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
@@ -94,12 +101,19 @@ def verify(
         domains: operator domains of the user's own that hold spatial operators.
         oracles: other runtimes to compare the numpy kernel of each operator with, bit for bit, where
             they are known to be right: "tensorflow", "openvino".
+        rtol, atol: tolerance for the outputs of the whole model, in place of the rules of this package:
+            `|actual - expected| <= atol + rtol * max|expected|` for every element. A number is for all
+            outputs of reals; a mapping has a number for each output by name, integers included, and
+            for all others by the name "". The other one of the two keeps its default: rtol that of
+            the type, atol 0. Reals may then be of another type.
+        outputs_only: compare outputs only, not single operators and other nodes.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if there is one.
         progress: called with a line of text now and then.
 
     Raises:
-        UsageError: `inputs` or `shapes` do not fit the model, or an oracle is not installed.
+        UsageError: `inputs` or `shapes` do not fit the model, a tolerance is out of range or names no
+            output, an oracle is not installed, or arguments cannot be combined.
         ModelFileError: a model cannot be read.
         OperatorError: an operator of the original breaks its own rules on any data.
     """
@@ -107,15 +121,21 @@ def verify(
         raise UsageError(f"seed must be 0 or more, not {seed}")
     if inputs is not None and shapes:
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
+    oracles = tuple(oracles)
+    if outputs_only and oracles:
+        raise UsageError("oracles and outputs_only cannot be combined: oracles compare operators")
+    tolerances = Tolerances.of(rtol, atol)
     given = ModelPair.read(original, converted, domains)
     request = RunRequest(inputs, shapes or {}, seed, progress or (lambda _: None))
+    tolerances.check_names([value.name for value in given.original.proto.graph.output])
     kernels = references.get(oracles)
     folder = None if save_reproducer is None else Path(save_reproducer)
     try:
         given = given.resolved()
-        context = Context(given.without_earlier_form(), request, kernels)
+        context = Context(given.without_earlier_form(), request, kernels, tolerances)
+        context.findings.outputs_only = outputs_only
         for check in CHECKS:
-            if check.when(context.findings):
+            if (check.of_outputs or not outputs_only) and check.when(context.findings):
                 check.run(context)
         result = conclude(context.findings)
         if result.status == "failed":

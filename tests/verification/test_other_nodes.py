@@ -122,7 +122,7 @@ WHOLE = """
 def test_numbers_that_are_seldom(text: str, before: str, after: str) -> None:
     result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
     assert result.status == "failed"
-    assert "was changed, and its output differs" in result.message
+    assert "was changed" in result.message
 
 
 def test_a_limit_that_what_is_in_front_keeps_out_of_reach() -> None:

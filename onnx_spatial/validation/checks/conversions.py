@@ -105,6 +105,9 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
             shapes=subject.shapes,
             domains=subject.options.domains,
             oracles=subject.options.oracles,
+            rtol=subject.tolerances.rtol,
+            atol=subject.tolerances.atol,
+            outputs_only=subject.options.outputs_only,
             save_reproducer=subject.reproduce_to
             and subject.reproduce_to / (form.mode or "original"),
             progress=lambda text: subject.stage(source, text),

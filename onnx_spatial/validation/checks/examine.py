@@ -14,6 +14,7 @@ from onnx_spatial.validation.checks import conversions, record_data, recorded_da
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm, Stage
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, ModelResult, Status
+from onnx_spatial.verification import Tolerances
 
 #: The checks, in this order; each adds entries to the model.
 CHECKS: tuple[Callable[[ExaminedModel], None], ...] = (
@@ -65,7 +66,9 @@ def _read(path: str, options: Options, stage: Stage) -> ExaminedModel:
     source = reader.resolved(source.holding(frozen) if static else source)
     names = {v.name for v in source.proto.graph.input}
     shapes = {n: s for n, s in options.shapes if n in names}
-    subject = ExaminedModel(Path(path), options, source, static, shapes, stage)
+    outputs = [v.name for v in source.proto.graph.output]
+    tolerances = Tolerances.of(options.rtol, options.atol).of_model(outputs)
+    subject = ExaminedModel(Path(path), options, source, static, shapes, tolerances, stage)
     for name in missing:
         subject.add("info", "load", f"--static {name}: the model has no dim of this name")
     for name, _ in options.shapes:
@@ -110,7 +113,7 @@ def _passed(subject: ExaminedModel) -> str:
             sites = subject.inspection is not None and subject.inspection.sites
             text = f"{'nothing' if sites else 'no operators'} to convert; it runs, "
             text += "with optimisations off and on"
-        elif result is not None and result.sites:
+        elif result is not None and result.sites and not result.outputs_only:
             text += f"; {result.proofs}"
         parts.append(f"mode {form.mode}: {text}" if len(subject.forms) > 1 else text)
     sets = dict.fromkeys(str(line["set"]) for line in subject.recorded if line["passed"])

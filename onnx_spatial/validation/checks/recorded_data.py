@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
 
 from onnx_spatial.errors import OperatorError, SpatialError, UsageError
@@ -16,10 +17,12 @@ from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import RECORDED_RTOL
 from onnx_spatial.verification import OutputResult, verify
+from onnx_spatial.verification.arrays import dtype_name, is_float
 from onnx_spatial.verification.compare import random_ops
 from onnx_spatial.verification.compare.exactness import Exactness, of_outputs
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
+from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -157,12 +160,15 @@ def _compare(
     Raises:
         RunFailure: the model does not run on this data.
     """
-    exactness, rtol = reference.exactness, subject.options.rtol
+    exactness = reference.exactness
 
     def compared(name: str, expected: Any, actual: Any) -> list[OutputResult]:
         exact = exactness.get(name, Exactness(arithmetic=True))
-        results = compare(name, 0, optimised, expected, actual, exact, same_kernels=False)
-        return [_judge(result, exact, rtol) for result in results]
+        tolerance = _tolerance(subject, name, expected)
+        results = compare(
+            name, 0, optimised, expected, actual, exact, same_kernels=False, tolerance=tolerance
+        )
+        return [_judge(result, exact, decided=tolerance is not None) for result in results]
 
     outputs = session.run(data.inputs, list(session.outputs))
     again: dict[str, Any] = {}
@@ -178,7 +184,11 @@ def _compare(
                 reason = random_ops.sources(reference.graph, name, data.inputs)
                 _add_random(subject, f"recorded:{data.name}", name, reason)
                 results = [replace(r, passed=None, reason=_RANDOM) for r in results]
-            elif len(results) == 1 and rtol is None and name in exactness:
+            elif (
+                len(results) == 1
+                and name in exactness
+                and subject.tolerances.of_output(name) is None
+            ):
                 results = [_weigh(subject, data, reference, results[0], expected)]
         all_results += results
     return all_results
@@ -211,18 +221,30 @@ def _add_random(subject: ExaminedModel, source: str, name: str, reason: str) -> 
         subject.add("warning", source, message, "unverified")
 
 
-def _judge(result: OutputResult, exactness: Exactness, rtol: float | None) -> OutputResult:
-    """Apply the tolerance for recorded data in place of the one for two forms of a model."""
+def _tolerance(subject: ExaminedModel, name: str, expected: Any) -> Tolerance | None:
+    """Return the tolerance of the options for an output, by default with the rtol of recorded data."""
+    tolerance = subject.tolerances.of_output(name)
+    if tolerance is None or tolerance.rtol is not None or not isinstance(expected, np.ndarray):
+        return tolerance
+    rtol = RECORDED_RTOL.get(dtype_name(expected), _RTOL_OTHER)
+    return replace(tolerance, rtol=rtol if is_float(expected.dtype) else 0.0)
+
+
+def _judge(result: OutputResult, exactness: Exactness, *, decided: bool) -> OutputResult:
+    """Apply the tolerance for recorded data in place of the one for two forms of a model.
+
+    Unless the comparison is `decided` by a tolerance that the options set.
+    """
     if exactness.random:
         return replace(result, passed=None, reason=_RANDOM)
-    if result.equal_bits:
+    if decided or result.equal_bits:
         return result
     if result.max_abs_error == 0 and result.max_steps is not None:
         # Only signs of zeros or kinds of NaN differ, as they do between frameworks and releases.
         return replace(result, mismatches=0, passed=True, reason=None)
     if not result.tolerance:
         return result
-    allowed = RECORDED_RTOL.get(result.dtype, _RTOL_OTHER) if rtol is None else rtol
+    allowed = RECORDED_RTOL.get(result.dtype, _RTOL_OTHER)
     relative, absolute = result.max_relative_error, result.max_abs_error
     if relative is not None and relative <= allowed:
         return replace(result, tolerance=allowed, mismatches=0, passed=True, reason=None)
@@ -294,6 +316,9 @@ def _equal_on_recorded(subject: ExaminedModel, form: ModelForm, source: str) -> 
                 inputs=data.inputs,
                 seed=subject.options.seed,
                 domains=subject.options.domains,
+                rtol=subject.tolerances.rtol,
+                atol=subject.tolerances.atol,
+                outputs_only=subject.options.outputs_only,
                 progress=lambda text: subject.stage(source, text),
             )
         except UsageError as error:

@@ -13,7 +13,7 @@ from onnx_spatial.model.io import reader
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
 from onnx_spatial.validation.result import Entry, Kind, Level
-from onnx_spatial.verification import Verification
+from onnx_spatial.verification import Tolerances, Verification
 from onnx_spatial.verification.sizes.reference_runs import GIVE_DATA
 
 #: Called with the current step: the source of its entries, and a line of text.
@@ -62,7 +62,7 @@ class ExaminedModel:
         path: path of its file.
         options: options of the run.
         source: the model, with symbolic dims fixed as the options say.
-        static, shapes: those of the options that apply to this model.
+        static, shapes, tolerances: those of the options that apply to this model.
         stage: see `Stage`.
         reproduce_to: folder for reproducers of differences; None: none are saved.
         inspection: its spatial operators; None until it is converted.
@@ -76,6 +76,7 @@ class ExaminedModel:
     source: reader.Source
     static: dict[str, int]
     shapes: dict[str, tuple[int, ...]]
+    tolerances: Tolerances
     stage: Stage
     reproduce_to: Path | None = None
     inspection: Inspection | None = None

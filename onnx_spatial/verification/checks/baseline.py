@@ -14,6 +14,7 @@ from onnx_spatial.verification.compare.exactness import Exactness
 from onnx_spatial.verification.compare.float64_outputs import Float64Outputs
 from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict, is_comparable
+from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
@@ -23,7 +24,8 @@ class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
     `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
-    `proven` tells whether the converted model is proven to compute the same.
+    `proven` tells whether the converted model is proven to compute the same; `tolerances` are those that
+    the caller sets.
     """
 
     def __init__(
@@ -34,7 +36,9 @@ class Baseline:
         source: reader.Source | None,
         *,
         proven: bool = False,
+        tolerances: Tolerances | None = None,
     ) -> None:
+        self.tolerances = tolerances or Tolerances()
         self.program = program
         self.marks = marks
         self._precise = Float64Outputs(program, marks, [t.feeds for t in trials], proven=proven)
@@ -46,6 +50,7 @@ class Baseline:
         self, name: str, run: int, optimised: bool, trial: Trial, actual: object
     ) -> list[OutputResult]:
         """Compare an output of the converted model with that of a trial."""
+        tolerance = self.tolerances.of_output(name)
         results = compare(
             name,
             run,
@@ -54,8 +59,11 @@ class Baseline:
             actual,
             self.marks[name],
             same_kernels=not self.program.substitutes,
+            tolerance=tolerance,
         )
-        return [self._judged(results[0], trial, actual)] if len(results) == 1 else results
+        if tolerance is not None or len(results) > 1:  # a tolerance that is set decides alone
+            return results
+        return [self._judged(results[0], trial, actual)]
 
     def close(self) -> None:
         """Release the sessions."""

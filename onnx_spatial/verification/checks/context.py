@@ -15,6 +15,7 @@ from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.checks.region_results import RegionResults
 from onnx_spatial.verification.checks.replacement import Replacement
+from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
@@ -31,6 +32,7 @@ class Context:
             model.
         request: seed and sizes of the data, and where to report progress.
         oracles: other runtimes to compare the numpy kernels with, by name.
+        tolerances: that the caller sets for outputs.
         findings: what the checks found so far; they add to it.
         proofs: what is proven of replacements, by their `Replacement.key`.
         region_proofs: what is proven of regions, by their `MatchingRegion.key`.
@@ -42,6 +44,7 @@ class Context:
     models: ModelPair
     request: RunRequest
     oracles: Mapping[str, Callable[[Operator, Array], Array]] = field(default_factory=dict)
+    tolerances: Tolerances = field(default_factory=Tolerances)
     findings: Findings = field(init=False)
     proofs: dict[bytes, Proof] = field(default_factory=dict)
     region_proofs: dict[RegionKey, Proof] = field(default_factory=dict)
@@ -118,9 +121,11 @@ class ModelCheck:
         run: compares the models of a context and adds to its findings.
         needs: names of earlier checks whose findings it uses.
         when: whether there is anything to check, by the findings so far.
+        of_outputs: whether it is about inputs and outputs, not about the nodes between them.
     """
 
     name: str
     run: Callable[[Context], None]
     needs: tuple[str, ...] = ()
     when: Callable[[Findings], bool] = lambda findings: True
+    of_outputs: bool = False

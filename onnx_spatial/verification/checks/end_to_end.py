@@ -26,6 +26,8 @@ from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 #: Bytes of values that one run of the converted model keeps to compare operators in place.
 MOST_WATCHED = 2**28
 
+_NOT_LOADED = "does not load"
+
 
 def check(context: Context) -> None:
     """Compare the outputs of two models that have the same inputs and outputs.
@@ -61,8 +63,16 @@ def _check(context: Context) -> None:
     program.close()  # every session maps the weights or holds copies: one at a time
     findings.runs = _runs(trials, context)
     loads = not infos and not program.pads and not program.substitutes
-    expected = Baseline(program, marks, trials, original if loads else None, proven=proven)
-    in_place = InPlace(findings.operators, context.chains, context.converted, context.watched)
+    expected = Baseline(
+        program,
+        marks,
+        trials,
+        original if loads else None,
+        proven=proven,
+        tolerances=context.tolerances,
+    )
+    operators = [] if findings.outputs_only else findings.operators
+    in_place = InPlace(operators, context.chains, context.converted, context.watched)
     first, *others = in_place.parts(lambda index: _size(program, index), MOST_WATCHED)
     for optimised in (False, True):
         session = WatchedSession(context.models.converted, first, optimised=optimised)
@@ -70,7 +80,7 @@ def _check(context: Context) -> None:
             break
     else:
         for part in others:
-            _watch(WatchedSession(context.models.converted, part, optimised=False), trials)
+            _watch(WatchedSession(context.models.converted, part, optimised=False), trials, context)
     expected.close()
     findings.executed = {index for trial in trials for index in trial.executed}
 
@@ -115,12 +125,12 @@ def _size(program: Program, index: int) -> int:
     return 0 if met is None else math.prod(met.shape) * dtype_of(met.element_type).itemsize
 
 
-def _watch(session: WatchedSession, trials: Sequence[Trial]) -> None:
+def _watch(session: WatchedSession, trials: Sequence[Trial], context: Context) -> None:
     """Run the converted model once more to compare operators in place."""
     try:
         session.load()
         for trial in trials:
-            session.run(trial.feeds, compare=not trial.any_bits)
+            session.run(context.models.as_fed(trial.feeds), compare=not trial.any_bits)
     except RunFailure:
         return  # it ran before: then there is too little memory to look at so many values
 
@@ -133,19 +143,19 @@ def _compare(
     try:
         session.load()
     except RunFailure as failure:
-        _broken(expected.program, optimised, "does not load", failure, trials[0], findings)
+        _broken(expected.program, optimised, _NOT_LOADED, failure, trials[0], findings)
         return False
     for number, trial in enumerate(trials):
         context.request.progress(f"run {number + 1}/{len(trials)}: {shapes(trial.feeds)}")
         try:
-            outputs = session.run(trial.feeds, compare=not trial.any_bits)
+            outputs = session.run(context.models.as_fed(trial.feeds), compare=not trial.any_bits)
         except RunFailure as failure:
-            message = f"does not run{_mode(optimised)}"
-            _broken(expected.program, optimised, message, failure, trial, findings)
+            _broken(expected.program, optimised, "does not run", failure, trial, findings)
             continue
         for name in trial.outputs:
             mark = expected.marks[name]
-            if trial.any_bits and mark.arithmetic:
+            tolerance = context.tolerances.of_output(name)
+            if trial.any_bits and (mark.arithmetic or tolerance is not None):
                 continue
             for result in expected.compare(name, number, optimised, trial, outputs[name]):
                 if mark.random:
@@ -157,28 +167,25 @@ def _compare(
 
 
 def _record(result: OutputResult, trial: Trial, findings: Findings) -> None:
-    # One line for each output and level: the table of outputs has the other runs.
-    reported = any(
-        (o.name, o.optimised, o.passed) == (result.name, result.optimised, result.passed)
-        for o in findings.outputs
-    )
-    findings.outputs.append(result)
-    if result.passed or reported:
-        return
+    """Keep a comparison, and the inputs of the first one that failed."""
     message = f"output {result.name!r}{_mode(result.optimised)}: {result.reason}"
-    if result.passed is None:
+    if result.passed is None and not any(
+        (o.name, o.optimised, o.passed) == (result.name, result.optimised, None)
+        for o in findings.outputs
+    ):
         findings.undecided.append(message)
-        return
-    mode = result.optimised
-    findings.fail(
-        message, Difference("output", result.name, None, message, trial.feeds, optimised=mode)
-    )
+    findings.outputs.append(result)
+    if result.passed is False and findings.difference is None:
+        mode = result.optimised
+        findings.difference = Difference(
+            "output", result.name, None, message, trial.feeds, optimised=mode
+        )
 
 
 def _broken(
     program: Program,
     optimised: bool,
-    message: str,
+    what: str,
     failure: RunFailure,
     trial: Trial,
     findings: Findings,
@@ -190,8 +197,14 @@ def _broken(
         if reason not in findings.obstacles:
             findings.obstacles.append(reason)
         return
-    message = f"the converted model {message}: {failure}"
-    findings.fail(message, Difference("model", "", None, message, trial.feeds, optimised=optimised))
+    modes = findings.aborted.setdefault((what, str(failure)), set())
+    modes.add(optimised)
+    if not optimised and what == _NOT_LOADED:  # it is not tried with optimisations
+        modes.add(True)
+    message = f"the converted model {what}{_mode(optimised)}: {failure}"
+    findings.difference = findings.difference or Difference(
+        "model", "", None, message, trial.feeds, optimised=optimised
+    )
 
 
 def _anonymous(message: str) -> str:

@@ -22,6 +22,14 @@ from onnx_spatial.verification.report import (
     SiteResult,
 )
 
+#: Ways of a comparison, as messages name them.
+_HOW = {
+    "isolated": "on its own",
+    "in place": "in place",
+    "tensorflow": "by tensorflow",
+    "openvino": "by openvino",
+}
+
 
 class Recorder(Protocol):
     """A node that keeps the comparisons made of it."""
@@ -54,17 +62,21 @@ class OperatorCheck:
         result: what is known so far.
         difference: the first comparison that failed, with its inputs.
         merged: whether its output in the converted model is computed together with other nodes.
+        cause: the reason of that comparison, without the place.
         undecided: difference of the region that it was fused into, which may be rounding or not.
         replaced: nodes of the original that were compared together with it, by their position in
             `traversal.nodes`.
+        products: labels of the convolutions and matrix products among them.
     """
 
     info: OperatorInfo
     result: SiteResult
     difference: Difference | None = None
     merged: bool = False
+    cause: str = ""
     undecided: str | None = None
     replaced: set[int] = field(default_factory=set)
+    products: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, info: OperatorInfo, *, refused: bool = False) -> OperatorCheck:
@@ -87,10 +99,12 @@ class OperatorCheck:
             return
         result = self.result
         mode = "on" if check.optimised else "off"
+        together = f"together with {self.products[0]}" if self.products else _HOW[check.how]
         result.reason = message = (
-            f"{result.label}, {check.how}, {check.dtype} "
-            f"{show(check.shape)}, optimisations {mode}: {check.reason}"
+            f"{result.label} {together}, on {check.dtype} {show(check.shape)}, "
+            f"optimisations {mode}: {check.reason}"
         )
+        self.cause = str(check.reason)
         self.difference = Difference(
             "site",
             result.node,
@@ -101,6 +115,11 @@ class OperatorCheck:
             self.info.place,
             check.optimised,
         )
+
+    @property
+    def convolved(self) -> bool:
+        """Whether it was compared together with a convolution."""
+        return any("Conv" in product for product in self.products)
 
     @property
     def is_proven(self) -> bool:
@@ -118,6 +137,7 @@ class OperatorCheck:
         result = self.result
         result.counterexample = counterexample
         result.reason = message = f"{result.label}: {counterexample.message}"
+        self.cause = counterexample.message
         self.difference = Difference(
             "site",
             result.node,
@@ -137,27 +157,58 @@ class OperatorCheck:
         self.difference = None
 
 
+@dataclass(frozen=True)
+class NodeChange:
+    """What is changed in a node.
+
+    Attributes:
+        text: the rest of a sentence with the node as subject.
+        inside: whether the node reads the same values as before: the change is in the node itself.
+    """
+
+    text: str
+    inside: bool
+
+
 @dataclass
 class ChangedNode:
     """A node of the original, not a spatial operator, that the converted model changes.
 
-    It has the first comparison that failed, or why it could not be compared, where it has to be.
+    Attributes:
+        node, place: the node and its graph.
+        change: what is changed in it; None if other nodes take its place.
+        difference: the first comparison that failed.
+        cause: the reason of that comparison.
+        gap: why it could not be compared, where it has to be.
     """
 
     node: onnx.NodeProto
     place: traversal.Place
+    change: NodeChange | None = None
     difference: Difference | None = None
+    cause: str = ""
     gap: str | None = None
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep the first comparison of its value that failed."""
         if check.passed or self.difference is not None:
             return
-        message = f"{self._label} was changed, and its output differs: {check.reason}"
+        self.cause = str(check.reason)
         graph = str(self.place)
         self.difference = Difference(
-            "value", value, graph, message, dict(inputs), value, self.place, check.optimised
+            "value", value, graph, self.message, dict(inputs), value, self.place, check.optimised
         )
+
+    @property
+    def message(self) -> str:
+        """What was changed, and how the output differs, in one line."""
+        what = f": it {self.change.text}" if self.change is not None else ""
+        return f"{self._label} was changed{what}; its output differs: {self.cause}"
+
+    @property
+    def explained(self) -> bool:
+        """Whether the change is in the node itself: a weight, an attribute."""
+        return self.change is not None and self.change.inside
 
     def leave(self, reason: str) -> None:
         """Note that it could not be compared."""
@@ -178,25 +229,33 @@ class Findings:
         changed: its other nodes that the converted model changes.
         computes_sizes_otherwise: whether it has further changed nodes, which compute sizes: these are
             right if all runs are.
-        interface: differences between the inputs and outputs of the two models.
+        outputs_only: whether nothing but outputs is compared.
+        interface: differences between the inputs and outputs of the two models that keep both from
+            running on the same data.
+        types: inputs and outputs that are reals of other types.
         failures: everything else that is wrong with the model as a whole.
         gaps: what could not be compared, because no sizes were found for it.
         obstacles: what could not be compared, because of what is in the model.
         undecided: differences that may be rounding or not.
+        aborted: how the converted model does not load or run, and onnxruntime's message; with
+            optimisations or without.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
-        runs, outputs, forced, unsteady, rest, sampled: see `Verification`.
+        runs, outputs, forced, unsteady, rest, sampled, notes: see `Verification`.
     """
 
     operators: list[OperatorCheck] = field(default_factory=list)
     convolutions: list[OperatorCheck] = field(default_factory=list)
     changed: list[ChangedNode] = field(default_factory=list)
     computes_sizes_otherwise: bool = False
+    outputs_only: bool = False
     interface: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    aborted: dict[tuple[str, str], set[bool]] = field(default_factory=dict)
     difference: Difference | None = None
     executed: set[int] = field(default_factory=set)
     runs: list[Run] = field(default_factory=list)
@@ -205,6 +264,7 @@ class Findings:
     unsteady: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> set[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import onnx
+
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, Undecided
@@ -36,6 +39,16 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         operator.withdraw(reason)
         return
     operator.result.reason = None
+    nodes = [node for region in regions for node in region.before.nodes]
+    operator.products = tuple(
+        f"{node.op_type} node {traversal.label(node)!r}" for node in nodes if _is_product(node)
+    )
     for each, value in comparisons:
         operator.record(each.check, each.feeds, value)
     operator.replaced.update(*(region.replaced for region in regions))
+
+
+def _is_product(node: onnx.NodeProto) -> bool:
+    """Return whether a node is a convolution or a matrix product."""
+    kinds = ("Conv", "MatMul", "Gemm")
+    return op_traits.is_standard(node) and any(kind in node.op_type for kind in kinds)

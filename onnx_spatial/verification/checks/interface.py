@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx
 
@@ -10,13 +10,38 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.verification.checks.context import Context
 
+_REALS = frozenset(
+    {
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.BFLOAT16,
+    }
+)
+
 
 def check(context: Context) -> None:
-    """Compare the names, order and types of inputs and outputs."""
+    """Compare the names, order and types of inputs and outputs.
+
+    Models whose inputs and outputs are reals of other types can be run and compared all the same. With
+    a tolerance for outputs such types are allowed: of the inputs, and of these outputs.
+    """
     original, converted = context.models.original.proto, context.models.converted.proto
-    differences = context.findings.interface
-    differences += _compare("input", _required(original), _required(converted))
-    differences += _compare("output", original.graph.output, converted.graph.output)
+    findings, tolerances = context.findings, context.tolerances
+    differences = findings.interface
+    for what, before, after in (
+        ("input", _required(original), _required(converted)),
+        ("output", original.graph.output, converted.graph.output),
+    ):
+        differences += _names(what, before, after)
+        for name, was, now in _other_types(before, after):
+            line = f"{what} {name!r} is declared as {_name(now)}, not {_name(was)}"
+            if not {was, now} <= _REALS:
+                differences.append(line)
+            elif tolerances if what == "input" else tolerances.of_output(name):
+                findings.notes.append(f"{line}; the tolerance allows it")
+            else:
+                findings.types.append(line)
     inputs = {v.name for v in converted.graph.input}
     differences += (
         f"initializer {i.name!r} can no longer be overridden"
@@ -51,7 +76,7 @@ def _fits(declared: Sequence[Dim] | None, shape: Sequence[int]) -> bool:
     )
 
 
-def _compare(
+def _names(
     what: str, before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
 ) -> list[str]:
     old, new = [v.name for v in before], [v.name for v in after]
@@ -61,13 +86,22 @@ def _compare(
     ]
     if not lines and old != new:
         lines.append(f"the {what}s are in another order: {', '.join(new)}, not {', '.join(old)}")
+    return lines
+
+
+def _other_types(
+    before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield name, old and new element type of each value that has another one."""
     types = {v.name: v.type for v in after}
     for value in before:
-        a, b = (shape_inference.element_type(t) for t in (value.type, types.get(value.name)))
-        if a is not None and b is not None and a != b:
-            names = (onnx.TensorProto.DataType.Name(t).lower() for t in (b, a))
-            lines.append("{} {!r} is declared as {}, not {}".format(what, value.name, *names))
-    return lines
+        was, now = (shape_inference.element_type(t) for t in (value.type, types.get(value.name)))
+        if was is not None and now is not None and was != now:
+            yield value.name, was, now
+
+
+def _name(element_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(element_type)).lower()
 
 
 def _required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

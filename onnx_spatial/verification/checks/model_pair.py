@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx
 
 from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
+from onnx_spatial.verification.arrays import Array, dtype_of, is_float
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,17 @@ class ModelPair:
             after = replace(after, base=before.folder)
         return replace(self, original=before, converted=after)
 
+    def as_fed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the data of a run of the original as the converted model declares it.
+
+        Reals are rounded where its inputs are of a shorter type.
+        """
+        types = {
+            value.name: shape_inference.element_type(value.type)
+            for value in self.converted.proto.graph.input
+        }
+        return {name: _as_type(array, types.get(name)) for name, array in feeds.items()}
+
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""
         unwrapped = without_earlier_form(self.original.proto)
@@ -58,3 +72,14 @@ class ModelPair:
         if unwrapped.model is not original.proto:
             original = original.holding(unwrapped.model)
         return replace(self, original=original, domains=self.domains | unwrapped.domains)
+
+
+def _as_type(array: Array, element_type: int | None) -> Array:
+    """Convert an array of reals to another type of reals; others stay as they are."""
+    if element_type is None or not is_float(array.dtype):
+        return array
+    dtype = dtype_of(element_type)
+    if dtype == array.dtype or not is_float(dtype):
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import onnx
 
 from onnx_spatial.model import traversal
+from onnx_spatial.verification.checks import node_changes
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
 from onnx_spatial.verification.checks.proof import prove_region
@@ -48,7 +49,10 @@ def check(context: Context) -> None:
             findings.computes_sizes_otherwise = True
             _prove(node, place, context)
             continue
-        changed = ChangedNode(node, place)
+        graphs = (context.original, context.converted)
+        changed = ChangedNode(
+            node, place, node_changes.describe(node, place, context.models, graphs)
+        )
         findings.changed.append(changed)
         if len(findings.changed) > MOST_NODES or time.monotonic() > deadline:
             findings.sampled.append(f"{_label(node, place)} was changed, and too many others")

@@ -43,7 +43,7 @@ def errors(expected: Array, actual: Array) -> tuple[Errors, float]:
     """Compute the error of each element, and the largest finite expected value.
 
     Errors are infinite where NaN or an infinity is on one side only. Both arrays have the same shape and
-    a type of numbers. Errors of types of up to 32 bits are float32.
+    types of numbers. Errors of types of up to 32 bits are float32.
     """
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     short = is_float(expected.dtype) and expected.dtype.itemsize <= 4
@@ -84,8 +84,12 @@ def measure_errors(
 
 
 def ulp_distance(expected: Array, actual: Array) -> float | None:
-    """Largest ULP distance of two elements; None for types that are not real."""
-    if not is_float(expected.dtype) or expected.dtype.itemsize > 8:
+    """Largest ULP distance of two elements; None for types that are not real, or that differ."""
+    if (
+        expected.dtype != actual.dtype
+        or not is_float(expected.dtype)
+        or expected.dtype.itemsize > 8
+    ):
         return None
     before, after = expected.reshape(-1), actual.reshape(-1)
     starts = range(0, expected.size, _AT_A_TIME)

@@ -2,7 +2,7 @@
 
 Bits must be equal where an output depends on data movement and integer arithmetic only. Behind
 floating-point arithmetic |a - b| <= rtol * max|original| must hold for every element; NaN and infinities
-must be the original's.
+must be the original's. A `Tolerance` that the caller sets takes the place of these rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.verification.arrays import Array, differing_bits, dtype_name, is_float
+from onnx_spatial.verification.arrays import (
+    Array,
+    differing_bits,
+    dtype_name,
+    is_float,
+    same_bits,
+)
 from onnx_spatial.verification.compare.error_metrics import (
     NOT_NUMBERS,
     ErrorMetrics,
@@ -22,6 +28,7 @@ from onnx_spatial.verification.compare.error_metrics import (
     measure_errors,
 )
 from onnx_spatial.verification.compare.exactness import Exactness
+from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.report import Check, OutputResult
 
 #: Largest error allowed behind floating-point arithmetic, relative to the output's largest value.
@@ -56,6 +63,7 @@ def compare(
     exactness: Exactness,
     *,
     same_kernels: bool = True,
+    tolerance: Tolerance | None = None,
 ) -> list[OutputResult]:
     """Compare an output of a run; a sequence of tensors is compared tensor by tensor.
 
@@ -64,6 +72,7 @@ def compare(
         expected, actual: the original's and the converted model's.
         exactness: of the output.
         same_kernels: whether onnxruntime ran all standard nodes of the original.
+        tolerance: that the caller sets for the output; None: by its exactness.
     """
     what = (name, run, optimised)
     if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
@@ -71,11 +80,20 @@ def compare(
             result
             for number, (e, a) in enumerate(zip(expected, actual, strict=True))
             for result in compare(
-                f"{name}[{number}]", run, optimised, e, a, exactness, same_kernels=same_kernels
+                f"{name}[{number}]",
+                run,
+                optimised,
+                e,
+                a,
+                exactness,
+                same_kernels=same_kernels,
+                tolerance=tolerance,
             )
         ]
     if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
         flips = exactness.discrete and (optimised or not same_kernels)
+        if tolerance is not None and _has_tolerance(expected, actual, tolerance):
+            return [_compare_within(what, expected, actual, tolerance, flips)]
         return [_compare_arrays(what, expected, actual, exactness.arithmetic, flips)]
     kind, other = type(expected).__name__, type(actual).__name__
     if kind != other:
@@ -114,13 +132,14 @@ def _compare_arrays(
 ) -> OutputResult:
     dtype, shape, size = dtype_name(expected), expected.shape, expected.size
     what = (*run, dtype, shape, size)
-    if dtype_name(actual) != dtype or actual.shape != shape:
-        reason = f"its type is {dtype_name(actual)}, not {dtype}"
-        if dtype_name(actual) == dtype:
-            reason = f"its shape is {show(actual.shape)}, not {show(shape)}"
-        return OutputResult(*what, mismatches=size, passed=False, reason=reason)
+    if (reason := _other_form(expected, actual)) is not None:
+        outcome = OutputResult(*what, mismatches=size, passed=False, reason=reason)
+        if not (_is_real(expected) and _is_real(actual) and actual.shape == shape):
+            return outcome
+        metrics = measure_errors(expected, actual, *errors(expected, actual))
+        return replace(outcome, **vars(metrics))
     differing = differing_bits(expected, actual)
-    real = is_float(expected.dtype) or expected.dtype.kind == "c"
+    real = _is_real(expected)
     tolerance = RTOL.get(dtype, _RTOL_SHORT) if real and arithmetic else 0.0
     outcome = OutputResult(*what, not differing.any(), tolerance=tolerance)
     numbers = expected.dtype.kind not in NOT_NUMBERS
@@ -136,12 +155,64 @@ def _compare_arrays(
     outcome = replace(outcome, mismatches=count)
     if not count:
         return outcome
-    small = mean <= DISCRETE_MEAN and (real or expected.dtype.itemsize == 1)
+    return _judged(outcome, expected, flips, mean)
+
+
+def _compare_within(
+    run: tuple[str, int, bool], expected: Array, actual: Array, tolerance: Tolerance, flips: bool
+) -> OutputResult:
+    """Compare the values of two arrays of numbers with a tolerance that the caller sets."""
+    dtype, shape, size = dtype_name(expected), expected.shape, expected.size
+    default = RTOL.get(dtype, _RTOL_SHORT) if _is_real(expected) else 0.0
+    rtol = default if tolerance.rtol is None else tolerance.rtol
+    outcome = OutputResult(*run, dtype, shape, size, tolerance=rtol, atol=tolerance.atol)
+    if actual.shape != shape:
+        reason = f"its shape is {show(actual.shape)}, not {show(shape)}"
+        return replace(outcome, mismatches=size, passed=False, reason=reason)
+    apart, largest = errors(expected, actual)
+    metrics = measure_errors(expected, actual, apart, largest)
+    same_type = dtype_name(actual) == dtype
+    outcome = replace(
+        outcome, equal_bits=same_type and same_bits(expected, actual), **vars(metrics)
+    )
+    bound = tolerance.atol + rtol * largest
+    # Double precision does not tell large integers apart.
+    wrong = apart > bound if bound or _is_real(expected) else differing_bits(expected, actual)
+    outcome = replace(outcome, mismatches=int(wrong.sum()))
+    if not outcome.mismatches:
+        return outcome
+    return _judged(outcome, expected, flips, metrics.mean_relative_error)
+
+
+def _judged(outcome: OutputResult, expected: Array, flips: bool, mean: float) -> OutputResult:
+    """Fail a comparison with elements outside the tolerance, unless these follow from few flips."""
+    small = mean <= DISCRETE_MEAN and (_is_real(expected) or expected.dtype.itemsize == 1)
     reason = _reason(outcome)
-    if flips and (count <= DISCRETE_SHARE * size or small):
+    if flips and (outcome.mismatches <= DISCRETE_SHARE * outcome.elements or small):
         reason += "; accepted: a step before it converts floats to integers"
         return replace(outcome, reason=reason)
     return replace(outcome, passed=False, reason=reason)
+
+
+def _has_tolerance(expected: Array, actual: Array, tolerance: Tolerance) -> bool:
+    """Return whether a tolerance applies: to reals of any types, and by name to integers of one type."""
+    if _is_real(expected) and _is_real(actual):
+        return True
+    numbers = expected.dtype.kind not in NOT_NUMBERS
+    return tolerance.named and numbers and dtype_name(actual) == dtype_name(expected)
+
+
+def _is_real(array: Array) -> bool:
+    return is_float(array.dtype) or array.dtype.kind == "c"
+
+
+def _other_form(expected: Array, actual: Array) -> str | None:
+    """Say that an array has another type or shape; None if it has not."""
+    if dtype_name(actual) != dtype_name(expected):
+        return f"its type is {dtype_name(actual)}, not {dtype_name(expected)}"
+    if actual.shape != expected.shape:
+        return f"its shape is {show(actual.shape)}, not {show(expected.shape)}"
+    return None
 
 
 def _reason(outcome: OutputResult) -> str:
@@ -158,6 +229,8 @@ def _reason(outcome: OutputResult) -> str:
         amount = f", by at most {apart:.2g} where all values should be 0"
     else:
         amount = f", by at most {error:.2g} of the largest value"
-        if outcome.tolerance:
+        if outcome.atol:
+            amount += f" ({apart:.2g}) where {outcome.tolerance:g} and {outcome.atol:g} are allowed"
+        elif outcome.tolerance:
             amount += f" where {outcome.tolerance:g} is allowed"
     return f"{outcome.mismatches} of {outcome.elements} elements differ{amount}"

@@ -44,6 +44,9 @@ SECONDS = 40.0
 #: Elements of inputs and outputs; double precision takes some 30 bytes for each.
 MOST_ELEMENTS = 2**24
 
+#: A larger ratio of errors says nothing more.
+_MOST_TIMES = 1000
+
 Doubles = npt.NDArray[np.float64]
 
 
@@ -101,10 +104,9 @@ class Expected:
         relative = worst / largest if largest else (np.inf if worst else 0.0)
         reason = None
         if count:
-            reason = (
-                f"{count} of {check.elements} elements differ, by at most {relative:.2g} of the largest "
-                f"value and {most:.3g} units in the last place where {self.ulps:.3g} are allowed"
-            )
+            reason = f"{count} of {check.elements} elements differ, {_amount(relative)}"
+            if self.ulps and self.ulps < most < np.inf:
+                reason += f": {_times(most / self.ulps)} the error that rounding can make"
         return replace(
             check,
             mismatches=count,
@@ -263,6 +265,19 @@ class Reference:
         for program in (self._program, self._precise, self._magnitude):
             if program is not None:
                 program.close()
+
+
+def _amount(relative: float) -> str:
+    """Describe the largest error, relative to the largest value."""
+    if np.isinf(relative):
+        return "some by NaN or infinity, or where all values should be 0"
+    return f"by at most {relative:.2g} of the largest value"
+
+
+def _times(factor: float) -> str:
+    if factor > _MOST_TIMES:
+        return f"more than {_MOST_TIMES} times"
+    return f"{factor:.{1 if factor < 10 else 0}f} times"
 
 
 def _allowed(program: Program) -> float:

@@ -67,6 +67,7 @@ class OutputResult:
             of the differences, likewise.
         max_steps: largest number of representable values between the two; None for integers.
         tolerance: largest relative error allowed; 0 where bits must be equal.
+        atol: absolute error that the caller allows beside it.
         mismatches: elements outside the tolerance.
         passed: the verdict; None if the output cannot be compared.
         reason: why it failed or cannot be compared; a remark if it passed.
@@ -99,3 +100,4 @@ class OutputResult:
     allowed_ulps: float | None = None
     own_relative_error: float | None = None
     accepted: Literal["optimised original", "rounding"] | None = None
+    atol: float = 0.0

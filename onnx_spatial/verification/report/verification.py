@@ -217,6 +217,8 @@ class Verification:
             lacks or changes.
         sampled: nodes beside the operators that the converted model changes or adds, and that are not
             proven.
+        notes: what was left out as the caller asked, or is allowed by a tolerance that the caller set.
+        outputs_only: whether nothing but outputs was compared, as the caller asked.
     """
 
     status: Status
@@ -234,6 +236,8 @@ class Verification:
     unsteady: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    outputs_only: bool = False
 
     def __bool__(self) -> bool:
         return self.status == "passed"
@@ -271,7 +275,7 @@ def count_proofs(scopes: Sequence[str | None]) -> str:
 _KEYS = {
     Verification: (
         "status message problems sites_only runs forced outputs sites first_difference first_value "
-        "advice unsteady sampled reproducer"
+        "advice unsteady sampled reproducer notes outputs_only"
     ),
     Run: "seed inputs overridden",
     SiteResult: (

@@ -1,0 +1,177 @@
+"""Describe what a converted model changes in a node: its operator, an attribute, a weight, an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
+from onnx_spatial.operators.shapes import show
+from onnx_spatial.verification.arrays import Array, constant_value, differing_bits
+from onnx_spatial.verification.checks.findings import NodeChange
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.checks.unchanged import Equality
+from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
+
+#: Bytes of a constant whose values are compared.
+_MOST_BYTES = 2**28
+#: Characters of an attribute's value.
+_LONGEST = 40
+
+
+def describe(
+    node: onnx.NodeProto,
+    place: traversal.Place,
+    models: ModelPair,
+    graphs: tuple[Graphs, Graphs],
+) -> NodeChange | None:
+    """Compare a node with that of the converted model with the same output.
+
+    `graphs` are those of the original and of the converted model. None if there is no such node, or no
+    difference.
+    """
+    counterpart = graphs[1].find(node.output[0], place)
+    if not isinstance(counterpart, onnx.NodeProto):
+        return None
+    inputs = list(_inputs(node, counterpart, place, graphs))
+    if (node.domain, node.op_type) != (counterpart.domain, counterpart.op_type):
+        return NodeChange(f"is {_operator(counterpart)}, not {_operator(node)}", not inputs)
+    own = [
+        *_constants(node, counterpart, place, models, graphs),
+        *_attributes(node, counterpart, models),
+    ]
+    changes = own + inputs
+    more = f" (and {len(changes) - 1} more changes)" if len(changes) > 1 else ""
+    return NodeChange(f"{changes[0]}{more}", bool(own) and not inputs) if changes else None
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+
+
+def _constants(
+    node: onnx.NodeProto,
+    counterpart: onnx.NodeProto,
+    place: traversal.Place,
+    models: ModelPair,
+    graphs: tuple[Graphs, Graphs],
+) -> Iterator[str]:
+    """Compare the initializers that both nodes read at the same position."""
+    same = Equality(models)
+    for old, new in zip(node.input, counterpart.input, strict=False):
+        was, now = graphs[0].find(old, place), graphs[1].find(new, place)
+        if not (isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto)):
+            continue
+        if not same.tensors(was, now) and (change := difference(was, now, models)):
+            yield f"reads another constant {new!r}: {change}"
+
+
+def difference(was: onnx.TensorProto, now: onnx.TensorProto, models: ModelPair) -> str | None:
+    """Say how two constants differ; None if their values are the same."""
+    if (was.data_type, list(was.dims)) != (now.data_type, list(now.dims)):
+        return f"it is {_type(now)}, not {_type(was)}"
+    if max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
+        return "its bytes differ"
+    try:
+        before = constant_value(was, models.original.folder)
+        after = constant_value(now, models.converted.folder)
+    except ModelFileError as error:
+        return str(error)
+    return _values(before, after)
+
+
+def _values(before: Array, after: Array) -> str | None:
+    differing = differing_bits(before, after)
+    if not differing.any():
+        return None
+    count = f"{int(differing.sum())} of {before.size} elements differ"
+    index = tuple(int(i) for i in np.argwhere(differing)[0]) if before.ndim else ()
+    example = f"{show(index)} is {after[index]}, not {before[index]}"
+    if before.dtype.kind in NOT_NUMBERS:
+        return f"{count}; {example}"
+    apart, largest = errors(before, after)
+    amount = f", by at most {apart.max() / largest:.2g} of the largest value" if largest else ""
+    return f"{count}{amount}; {example}"
+
+
+def _type(tensor: onnx.TensorProto) -> str:
+    name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+    return f"{name} {show(tuple(tensor.dims))}"
+
+
+def _attributes(
+    node: onnx.NodeProto, counterpart: onnx.NodeProto, models: ModelPair
+) -> Iterator[str]:
+    old, new = ({a.name: a for a in n.attribute} for n in (node, counterpart))
+    for name in sorted({*old, *new}):
+        was, now = old.get(name), new.get(name)
+        if was is None or now is None:
+            yield f"has {'no' if now is None else 'a new'} attribute {name!r}"
+        elif was != now:
+            tensors = was.HasField("t") and now.HasField("t")
+            change = difference(was.t, now.t, models) if tensors else _pair(was, now)
+            if change:
+                yield f"has another {name!r}: {change}"
+
+
+def _pair(was: onnx.AttributeProto, now: onnx.AttributeProto) -> str:
+    """Show two values of an attribute that is no tensor."""
+    kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    if was.type in kinds or now.type in kinds:
+        return "the graph in it differs"
+    before, after = (_shown(attribute) for attribute in (was, now))
+    return f"{after}, not {before}" if before != after else "its values differ"
+
+
+def _shown(attribute: onnx.AttributeProto) -> str:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if not isinstance(value, str | int | float):
+        value = list(value) if attribute.type != onnx.AttributeProto.TENSOR else "a tensor"
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _inputs(
+    node: onnx.NodeProto,
+    counterpart: onnx.NodeProto,
+    place: traversal.Place,
+    graphs: tuple[Graphs, Graphs],
+) -> Iterator[str]:
+    """Compare the names of computed inputs."""
+    old, new = list(node.input), list(counterpart.input)
+    if old == new:
+        return
+    if sorted(old) == sorted(new):
+        yield f"reads its inputs in another order: {', '.join(new)}"
+        return
+    if len(old) != len(new):
+        yield f"has {len(new)} inputs, not {len(old)}"
+        return
+    for a, b in zip(old, new, strict=True):
+        producers = (graphs[0].find(a, place), graphs[1].find(b, place))
+        if a != b and not all(isinstance(p, onnx.TensorProto) for p in producers):
+            yield f"reads {b!r} in place of {a!r}"
+
+
+def changed_initializers(models: ModelPair) -> Iterator[str]:
+    """Yield one line for each initializer that both models have by name, with other values."""
+    same = Equality(models)
+    after = dict(traversal.graphs(models.converted.proto))
+    for place, graph in traversal.graphs(models.original.proto):
+        stored = {t.name: t for t in getattr(after.get(place), "initializer", ())}
+        readers = {name: node for node in graph.node for name in node.input}
+        for was in getattr(graph, "initializer", ()):
+            now = stored.get(was.name)
+            if now is None or same.tensors(was, now):
+                continue
+            change = difference(was, now, models)
+            if change is not None:
+                reader = readers.get(was.name)
+                of = f" of {reader.op_type} node {traversal.label(reader)!r}" if reader else ""
+                yield f"initializer {was.name!r}{of} ({place}) was changed: {change}"

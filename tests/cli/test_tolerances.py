@@ -1,0 +1,107 @@
+"""--rtol, --atol and --outputs-only of `verify`, `convert` and `validate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from validating import SCALED, save
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+
+CONVERTED = ["original.onnx", "converted.onnx"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder holds a model, and its conversion with a weight off by a thousandth."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    original = save(tmp_path / "original.onnx", SCALED)
+    converted = onnx_spatial.convert(original, verify=False).model
+    tensor = next(t for t in converted.graph.initializer if t.name == "third")
+    tensor.CopyFrom(numpy_helper.from_array(np.array([0.3333], np.float32), "third"))
+    onnx.save(converted, "converted.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], 1),
+        (["--rtol", "1e-2"], 1),
+        (["--outputs-only"], 1),
+        (["--rtol", "1e-2", "--outputs-only"], 0),
+        (["--rtol", "y=1e-2", "--outputs-only"], 0),
+        (["--rtol", "1e-9", "--rtol", "y=1e-2", "--outputs-only"], 0),
+        (["--rtol", "1e-4", "--outputs-only"], 1),
+        (["--atol", "100", "--outputs-only"], 0),
+    ],
+)
+def test_verify(words, code):
+    assert run(["verify", *CONVERTED, *words]) == code
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rtol", "-1"], "--rtol must be a number of 0 or more"),
+        (["--atol", "nan"], "--atol must be a number of 0 or more"),
+        (["--rtol", "y="], "--rtol must be a number of 0 or more"),
+        (["--rtol", "=1"], "--rtol must be a number of 0 or more"),
+        (["--rtol", "y=a"], "--rtol must be a number of 0 or more"),
+        (["--rtol", "1"], "rtol must be at least 0 and below 1, not 1.0"),
+        (["--rtol", "z=0.1"], "rtol: the model has no output 'z'; its outputs are 'y'"),
+        (["--rtol", "0.1", "--rtol", "0.2"], "--rtol is set twice"),
+        (["--atol", "y=1", "--atol", "y=2"], "--atol of 'y' is set twice"),
+        (["--strict-proof", "--outputs-only"], "cannot be combined"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [["verify", *CONVERTED], ["convert", "original.onnx", "-o", "o"]]
+)
+def test_what_fits_nothing_is_bad_usage(command, words, message, capsys):
+    assert run([*command, *words]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "rror: " in line]
+    assert message in line
+
+
+def test_json_and_text_say_that_only_outputs_were_compared(capsys):
+    assert run(["verify", *CONVERTED, "--rtol", "1e-2", "--outputs-only", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["outputs_only"] is True
+    assert document["notes"] == [
+        "only outputs were compared, no single operators and no other nodes"
+    ]
+    assert {o["tolerance"] for o in document["outputs"]} == {1e-2}
+    assert run(["verify", *CONVERTED, "--rtol", "1e-2", "--outputs-only"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("PASSED  equivalent within 9.0e-04 of the largest value: 1 output in ")
+    assert out.count("only outputs were compared") == 1 and "proven" not in out
+
+
+def test_convert_repeats_the_options(capsys):
+    words = ["--rtol", "y=0.01", "--outputs-only"]
+    assert run(["convert", "original.onnx", "-o", "out.onnx", *words]) == 0
+    assert f"verify original.onnx out.onnx {' '.join(words)}\n" in capsys.readouterr().out
+    assert run(["convert", "original.onnx", "-o", "o", "--no-verify", "--rtol", "0.1"]) == 2
+
+
+def test_validate_takes_names_that_some_models_lack(folder, capsys):
+    save(folder / "models" / "a.onnx", SCALED)
+    save(folder / "models" / "b.onnx", SCALED.replace(" y)", " q)").replace("[s2b] y", "[s2b] q"))
+    words = ["--rtol", "q=0.1", "--atol", "0.5", "--outputs-only"]
+    assert run(["validate", "models", *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    options = document["options"]
+    assert (options["rtol"], options["atol"]) == ({"q": 0.1}, 0.5)
+    found = [model["modes"][0]["verification"] for model in document["models"]]
+    assert [{o["tolerance"] for o in v["outputs"]} for v in found] == [{1e-5}, {0.1}]
+    assert all(v["outputs_only"] for v in found)
+    assert document["models"][0]["reproduce"].endswith(" --rtol q=0.1 --atol 0.5 --outputs-only")
+    assert run(["validate", "models", "--rtol", "-1"]) == 2
