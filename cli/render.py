@@ -18,7 +18,7 @@ from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.verification import Verification
+from onnx_spatial.verification import OutputResult, Verification
 
 _STYLES = {
     "lower": "green",
@@ -243,9 +243,12 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
     console.print(Text(word, style).append(f"  {message}", "default"), soft_wrap=True)
-    for problem in result.problems:
-        if problem not in (message, result.message):
-            console.print(f"  {problem}", soft_wrap=True)
+    problems = [p for p in result.problems if not message.startswith(p)]
+    shown = problems if verbose else problems[:_SHOWN]
+    for problem in shown:
+        console.print(f"  {problem}", soft_wrap=True)
+    if len(shown) < len(problems):
+        console.print(f"  and {len(problems) - len(shown)} more (-v shows them)", soft_wrap=True)
     for line in result.unsteady:
         console.print(f"  not compared: {line}", soft_wrap=True)
     if result.first_value is not None:
@@ -267,7 +270,7 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
     if verbose:
         _checked_sites(console, result)
     if verbose or result.status == "failed":
-        _outputs(console, result)
+        _outputs(console, result, verbose=verbose)
 
 
 def _checked_sites(console: Console, result: Verification) -> None:
@@ -315,18 +318,26 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES]) + more
 
 
+#: Problems, and rows of outputs, that are shown without -v.
+_SHOWN = 6
+#: Larger distances in ulp are no figures that help.
+_MOST_ULP = 1_000_000
 #: Names in a list on the screen, at most.
 _NAMES = 3
 
 
-def _outputs(console: Console, result: Verification) -> None:
+def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
     if not result.outputs:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ("output", "type", "shape", "optimised", "largest error", "mean", "99 %", "apart")
     for name in (*names, "allowed", "result"):
         table.add_column(name, overflow="fold")
-    for output in result.outputs:
+    differing = [output for output in result.outputs if not output.passed]
+    if not verbose and not differing:
+        return
+    rows = result.outputs if verbose else differing[:_SHOWN]
+    for output in rows:
         error = output.max_relative_error
         verdict = {True: "ok", False: "DIFFERS", None: "not compared"}[output.passed]
         table.add_row(
@@ -337,11 +348,26 @@ def _outputs(console: Console, result: Verification) -> None:
             "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}",
             _amount(output.mean_relative_error),
             _amount(output.p99_relative_error),
-            "" if output.max_steps is None else f"{output.max_steps:.0f} ulp",
-            f"{output.tolerance:.0e}" if output.tolerance else "equal bits",
+            _ulp(output.max_steps),
+            _allowed(output),
             verdict,
         )
     console.print(table)
+    if len(rows) < len(result.outputs):
+        more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
+        console.print(f"{more} (-v shows all)", soft_wrap=True)
+
+
+def _ulp(steps: float | None) -> str:
+    if steps is None:
+        return ""
+    return f"{steps:.0f} ulp" if steps <= _MOST_ULP else "> 1e6 ulp"
+
+
+def _allowed(output: OutputResult) -> str:
+    if not output.tolerance and not output.atol:
+        return "equal bits" if output.max_steps is not None or output.passed else ""
+    return f"{output.tolerance:.0e}" + (f" + {output.atol:.0e}" if output.atol else "")
 
 
 def _amount(error: float | None) -> str:

@@ -24,7 +24,7 @@ from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
-from onnx_spatial.verification.diagnosis import advice, roles
+from onnx_spatial.verification.diagnosis import advice, changes, precision, roles
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
@@ -139,9 +139,10 @@ def verify(
                 check.run(context)
         result = conclude(context.findings)
         if result.status == "failed":
-            operators = [info.index for info in context.reference.known_infos]
-            advice.add(result, context.models, operators, context.findings.difference, folder)
-            roles.explain(result, given)
+            advice.add(result, context, folder)
+            if not precision.explain(result, context.models, tolerances):
+                changes.explain(result, context)
+                roles.explain(result, given)
         return result
     except MemoryError:
         reason = "not enough memory to run the models; use smaller sizes (--shape)"

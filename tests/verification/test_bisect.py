@@ -6,6 +6,7 @@ import numpy as np
 from hand_lowered import model
 
 from onnx_spatial.model.io import reader
+from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.exactness import of_outputs
 from onnx_spatial.verification.diagnosis.bisect import Bisection, bisect
 from onnx_spatial.verification.runtime.program import Program
@@ -19,7 +20,7 @@ FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
 
 def found(after: str) -> Bisection:
     sources = (reader.read(model(text)) for text in (CHAIN, after))
-    result = bisect(*sources, (), FEEDS, optimised=False)
+    result = bisect(ModelPair(*sources), (), FEEDS, optimised=False)
     assert result is not None
     return result
 
@@ -52,7 +53,7 @@ def test_nothing_differs() -> None:
 def test_what_cannot_be_run_cannot_be_told() -> None:
     sources = [reader.read(model(CHAIN)) for _ in range(2)]
     wrong = {"x": np.ones((2, 5), np.float64)}
-    assert bisect(*sources, (), wrong, optimised=False) is None
+    assert bisect(ModelPair(*sources), (), wrong, optimised=False) is None
 
 
 def test_shapes_of_reals_are_not_steps() -> None:

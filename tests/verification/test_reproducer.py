@@ -123,7 +123,7 @@ def test_where_nothing_can_be_run_the_problems_say_so(tmp_path: Path) -> None:
     assert result.status == "failed"
     assert result.reproducer is None
     assert not (tmp_path / "r").exists()
-    assert "compare the names" in str(result.advice)
+    assert "same names, order, types and shapes" in str(result.advice)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

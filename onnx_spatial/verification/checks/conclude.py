@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
-from onnx_spatial.verification.report import OutputResult, Status, Verification
+from onnx_spatial.verification.report import Difference, OutputResult, Status, Verification
 from onnx_spatial.verification.sizes.reference_runs import NAMED
 
+#: How the converted model, and a part of it, fail.
+NOT_LOADED, _PART_NOT_LOADED = "does not load", "it does not load"
 #: What the user asked to leave out.
 ONLY_OUTPUTS = "only outputs were compared, no single operators and no other nodes"
 
@@ -30,6 +32,9 @@ def conclude(findings: Findings) -> Verification:
     nodes = sorted([*whole.operators, *whole.convolutions], key=lambda node: node.info.index)
     wrong = [node for node in nodes if node.difference is not None]
     changed = [node for node in whole.changed if node.difference is not None]
+    if not_loaded := any(what == NOT_LOADED for what, _ in whole.aborted):  # nor any part of it
+        wrong = [node for node in wrong if not node.cause.startswith(_PART_NOT_LOADED)]
+        changed = [node for node in changed if not node.cause.startswith(_PART_NOT_LOADED)]
     changed.sort(key=lambda node: not node.explained)
     explained = [node for node in changed if node.explained]
     of_model = [
@@ -68,7 +73,8 @@ def conclude(findings: Findings) -> Verification:
         message = _passed(nodes, whole)
     if whole.rest:
         message += f"; and the rest of the model differs: {whole.rest[0]}"
-    differences = [n.difference for n in explained] + [n.difference for n in wrong]
+    differences: list[Difference | None] = [whole.difference] if not_loaded else []
+    differences += [n.difference for n in explained] + [n.difference for n in wrong]
     differences += [whole.difference, *(n.difference for n in changed)]
     return Verification(
         status,

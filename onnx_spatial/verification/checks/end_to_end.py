@@ -11,6 +11,7 @@ from dataclasses import replace
 from onnx_spatial.verification.arrays import dtype_name, dtype_of
 from onnx_spatial.verification.checks import baseline, bit_patterns, unchanged
 from onnx_spatial.verification.checks.baseline import Baseline
+from onnx_spatial.verification.checks.conclude import NOT_LOADED
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import Findings
 from onnx_spatial.verification.checks.in_place import InPlace, WatchedSession
@@ -25,8 +26,6 @@ from onnx_spatial.verification.sizes.trial_runs import Trial, shapes
 
 #: Bytes of values that one run of the converted model keeps to compare operators in place.
 MOST_WATCHED = 2**28
-
-_NOT_LOADED = "does not load"
 
 
 def check(context: Context) -> None:
@@ -143,7 +142,7 @@ def _compare(
     try:
         session.load()
     except RunFailure as failure:
-        _broken(expected.program, optimised, _NOT_LOADED, failure, trials[0], findings)
+        _broken(expected.program, optimised, NOT_LOADED, failure, trials[0], findings)
         return False
     for number, trial in enumerate(trials):
         context.request.progress(f"run {number + 1}/{len(trials)}: {shapes(trial.feeds)}")
@@ -199,7 +198,7 @@ def _broken(
         return
     modes = findings.aborted.setdefault((what, str(failure)), set())
     modes.add(optimised)
-    if not optimised and what == _NOT_LOADED:  # it is not tried with optimisations
+    if not optimised and what == NOT_LOADED:  # it is not tried with optimisations
         modes.add(True)
     message = f"the converted model {what}{_mode(optimised)}: {failure}"
     findings.difference = findings.difference or Difference(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx
@@ -37,12 +37,14 @@ def describe(
     counterpart = graphs[1].find(node.output[0], place)
     if not isinstance(counterpart, onnx.NodeProto):
         return None
-    inputs = list(_inputs(node, counterpart, place, graphs))
+    reordered = sorted(node.input) == sorted(counterpart.input)
+    inputs = [] if reordered else list(_inputs(node, counterpart, place, graphs))
     if (node.domain, node.op_type) != (counterpart.domain, counterpart.op_type):
         return NodeChange(f"is {_operator(counterpart)}, not {_operator(node)}", not inputs)
     own = [
         *_constants(node, counterpart, place, models, graphs),
         *_attributes(node, counterpart, models),
+        *(_order(node, counterpart) if reordered else ()),
     ]
     changes = own + inputs
     more = f" (and {len(changes) - 1} more changes)" if len(changes) > 1 else ""
@@ -90,12 +92,16 @@ def _values(before: Array, after: Array) -> str | None:
         return None
     count = f"{int(differing.sum())} of {before.size} elements differ"
     index = tuple(int(i) for i in np.argwhere(differing)[0]) if before.ndim else ()
-    example = f"{show(index)} is {after[index]}, not {before[index]}"
+    example = f"{show(index)} is {_number(after[index])}, not {_number(before[index])}"
     if before.dtype.kind in NOT_NUMBERS:
         return f"{count}; {example}"
     apart, largest = errors(before, after)
     amount = f", by at most {apart.max() / largest:.2g} of the largest value" if largest else ""
     return f"{count}{amount}; {example}"
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
 
 
 def _type(tensor: onnx.TensorProto) -> str:
@@ -137,6 +143,11 @@ def _shown(attribute: onnx.AttributeProto) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
+def _order(node: onnx.NodeProto, counterpart: onnx.NodeProto) -> Iterator[str]:
+    if list(node.input) != list(counterpart.input):
+        yield f"reads its inputs in another order: {', '.join(counterpart.input)}"
+
+
 def _inputs(
     node: onnx.NodeProto,
     counterpart: onnx.NodeProto,
@@ -145,11 +156,6 @@ def _inputs(
 ) -> Iterator[str]:
     """Compare the names of computed inputs."""
     old, new = list(node.input), list(counterpart.input)
-    if old == new:
-        return
-    if sorted(old) == sorted(new):
-        yield f"reads its inputs in another order: {', '.join(new)}"
-        return
     if len(old) != len(new):
         yield f"has {len(new)} inputs, not {len(old)}"
         return
@@ -159,19 +165,34 @@ def _inputs(
             yield f"reads {b!r} in place of {a!r}"
 
 
-def changed_initializers(models: ModelPair) -> Iterator[str]:
-    """Yield one line for each initializer that both models have by name, with other values."""
+def changed_initializers(models: ModelPair, replaced: Collection[int]) -> list[tuple[str, str]]:
+    """Return name and one line for each initializer that both models have, with other values.
+
+    Those that only `replaced` nodes of the original read are left out, and all of two models that have
+    little more in common than such names.
+    """
     same = Equality(models)
+    lines: list[tuple[str, str]] = []
+    equal = 0
     after = dict(traversal.graphs(models.converted.proto))
+    readers = {
+        (place, name): node
+        for index, (place, _, node) in enumerate(traversal.nodes(models.original.proto))
+        if index not in replaced
+        for name in node.input
+    }
     for place, graph in traversal.graphs(models.original.proto):
         stored = {t.name: t for t in getattr(after.get(place), "initializer", ())}
-        readers = {name: node for node in graph.node for name in node.input}
         for was in getattr(graph, "initializer", ()):
             now = stored.get(was.name)
-            if now is None or same.tensors(was, now):
+            if now is None or (place, was.name) not in readers:
                 continue
-            change = difference(was, now, models)
-            if change is not None:
-                reader = readers.get(was.name)
-                of = f" of {reader.op_type} node {traversal.label(reader)!r}" if reader else ""
-                yield f"initializer {was.name!r}{of} ({place}) was changed: {change}"
+            change = None if same.tensors(was, now) else difference(was, now, models)
+            if change is None:
+                equal += 1
+            else:
+                reader = readers[place, was.name]
+                of = f"{reader.op_type} node {traversal.label(reader)!r} ({place})"
+                line = f"initializer {was.name!r} of {of} was changed: {change}"
+                lines.append((was.name, line))
+    return lines if len(lines) <= max(1, equal) else []

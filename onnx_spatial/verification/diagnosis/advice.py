@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
+import onnxruntime
+
 from onnx_spatial.errors import ModelFileError
-from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.diagnosis import reproducer
 from onnx_spatial.verification.diagnosis.bisect import Bisection, bisect
-from onnx_spatial.verification.report import Difference, Verification
+from onnx_spatial.verification.report import Verification
+
+#: Where a node or constant differs that the conversion keeps.
+UNCHANGED = (
+    "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: "
+    "the conversion does not change {}"
+)
+NOT_LOADED = "the converted model does not load"
 
 
-def add(
-    result: Verification,
-    models: ModelPair,
-    operators: Collection[int],
-    shown: Difference | None,
-    folder: Path | None,
-) -> None:
+def add(result: Verification, context: Context, folder: Path | None) -> None:
     """Add the first value that differs, advice and a reproducer to a failed verification.
 
-    `operators` are those of the original by position, `shown` is the difference in a run of the whole
-    models, if there was one. Without a folder no reproducer is saved.
+    Without a folder no reproducer is saved.
     """
+    models, shown = context.models, context.findings.difference
     bisection: Bisection | None = None
     if shown is not None and shown.kind in ("output", "model"):
-        sources = (models.original, models.converted)
-        bisection = bisect(*sources, operators, shown.inputs, optimised=shown.optimised)
+        operators = [info.index for info in context.reference.known_infos]
+        tolerance = context.tolerances.of_output(shown.name)
+        bisection = bisect(
+            models, operators, shown.inputs, optimised=shown.optimised, tolerance=tolerance
+        )
         if bisection is not None:
             result.first_value = bisection.first
     result.advice = _advice(result)
@@ -42,12 +47,12 @@ def add(
 def _advice(result: Verification) -> str:
     difference = result.first_difference
     if difference is None:
-        return "compare the names, types and shapes of the inputs and outputs of the two models"
-    if difference.kind == "value":
         return (
-            "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: "
-            "the conversion does not change this node"
+            "the inputs and outputs of the second model must be those of the first: same names, order, "
+            "types and shapes. Convert the first model again, or mend the tool that changed them"
         )
+    if difference.kind == "value":
+        return UNCHANGED.format("this node")
     if difference.kind in ("model", "output") and difference.optimised and _right_as_it_is(result):
         return (
             "this is an error in onnxruntime's optimizer: nothing differs with optimisations off. "
@@ -56,9 +61,34 @@ def _advice(result: Verification) -> str:
             "ORT_DISABLE_ALL (for a quantised model the session option session.disable_quant_qdq = 1 "
             "may be enough)"
         )
+    if difference.kind == "model" and NOT_LOADED in difference.message:
+        return _load_advice(difference.message)
     return (
         "convert again with --no-fuse, and if that differs too, with --prefer transpose. Use a form "
         "that passes, and report the first line above with the folder that --reproducer DIR saves"
+    )
+
+
+def _load_advice(message: str) -> str:
+    """Say what to do where onnxruntime does not load the converted model."""
+    version = onnxruntime.__version__
+    if "is not a registered function/op" in message or "No opset import for domain" in message:
+        return (
+            f"the second model has an operator that onnxruntime {version} lacks: convert it, or replace "
+            "it by standard operators"
+        )
+    if "opset" in message.lower():
+        return (
+            f"onnxruntime {version} does not know this opset: use an older opset or a newer release"
+        )
+    if "IR version" in message:
+        return (
+            f"onnxruntime {version} does not know this IR version: lower it or use a newer release"
+        )
+    return (
+        "the second model is not valid for onnxruntime "
+        f"{version}: onnx.checker.check_model(path, full_check=True) may say more; convert the first "
+        "model again if the second was edited"
     )
 
 

@@ -18,8 +18,10 @@ from onnx_spatial.errors import SpatialError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import exactness
 from onnx_spatial.verification.compare.outputs import compare
+from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
@@ -38,17 +40,19 @@ class Bisection:
 
 
 def bisect(
-    before: reader.Source,
-    after: reader.Source,
+    models: ModelPair,
     operators: Collection[int],
     feeds: Mapping[str, Array],
     *,
     optimised: bool,
+    tolerance: Tolerance | None = None,
 ) -> Bisection | None:
     """Find the first value of the main graph that differs; None if the models cannot be run so.
 
-    `operators` are the spatial operators of the original, by position in `traversal.nodes`.
+    `operators` are the spatial operators of the original, by position in `traversal.nodes`; `tolerance`
+    is that of the output that differs, if the caller set one.
     """
+    before, after = models.original, models.converted
     if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
         return None
     converted = Graphs(after.proto)
@@ -64,7 +68,7 @@ def bisect(
         expected = program.run(feeds)
         extended = _with_outputs(after.proto, producers)
         session = Session(reader.serialize(extended), optimise=optimised, folder=after.folder)
-        actual = session.run(feeds)
+        actual = session.run(models.as_fed(feeds))
     except (RunFailure, SpatialError):
         return None
     values = {n: v for n, v in {**feeds, **expected}.items() if isinstance(v, np.ndarray)}
@@ -78,6 +82,7 @@ def bisect(
             actual[name],
             marks[name],
             same_kernels=not program.substitutes,
+            tolerance=tolerance,
         )
         wrong = next((r for r in results if not r.passed), None)
         if wrong is None:

@@ -10,6 +10,7 @@ from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.checks import unchanged
 from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.diagnosis.advice import NOT_LOADED
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime.sessions import EXTENSIONS
@@ -20,27 +21,29 @@ def explain(result: Verification, models: ModelPair) -> None:
     left = _not_converted(models.converted, models)
     if not left:
         difference = result.first_difference
-        if difference is not None and difference.kind != "value" and (added := _added(models)):
+        if difference is None or difference.kind == "value" or NOT_LOADED in difference.message:
+            return
+        if added := _added(models):
             result.advice = (
                 f"check that the second model was converted from the first: only the second has "
                 f"{added}, which the conversion did not add"
             )
         return
-    count = f"{len(left)} spatial operator{' is' if len(left) == 1 else 's are'}"
+    count = f"{len(left)} spatial operator{'' if len(left) == 1 else 's'}"
     advice = "pass the result of `onnx-spatial convert` on the first model as the second model"
     if _same(models):
-        problem = f"both are the same model, which is not converted: {count} still in it"
+        problem = f"both are the same model, which is not converted: it still holds {count}"
         advice = "pass the result of `onnx-spatial convert` as the second model"
     elif _not_converted(models.original, models):
-        problem = f"the second model is not converted: {count} still in it"
+        problem = f"the second model is not converted: it still holds {count}"
     else:
-        problem = f"{count} in the second model, none in the first"
-        advice = "the models seem to be swapped: pass the original first, then its conversion"
-        if _interface(models.original.proto) != _interface(models.converted.proto):
-            advice = "pass the original first, then the result of `onnx-spatial convert`"
-    result.problems.insert(0, problem)
-    more = len(result.problems) - 1
-    result.message = f"failed: {problem}" + (f" (and {more} more)" if more else "")
+        problem = f"the second model still holds {count}, the first none"
+        advice = "pass the original first, then the result of `onnx-spatial convert`"
+        if _interface(models.original.proto) == _interface(models.converted.proto):
+            problem += ": are the arguments swapped?"
+            advice = "swap the arguments: the original comes first, then its conversion"
+    result.problems = [problem]  # all others follow from it
+    result.message = f"failed: {problem}"
     result.advice = advice
 
 

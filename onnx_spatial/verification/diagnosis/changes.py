@@ -1,0 +1,57 @@
+"""Name the constants and nodes that were changed, where a verification failed without naming them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx_spatial.model import traversal
+from onnx_spatial.verification.checks import node_changes
+from onnx_spatial.verification.checks.context import Context
+from onnx_spatial.verification.diagnosis.advice import UNCHANGED
+from onnx_spatial.verification.report import Verification
+
+#: Lines for changed constants, and for changed nodes; a model that differs everywhere gets none.
+_MOST = 8
+
+
+def explain(result: Verification, context: Context) -> None:
+    """Put changed constants first, and add changed nodes that were not compared.
+
+    A conversion gives new names to the constants that it computes, so one that keeps its name but not
+    its values was edited.
+    """
+    operators = {operator.info.index for operator in context.findings.operators}
+    constants = [
+        line
+        for name, line in node_changes.changed_initializers(context.models, operators)
+        if not any(f"another constant {name!r}" in problem for problem in result.problems)
+    ]
+    if 0 < len(constants) <= _MOST:
+        result.problems[:0] = constants
+        more = len(result.problems) - 1
+        result.message = f"failed: {constants[0]}" + (f" (and {more} more)" if more else "")
+        result.advice = UNCHANGED.format("this constant")
+    nodes = list(_nodes(context))
+    if len(nodes) > _MOST:
+        return
+    result.problems += nodes
+    first = result.first_difference
+    if nodes and first is not None and first.kind in ("model", "output"):
+        result.advice = UNCHANGED.format("the changed nodes that are listed")
+
+
+def _nodes(context: Context) -> Iterator[str]:
+    """Yield one line for each node that was changed in itself, and that no check compared."""
+    findings = context.findings
+    compared = {(changed.place, changed.node.output[0]) for changed in findings.changed}
+    graphs = (context.original, context.converted)
+    for index, (place, _, node) in enumerate(traversal.nodes(context.original.model)):
+        output = next(iter(node.output), "")
+        if index in findings.compared or (place, output) in compared:
+            continue
+        if not output or not context.converted.computes(output, place):
+            continue
+        change = node_changes.describe(node, place, context.models, graphs)
+        if change is not None and change.inside:
+            label = f"{node.op_type} node {traversal.label(node)!r} ({place})"
+            yield f"{label} was changed: it {change.text}"
