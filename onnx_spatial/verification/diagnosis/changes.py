@@ -37,7 +37,7 @@ def explain(result: Verification, context: Context) -> None:
     result.problems += nodes
     first = result.first_difference
     if nodes and first is not None and first.kind in ("model", "output"):
-        result.advice = UNCHANGED.format("the changed nodes that are listed")
+        result.advice = UNCHANGED.format("this node" if len(nodes) == 1 else "these nodes")
 
 
 def _nodes(context: Context) -> Iterator[str]:
