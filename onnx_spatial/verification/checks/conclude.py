@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnx_spatial.errors import OperatorError
@@ -106,9 +107,18 @@ def _grouped(problems: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _aborted(whole: Findings) -> Iterator[str]:
-    """Yield one line for each way in which the converted model does not load or run."""
-    for (what, failure), modes in whole.aborted.items():
-        yield f"the converted model {what}{_modes(modes)}: {failure}"
+    """Yield one line for each way in which the converted model does not load or run.
+
+    Messages that differ in numbers only are those of one mistake at several sizes.
+    """
+    failures: dict[tuple[str, str], str] = {}
+    modes: dict[tuple[str, str], set[bool]] = {}
+    for (what, failure), optimised in whole.aborted.items():
+        key = (what, re.sub(r"\d+", "", failure))
+        failures.setdefault(key, failure)
+        modes.setdefault(key, set()).update(optimised)
+    for key, failure in failures.items():
+        yield f"the converted model {key[0]}{_modes(modes[key])}: {failure}"
 
 
 def _outputs(results: Sequence[OutputResult]) -> Iterator[tuple[str, str]]:

@@ -108,4 +108,5 @@ def _real_types(model: onnx.ModelProto) -> Iterator[int]:
 def _quantisers(model: onnx.ModelProto) -> set[str]:
     """Return the operators that compute with quantised numbers."""
     kinds = {node.op_type for _, _, node in traversal.nodes(model)}
-    return {k for k in kinds if "Quantize" in k or "Integer" in k or k.startswith("QLinear")}
+    words = ("quantize", "integer", "qlinear")
+    return {kind for kind in kinds if any(word in kind.lower() for word in words)}
