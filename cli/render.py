@@ -251,8 +251,9 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         console.print(f"  and {len(problems) - len(shown)} more (-v shows them)", soft_wrap=True)
     for line in result.unsteady:
         console.print(f"  not compared: {line}", soft_wrap=True)
-    if result.first_value is not None:
-        first = result.first_value
+    first = result.first_value
+    known = result.first_difference
+    if first is not None and not (known and (known.kind, known.name) == ("value", first.name)):
         console.print(
             f"  the first value that differs is {first.name!r} {show(first.shape)}, of {first.op_type} "
             f"node {first.node!r} ({first.graph}): {first.reason}",
@@ -327,35 +328,41 @@ _NAMES = 3
 
 
 def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
-    if not result.outputs:
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    names = ("output", "type", "shape", "optimised", "largest error", "mean", "99 %", "apart")
-    for name in (*names, "allowed", "result"):
-        table.add_column(name, overflow="fold")
+    """Print a table of the outputs that differ, with `verbose` of all; narrow if it does not fit."""
     differing = [output for output in result.outputs if not output.passed]
-    if not verbose and not differing:
-        return
     rows = result.outputs if verbose else differing[:_SHOWN]
-    for output in rows:
+    if not rows:
+        return
+    wide = _output_table(rows, wide=True)
+    console.print(wide if fits(console, wide) else _output_table(rows, wide=False))
+    if len(rows) < len(result.outputs):
+        more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
+        console.print(f"{more} (-v shows all)", soft_wrap=True)
+
+
+def _output_table(outputs: Sequence[OutputResult], *, wide: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = ["output", "type", "shape", "optimised", "largest error"]
+    for name in (*names, *(("mean", "99 %", "apart") if wide else ()), "allowed", "result"):
+        table.add_column(name, overflow="fold")
+    for output in outputs:
         error = output.max_relative_error
-        verdict = {True: "ok", False: "DIFFERS", None: "not compared"}[output.passed]
+        details = (
+            _amount(output.mean_relative_error),
+            _amount(output.p99_relative_error),
+            _ulp(output.max_steps),
+        )
         table.add_row(
             output.name,
             output.dtype,
             show(output.shape),
             "yes" if output.optimised else "no",
             "equal bits" if output.equal_bits else "?" if error is None else f"{error:.1e}",
-            _amount(output.mean_relative_error),
-            _amount(output.p99_relative_error),
-            _ulp(output.max_steps),
+            *(details if wide else ()),
             _allowed(output),
-            verdict,
+            {True: "ok", False: "DIFFERS", None: "not compared"}[output.passed],
         )
-    console.print(table)
-    if len(rows) < len(result.outputs):
-        more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
-        console.print(f"{more} (-v shows all)", soft_wrap=True)
+    return table
 
 
 def _ulp(steps: float | None) -> str:

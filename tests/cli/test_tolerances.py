@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from rich.console import Console
 from validating import SCALED, save
 
 import onnx_spatial
+from onnx_spatial.cli import render
 from onnx_spatial.cli.main import run
+from onnx_spatial.verification import Verification
 
 CONVERTED = ["original.onnx", "converted.onnx"]
 
@@ -105,3 +109,31 @@ def test_validate_takes_names_that_some_models_lack(folder, capsys):
     assert all(v["outputs_only"] for v in found)
     assert document["models"][0]["reproduce"].endswith(" --rtol q=0.1 --atol 0.5 --outputs-only")
     assert run(["validate", "models", "--rtol", "-1"]) == 2
+
+
+@pytest.mark.parametrize(("width", "wide"), [(80, False), (140, True)])
+def test_outputs_that_differ_fit_the_terminal(width, wide):
+    result = onnx_spatial.verify("original.onnx", "converted.onnx")
+    stream = io.StringIO()
+    render.verification(Console(file=stream, width=width), result, verbose=False)
+    lines = stream.getvalue().splitlines()
+    (head,) = [line for line in lines if line.startswith("output ")]
+    assert ("99 %" in head) is wide and len(head) <= width
+    assert sum(line.endswith("DIFFERS") for line in lines) == 6
+    assert "(-v shows all)" in lines[-1]
+    assert not any("ulp" in line and len(line.split(" ulp")[0].split()[-1]) > 7 for line in lines)
+    stream.truncate(0)
+    render.verification(Console(file=stream, width=width), result, verbose=True)
+    rows = [line for line in stream.getvalue().splitlines() if line.endswith("DIFFERS")]
+    assert len(rows) >= len(result.outputs) > 6
+
+
+def test_problems_beyond_the_first_are_left_to_v():
+    result = Verification("failed", "failed: one (and 8 more)", ["one", *map(str, range(8))])
+    stream = io.StringIO()
+    render.verification(Console(file=stream, width=80), result, verbose=False)
+    assert "  and 2 more (-v shows them)\n" in stream.getvalue()
+    assert stream.getvalue().count("one") == 1
+    stream.truncate(0)
+    render.verification(Console(file=stream, width=80), result, verbose=True)
+    assert "  7\n" in stream.getvalue() and "more (-v" not in stream.getvalue()
