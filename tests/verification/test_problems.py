@@ -13,6 +13,7 @@ import onnx_spatial
 from onnx_spatial.verification import OutputResult, verify
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import Findings
+from onnx_spatial.verification.diagnosis import advice
 
 NET = """
     g (float[N,6] x) => (float[N,6] y, float[N,6] z) <float[6] w = {1, 2, 3, 4, 5, 6}> {
@@ -124,25 +125,42 @@ def small(body: str, **changes: object) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("converted", "advice"),
+    ("converted", "text"),
     [
         (small("y = loc.Foo(x)"), "has an operator that onnxruntime"),
         (small("y = Relu(x)", ir_version=99), "does not know this IR version"),
     ],
 )
-def test_advice_for_a_model_that_does_not_load(converted, advice):
+def test_advice_for_a_model_that_does_not_load(converted, text):
     result = verify(small("y = Relu(x)"), converted)
     assert result.status == "failed"
     assert result.first_difference.kind == "model"
     assert len(result.problems) == 1
-    assert advice in str(result.advice)
+    assert text in str(result.advice)
 
 
-def test_advice_for_an_opset_that_is_too_new():
-    converted = small("y = Relu(x)")
-    converted.opset_import[0].version = 99
-    result = verify(small("y = Relu(x)"), converted)
-    assert "does not know this opset" in str(result.advice)
+@pytest.mark.parametrize("version", [99, 1])
+def test_an_opset_with_which_the_model_does_not_load(version):
+    body = "c = Constant<value_int = 1>() y = Dropout(x)"
+    converted = small(body)
+    converted.opset_import[0].version = version
+    result = verify(small(body), converted)
+    assert result.message == (
+        f"failed: the opset was changed: it is {version}, not 17 (and 1 more)"
+    )
+    assert result.problems[1].startswith("the converted model does not load: ")
+    assert "the opset of the first" in str(result.advice)
+
+
+def test_both_models_may_have_an_opset_that_is_too_new():
+    message = "the converted model does not load: Opset 99 is under development"
+    assert "does not know this opset" in advice._load_advice(message)
+
+
+def test_an_input_with_another_declared_shape():
+    text = "g (float[N,6] x) => (float[A,B] y) { y = Relu(x) }"
+    result = verify(model(text), model(text.replace("[N,6]", "[N,6,1]")))
+    assert "declares another shape for this input" in str(result.advice)
 
 
 def test_no_figures_of_many_digits():

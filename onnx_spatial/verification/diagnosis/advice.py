@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnxruntime
@@ -17,6 +18,8 @@ UNCHANGED = (
     "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: "
     "the conversion does not change {}"
 )
+#: onnxruntime's messages for data of a shape that an input does not have.
+_OTHER_INPUT = re.compile("Got invalid dimensions for input|Invalid rank for input")
 NOT_LOADED = "the converted model does not load"
 
 
@@ -63,6 +66,11 @@ def _advice(result: Verification) -> str:
         )
     if difference.kind == "model" and NOT_LOADED in difference.message:
         return _load_advice(difference.message)
+    if difference.kind == "model" and _OTHER_INPUT.search(difference.message):
+        return (
+            "the second model declares another shape for this input: convert the first model again, or "
+            "mend the tool that changed it"
+        )
     return (
         "convert again with --no-fuse, and if that differs too, with --prefer transpose. Use a form "
         "that passes, and report the first line above with the folder that --reproducer DIR saves"
