@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,9 +12,15 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 
 import onnx_spatial
-from onnx_spatial.verification import OutputResult, verify
+from onnx_spatial.model import traversal
+from onnx_spatial.verification import Check, OutputResult, SiteResult, verify
 from onnx_spatial.verification.checks.conclude import conclude
-from onnx_spatial.verification.checks.findings import Findings
+from onnx_spatial.verification.checks.findings import (
+    ChangedNode,
+    Findings,
+    NodeChange,
+    OperatorCheck,
+)
 from onnx_spatial.verification.diagnosis import advice
 
 NET = """
@@ -110,6 +118,52 @@ def test_one_line_for_each_output():
         "output 'off' with optimisations off: it is false",
         "output 'same 0' with optimisations off: all the same (and 2 more for the same reason)",
     ]
+
+
+def test_a_change_in_the_node_itself_comes_before_one_of_what_it_reads():
+    changes = [NodeChange("reads 'b' in place of 'a'", inside=False), None]
+    changes.append(NodeChange("has another 'alpha': 2, not 1", inside=True))
+    nodes = []
+    for number, change in enumerate(changes):
+        node = onnx.helper.make_node("Elu", ["x"], [f"y{number}"], name=f"n{number}")
+        nodes.append(ChangedNode(node, traversal.Place(), change))
+        check = Check("isolated", False, "float32", (2,), 2, 1, f"reason {number}")
+        nodes[-1].record(check, {}, f"y{number}")
+    nodes.append(ChangedNode(node, traversal.Place()))  # nothing differs
+    found = conclude(Findings(changed=nodes))
+    assert [problem[:13] for problem in found.problems] == [
+        "Elu node 'n2'",
+        "Elu node 'n0'",
+        "Elu node 'n1'",
+    ]
+    assert found.first_difference is nodes[2].difference
+    assert found.problems[0] == (
+        "Elu node 'n2' (main graph) was changed: it has another 'alpha': 2, not 1; its output differs: "
+        "reason 2"
+    )
+
+
+def test_outputs_alone_do_not_verify_operators():
+    found = conclude(Findings(outputs_only=True, obstacles=["random numbers"]))
+    assert found.status == "unverified" and not found.sites_only
+    assert conclude(Findings(obstacles=["random numbers"])).sites_only
+
+
+@pytest.mark.parametrize(
+    ("products", "text"),
+    [
+        (("Conv node 'c'",), "1 of 1 operator within tolerance as parts of convolutions"),
+        (("QLinearConv node 'c'",), "1 of 1 operator within tolerance as parts of convolutions"),
+        (("MatMul node 'm'",), "1 of 1 operator within tolerance together with other nodes"),
+        ((), "1 of 1 operator within tolerance together with other nodes"),
+    ],
+)
+def test_convolutions_are_named_where_there_are_some(products, text):
+    check = Check("isolated", False, "float32", (2,), 2, exact=False)
+    site = SiteResult("s", "main graph", "SpaceToBatchND", "", [check])
+    info = SimpleNamespace(known_domain=True, index=0, error=None)
+    found = conclude(Findings([OperatorCheck(info, site, products=products)]))
+    assert text in found.message
 
 
 def test_a_model_that_runs_at_no_size_is_told_once():
