@@ -82,6 +82,16 @@ def test_overflow_is_said():
     assert "overflow" in str(result.advice)
 
 
+def test_a_model_that_only_moves_its_input():
+    """Bit patterns, most of which no float16 holds, do not hide the error of numbers."""
+    text = "g (float[N,5] x) => (float[A,B] y) { y = Transpose(x) }"
+    moved = "{ h = Cast<to = 10>(x) t = Transpose(h) y = Cast<to = 1>(t) }"
+    half = text.partition("{")[0] + moved
+    result = verify(model(text), model(half))
+    assert result.message.startswith("failed: outputs are at most ")
+    assert verify(model(text), model(half), **advised(result))
+
+
 @pytest.mark.parametrize(
     "text",
     [

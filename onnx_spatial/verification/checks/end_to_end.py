@@ -145,6 +145,8 @@ def _compare(
         _broken(expected.program, optimised, NOT_LOADED, failure, trials[0], findings)
         return False
     for number, trial in enumerate(trials):
+        if trial.any_bits and any(output.passed is False for output in findings.outputs):
+            continue  # numbers show it already, and how large it is
         context.request.progress(f"run {number + 1}/{len(trials)}: {shapes(trial.feeds)}")
         try:
             outputs = session.run(context.models.as_fed(trial.feeds), compare=not trial.any_bits)

@@ -74,8 +74,8 @@ def explain(result: Verification, models: ModelPair, tolerances: Tolerances) -> 
 
 def _change(original: onnx.ModelProto, converted: onnx.ModelProto) -> str | None:
     """Say in which precision the converted model computes; None if in that of the original."""
-    quantised = _quantisers(converted) - _quantisers(original)
-    if quantised:
+    quantised = _quantisers(converted)
+    if quantised and not _quantisers(original):
         return f"the second model is quantised ({', '.join(sorted(quantised)[:3])})"
     before, after = set(_real_types(original)), set(_real_types(converted))
     added = (after - before) & (_SHORT | _weight_types(converted) - _weight_types(original))
