@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnx_spatial.errors import UsageError
@@ -24,10 +25,17 @@ from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.diagnosis import advice, roles
+from onnx_spatial.verification.isolation import child, limits
+from onnx_spatial.verification.isolation.calls import FatalCall
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 Model = reader.Model | reader.Source
+
+#: Runs that end the process, and are left out; if there are more, nothing is compared.
+MOST_FATAL = 6
+#: Copies of the weights that onnxruntime may hold at a time: as read, and packed for its kernels.
+_LOADED = 2
 
 
 def _check_oracles(context: Context) -> None:
@@ -76,6 +84,8 @@ def verify(
     domains: Iterable[str] = (),
     oracles: Iterable[str] = (),
     save_reproducer: str | os.PathLike[str] | None = None,
+    isolate: bool = False,
+    memory: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -96,6 +106,12 @@ def verify(
             they are known to be right: "tensorflow", "openvino".
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if there is one.
+        isolate: run everything in a child process, so that a model that ends it (a division that
+            traps, a failed assertion of onnxruntime) or takes too much memory becomes a verdict. On
+            Linux the process is forked, which is not safe while other threads hold locks; elsewhere
+            a new interpreter starts.
+        memory: bytes that the verification may take beside the weights of the models; None: 4 GiB, or
+            a quarter of a smaller machine.
         progress: called with a line of text now and then.
 
     Raises:
@@ -107,22 +123,92 @@ def verify(
         raise UsageError(f"seed must be 0 or more, not {seed}")
     if inputs is not None and shapes:
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
+    if memory is not None and memory <= 0:
+        raise UsageError(f"memory must be more than 0 bytes, not {memory}")
     given = ModelPair.read(original, converted, domains)
-    request = RunRequest(inputs, shapes or {}, seed, progress or (lambda _: None))
-    kernels = references.get(oracles)
     folder = None if save_reproducer is None else Path(save_reproducer)
-    try:
-        given = given.resolved()
-        context = Context(given.without_earlier_form(), request, kernels)
-        for check in CHECKS:
-            if check.when(context.findings):
-                check.run(context)
-        result = conclude(context.findings)
-        if result.status == "failed":
-            operators = [info.index for info in context.reference.known_infos]
-            advice.add(result, context.models, operators, context.findings.difference, folder)
-            roles.explain(result, given)
-        return result
-    except MemoryError:
-        reason = "not enough memory to run the models; use smaller sizes (--shape)"
-        return Verification("unverified", f"unverified: {reason}", [reason])
+    work = _Work(given, inputs, shapes or {}, seed, tuple(oracles), folder)
+    progress = progress or _silent
+    if not isolate:
+        return work(progress)
+    most = limits.default_memory() if memory is None else memory
+    allowed = child.Limits(most + _LOADED * given.weight_bytes(), limits.show_bytes(most))
+    return _isolated(work, progress, allowed)
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The comparison of two models, with the arguments of `verify`."""
+
+    models: ModelPair
+    inputs: Mapping[str, Array] | None
+    shapes: Mapping[str, Sequence[int]]
+    seed: int
+    oracles: Sequence[str]
+    reproducer: Path | None
+
+    def __call__(self, progress: Callable[[str], None]) -> Verification:
+        """Run every check and explain what differs."""
+        request = RunRequest(self.inputs, self.shapes, self.seed, progress)
+        kernels = references.get(self.oracles)
+        try:
+            given = self.models.resolved()
+            context = Context(given.without_earlier_form(), request, kernels)
+            for check in CHECKS:
+                if check.when(context.findings):
+                    check.run(context)
+            result = conclude(context.findings)
+            if result.status == "failed":
+                operators = [info.index for info in context.reference.known_infos]
+                difference = context.findings.difference
+                advice.add(result, context.models, operators, difference, self.reproducer)
+                roles.explain(result, given)
+            return result
+        except MemoryError:
+            return _undecided("not enough memory to run the models; use smaller sizes (--shape)")
+
+
+def _undecided(reason: str) -> Verification:
+    return Verification("unverified", f"unverified: {reason}", [reason])
+
+
+def _isolated(work: _Work, progress: Callable[[str], None], allowed: child.Limits) -> Verification:
+    """Compare in a child process, and again without the calls that ended it.
+
+    Such a call is a run that failed: of the original at one size, or of the converted model.
+    """
+    fatal: dict[int, FatalCall] = {}
+    while True:
+        try:
+            return child.run(work, progress, allowed, tuple(fatal.values()))
+        except child.Died as death:
+            call = death.call
+            before = None if call is None else fatal.get(call.number)
+            if call is None or (len(fatal) == MOST_FATAL and before is None):
+                return _undecided(_ended(death, list(fatal.values())))
+            if before is None:
+                alike = [other for other in fatal.values() if other.model == call.model]
+                # The same node, most likely; and where two runs end the process, all may do so.
+                node = alike[0].node if alike else None
+                fatal[call.number] = replace(call, node=node, hopeless=bool(alike))
+            elif before.node is None:  # it ended while its nodes ran one by one
+                fatal[call.number] = replace(before, node=call.node or "")
+            else:  # the calls are not the same each time
+                return _undecided(_ended(death, list(fatal.values())))
+
+
+def _ended(death: child.Died, fatal: Sequence[FatalCall]) -> str:
+    """Say what ended the process, the first time if there were several."""
+    help_ = "use smaller sizes (--shape) or a higher limit (--memory)"
+    advice = f"; {help_}" if death.out_of_memory else ""
+    if not fatal:
+        where = f" ({death.doing})" if death.doing else ""
+        return f"the verification {death.reason}{where}{advice}"
+    first = fatal[0]
+    return (
+        f"{first.node or 'it'} {first.reason} ({first.text}), and further runs do so, too{advice}"
+    )

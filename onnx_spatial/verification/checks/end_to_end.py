@@ -133,7 +133,8 @@ def _compare(
     try:
         session.load()
     except RunFailure as failure:
-        _broken(expected.program, optimised, "does not load", failure, trials[0], findings)
+        message = f"does not load{_mode(optimised) if failure.fatal else ''}"
+        _broken(expected.program, optimised, message, failure, trials[0], findings)
         return False
     for number, trial in enumerate(trials):
         context.request.progress(f"run {number + 1}/{len(trials)}: {shapes(trial.feeds)}")
@@ -191,6 +192,11 @@ def _broken(
             findings.obstacles.append(reason)
         return
     message = f"the converted model {message}: {failure}"
+    # Too little memory says nothing; and an optimiser that fails may fail on the original's nodes.
+    if failure.out_of_memory or (failure.fatal and optimised):
+        if message not in findings.obstacles:
+            findings.obstacles.append(message)
+        return
     findings.fail(message, Difference("model", "", None, message, trial.feeds, optimised=optimised))
 
 
