@@ -111,7 +111,7 @@ def verify(
             Linux the process is forked, which is not safe while other threads hold locks; elsewhere
             a new interpreter starts.
         memory: bytes that the verification may take beside the weights of the models; None: 4 GiB, or
-            a quarter of a smaller machine.
+            a quarter of a smaller machine. Without `isolate` only what can be estimated is bounded.
         progress: called with a line of text now and then.
 
     Raises:
@@ -127,7 +127,7 @@ def verify(
         raise UsageError(f"memory must be more than 0 bytes, not {memory}")
     given = ModelPair.read(original, converted, domains)
     folder = None if save_reproducer is None else Path(save_reproducer)
-    work = _Work(given, inputs, shapes or {}, seed, tuple(oracles), folder)
+    work = _Work(given, inputs, shapes or {}, seed, tuple(oracles), folder, memory)
     progress = progress or _silent
     if not isolate:
         return work(progress)
@@ -150,9 +150,14 @@ class _Work:
     seed: int
     oracles: Sequence[str]
     reproducer: Path | None
+    memory: int | None
 
     def __call__(self, progress: Callable[[str], None]) -> Verification:
         """Run every check and explain what differs."""
+        with limits.allowing(self.memory):
+            return self._compare(progress)
+
+    def _compare(self, progress: Callable[[str], None]) -> Verification:
         request = RunRequest(self.inputs, self.shapes, self.seed, progress)
         kernels = references.get(self.oracles)
         try:

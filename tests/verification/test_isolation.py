@@ -129,7 +129,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
     paths = tmp_path / "before.onnx", tmp_path / "after.onnx"
     for path, proto in zip(paths, (space_to_batch(), space_to_batch_lowered()), strict=True):
         onnx.save(proto, path)
-    work = _Work(ModelPair.read(*paths, ()), None, {}, 0, (), None)
+    work = _Work(ModelPair.read(*paths, ()), None, {}, 0, (), None, None)
     lines: list[str] = []
     result = child.run(work, lines.append, MOST, fork=False)
     assert result.status == "passed"

@@ -6,11 +6,16 @@ import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 
 #: Memory that a verification may take beside the weights of its models, at most.
 MOST_MEMORY = 4 * 2**30
+#: Memory that the verification which runs here may take in its own estimate; None: the default.
+_allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
 #: Where containers find their limit (control groups, version 2 and 1).
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -66,6 +71,27 @@ def default_memory() -> int:
     """Return the bytes that a verification may take: 4 GiB, or a quarter of a smaller machine."""
     machine = machine_memory()
     return MOST_MEMORY if machine is None else min(MOST_MEMORY, machine // 4)
+
+
+@contextmanager
+def allowing(memory: int | None) -> Iterator[None]:
+    """Let verifications in the block take some bytes of memory; None: the default."""
+    token = _allowed.set(memory)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def allowed_memory() -> int:
+    """Return the bytes of memory that a verification may take here."""
+    memory = _allowed.get()
+    return _default_here() if memory is None else memory
+
+
+@cache
+def _default_here() -> int:
+    return default_memory()
 
 
 def private_memory(pid: int, *, reserved: bool = False) -> int | None:
