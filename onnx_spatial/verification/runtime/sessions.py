@@ -23,6 +23,7 @@ from onnx_spatial.verification.isolation import calls, limits
 from onnx_spatial.verification.isolation.calls import FatalCall
 from onnx_spatial.verification.runtime import node_by_node, value_sizes
 from onnx_spatial.verification.runtime.ort_values import from_ort, is_raw, is_raw_type, to_ort
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 _SILENT = 4
 
@@ -354,13 +355,19 @@ def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
     if not needed:
         yield
         return
-    timer = threading.Timer(LOOP_SECONDS, setattr, (options, "terminate", True))
-    timer.daemon = True
-    timer.start()
+    stopwatch, over = Stopwatch(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(max(LOOP_SECONDS - stopwatch.seconds, 0.01)):
+            if stopwatch.seconds >= LOOP_SECONDS:
+                options.terminate = True
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()
 
 
 def _fed(value: Any) -> Any:
