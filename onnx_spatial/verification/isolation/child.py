@@ -35,9 +35,9 @@ Progress = Callable[[str], None]
 _CALLS, _LOG = "calls", "log"
 #: Seconds between two looks at the memory of the child.
 _INTERVAL = 0.02
-#: The system's own limit is this many times the limit that is looked after here: reserved memory
-#: counts there, too.
-_RESERVED = 2
+#: The system's own limit, against which reserved memory counts, too, is so much higher than the one
+#: that is watched here: times the latter, and bytes for the stacks of threads.
+_RESERVED, _STACKS = 2, 2**32
 
 
 class Died(Exception):
@@ -286,7 +286,7 @@ def _do(
     limits.die_with_parent()
     limits.leave_no_core()
     if (own := limits.private_memory(os.getpid(), reserved=True)) is not None:
-        limits.limit_memory(own + _RESERVED * most.memory)
+        limits.limit_memory(own + _RESERVED * most.memory + _STACKS)
     record = calls.current = CallRecord(folder / _CALLS, fatal, most.exceeded)
 
     def send(kind: str, value: object) -> None:
