@@ -125,14 +125,14 @@ def verify(
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be more than 0 bytes, not {memory}")
-    given = ModelPair.read(original, converted, domains)
+    models = ModelPair.read(original, converted, domains)
     folder = None if save_reproducer is None else Path(save_reproducer)
-    work = _Work(given, inputs, shapes or {}, seed, tuple(oracles), folder, memory)
+    work = _Work(models, inputs, shapes or {}, seed, tuple(oracles), folder, memory)
     progress = progress or _silent
     if not isolate:
         return work(progress)
     most = limits.default_memory() if memory is None else memory
-    allowed = child.Limits(most + _LOADED * given.weight_bytes(), limits.show_bytes(most))
+    allowed = child.Limits(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
     return _isolated(work, progress, allowed)
 
 
@@ -161,8 +161,8 @@ class _Work:
         request = RunRequest(self.inputs, self.shapes, self.seed, progress)
         kernels = references.get(self.oracles)
         try:
-            given = self.models.resolved()
-            context = Context(given.without_earlier_form(), request, kernels)
+            models = self.models.resolved()
+            context = Context(models.without_earlier_form(), request, kernels)
             for check in CHECKS:
                 if check.when(context.findings):
                     check.run(context)
@@ -171,7 +171,7 @@ class _Work:
                 operators = [info.index for info in context.reference.known_infos]
                 difference = context.findings.difference
                 advice.add(result, context.models, operators, difference, self.reproducer)
-                roles.explain(result, given)
+                roles.explain(result, models)
             return result
         except MemoryError:
             return _undecided("not enough memory to run the models; use smaller sizes (--shape)")
@@ -208,8 +208,8 @@ def _isolated(work: _Work, progress: Callable[[str], None], allowed: child.Limit
 
 def _ended(death: child.Died, fatal: Sequence[FatalCall]) -> str:
     """Say what ended the process, the first time if there were several."""
-    help_ = "use smaller sizes (--shape) or a higher limit (--memory)"
-    advice = f"; {help_}" if death.out_of_memory else ""
+    advice = "; use smaller sizes (--shape) or a higher limit (--memory)"
+    advice = advice if death.out_of_memory else ""
     if not fatal:
         where = f" ({death.doing})" if death.doing else ""
         return f"the verification {death.reason}{where}{advice}"
