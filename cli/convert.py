@@ -136,6 +136,7 @@ def convert(
     strict: bool,
     strict_proof: bool,
     reproducer: str | None,
+    memory: int | None,
     output: Output,
 ) -> int:
     """Rewrite the spatial operators of MODEL as standard operators, verify the result, write OUT.
@@ -177,6 +178,8 @@ def convert(
                 strict=strict,
                 strict_proof=strict_proof,
                 save_reproducer=reproducer,
+                isolate=True,
+                memory=memory,
                 **model_options,
                 **data.read_inputs(source, data_options),
                 **tolerances,

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -21,7 +22,6 @@ import onnx_spatial
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
-from onnx_spatial.cli.memory import limit_memory
 from onnx_spatial.cli.output import Output, PipeSafe, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # All end like Ctrl-C does: no files stay behind.
         _on_signals(_interrupt, signal.SIG_DFL, signal.default_int_handler)
-        limit_memory()
+        # A thread that sends it would still hold its locks in a process that is forked to verify.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         code = run(arguments)
         for stream in filter(None, (sys.stdout, sys.stderr)):
             PipeSafe(stream).flush()  # else Python itself complains of a closed pipe at exit

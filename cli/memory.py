@@ -7,16 +7,7 @@ command says so.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from onnx_spatial.validation.workers import limits
-
-#: Where containers find their limit (control groups, version 2 and 1).
-_CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+from onnx_spatial.verification.isolation import limits
 
 
 def limit_memory() -> None:
@@ -24,21 +15,6 @@ def limit_memory() -> None:
 
     Mapped files, such as weights, do not count.
     """
-    size = _available()
+    size = limits.machine_memory()
     if size is not None:
         limits.limit_memory(size)
-
-
-def _available() -> int | None:
-    try:
-        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-    for path in _CONTAINER_LIMITS:
-        try:
-            text = path.read_text("utf-8").strip()
-        except (OSError, ValueError):
-            continue
-        if text.isdecimal():
-            size = min(size, int(text))
-    return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +32,8 @@ Progress = Callable[[str], None] | None
 
 #: The path that means standard input or standard output.
 DASH = "-"
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def grouped(
@@ -67,6 +70,9 @@ def _start(as_json: bool, quiet: bool, verbose: bool) -> Output:
     output.json, output.quiet, output.verbose = as_json, quiet, verbose
     # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
     logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+    from onnx_spatial.cli.memory import limit_memory  # imports what help and completion do without
+
+    limit_memory()
     return output
 
 
@@ -106,6 +112,23 @@ def _shapes(
         shape = tuple(map(int, parts))
         _set(result, "--shape", name, shape, *shape)
     return result
+
+
+def memory_size(
+    context: click.Context | None, option: click.Parameter | None, text: str | None
+) -> int | None:
+    """Parse a size such as 4G into bytes; None stays None.
+
+    Raises:
+        click.UsageError: it is not a size.
+    """
+    if text is None:
+        return None
+    number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
+    match = re.fullmatch(number, text.strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _set(result: dict[str, R], option: str, name: str, value: R, *sizes: int) -> None:
@@ -254,7 +277,14 @@ strict_proof_option = click.option(
 
 
 def verification_options(command: F) -> F:
-    """Add --strict, --strict-proof, --reproducer, and those of `data_options` and `tolerances`."""
+    """Add --strict, --strict-proof, --reproducer, --memory, and those of `data_options` and `tolerances`."""
+    memory = click.option(
+        "--memory",
+        callback=memory_size,
+        metavar="SIZE",
+        help="Stop a run that needs more memory beside the weights, such as 8G. The default is 4G, "
+        "or a quarter of a smaller machine.",
+    )
     reproducer = click.option(
         "--reproducer",
         type=click.Path(file_okay=False),
@@ -265,7 +295,8 @@ def verification_options(command: F) -> F:
         "--strict", is_flag=True, help="Fail unless the whole model was run end to end."
     )
     tolerances = grouped("tolerances", *tolerance_options)
-    decorated: F = data_options(tolerances(strict(strict_proof_option(reproducer(command)))))
+    rest = strict(strict_proof_option(reproducer(memory(command))))
+    decorated: F = data_options(tolerances(rest))
     return decorated
 
 

@@ -16,8 +16,6 @@ from onnx_spatial.validation import Options
 from onnx_spatial.validation.report import FORMATS, Format, check_target
 from onnx_spatial.validation.workers.clusters import CLUSTERS
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -78,23 +76,6 @@ def _processes(
         "memory": memory,
         "executor": None if scheduler is None else CLUSTERS[executor](scheduler),
     }
-
-
-def memory_size(
-    context: click.Context | None, option: click.Parameter | None, text: str | None
-) -> int | None:
-    """Parse a size such as 4G into bytes; None stays None.
-
-    Raises:
-        click.UsageError: it is not a size.
-    """
-    if text is None:
-        return None
-    number = r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:i?B)?"
-    match = re.fullmatch(number, text.strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
-        raise click.UsageError(f"--memory must be a size such as 500M or 4G, not {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _report_files(**paths: str | None) -> dict[Format, Path]:
@@ -172,7 +153,7 @@ process_options = options.grouped(
     ),
     click.option(
         "--memory",
-        callback=memory_size,
+        callback=options.memory_size,
         metavar="SIZE",
         help="Fail a model that needs more memory, such as 4G.",
     ),

@@ -31,6 +31,7 @@ def verify(
     strict: bool,
     strict_proof: bool,
     reproducer: str | None,
+    memory: int | None,
     output: Output,
 ) -> int:
     """Run ORIGINAL and CONVERTED on the same data and compare their outputs.
@@ -58,6 +59,8 @@ def verify(
             domains=domains,
             oracles=oracles,
             save_reproducer=reproducer,
+            isolate=True,
+            memory=memory,
             progress=progress,
         )
     if not output.json and not output.quiet:

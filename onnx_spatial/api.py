@@ -162,6 +162,8 @@ def convert(
     tune_threads: int = 0,
     in_place: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
+    isolate: bool = False,
+    memory: int | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Rewrite the spatial operators of a model as standard operators, and verify the result.
@@ -206,6 +208,7 @@ def convert(
             verified or verification could not decide.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if verification finds one.
+        isolate, memory: verify in a child process, with a limit of memory in bytes; see `verify`.
         progress: called with lines of text.
 
     Raises:
@@ -275,6 +278,8 @@ def convert(
             atol=atol,
             outputs_only=outputs_only,
             save_reproducer=save_reproducer,
+            isolate=isolate,
+            memory=memory,
             progress=progress,
         )
         if strict or strict_proof or verification.status == "failed" or verification.rest:

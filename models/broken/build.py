@@ -40,8 +40,6 @@ if the code is not 0, and leave no file.
 - The status is that of a run with `--strict` in mode `lower`. Without `--strict` `unverified`
   does not fail the run.
 - `convert` and `inspect` exit with 0 if only recorded data or a run can show the error.
-- `-8` is the signal that ends the process of `convert`, which runs the model itself. In
-  `validate` the signal ends only the process of that model.
 
 ## Kinds without a model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx_spatial.errors import UsageError
@@ -25,10 +26,14 @@ from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
 from onnx_spatial.verification.diagnosis import advice, changes, precision, roles
+from onnx_spatial.verification.isolation import child, limits, retries
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
 Model = reader.Model | reader.Source
+
+#: Copies of the weights that onnxruntime may hold at a time: as read, and packed for its kernels.
+_LOADED = 2
 
 
 def _check_oracles(context: Context) -> None:
@@ -83,6 +88,8 @@ def verify(
     atol: Bound = None,
     outputs_only: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
+    isolate: bool = False,
+    memory: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare a converted model with its original, and report the first difference.
@@ -109,6 +116,12 @@ def verify(
         outputs_only: compare outputs only, not single operators and other nodes.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if there is one.
+        isolate: run everything in a child process, so that a model that ends it (a division that
+            traps, a failed assertion of onnxruntime) or takes too much memory becomes a verdict. On
+            Linux the process is forked, which is not safe while other threads hold locks; elsewhere
+            a new interpreter starts.
+        memory: bytes that the verification may take beside the weights of the models; None: 4 GiB, or
+            a quarter of a smaller machine. Without `isolate` only what can be estimated is bounded.
         progress: called with a line of text now and then.
 
     Raises:
@@ -121,29 +134,72 @@ def verify(
         raise UsageError(f"seed must be 0 or more, not {seed}")
     if inputs is not None and shapes:
         raise UsageError("inputs and shapes cannot be combined: the data has its own shapes")
+    if memory is not None and memory <= 0:
+        raise UsageError(f"memory must be more than 0 bytes, not {memory}")
     oracles = tuple(oracles)
     if outputs_only and oracles:
         raise UsageError("oracles and outputs_only cannot be combined: oracles compare operators")
     tolerances = Tolerances.of(rtol, atol)
-    given = ModelPair.read(original, converted, domains)
-    request = RunRequest(inputs, shapes or {}, seed, progress or (lambda _: None))
-    tolerances.check_names([value.name for value in given.original.proto.graph.output])
-    kernels = references.get(oracles)
+    models = ModelPair.read(original, converted, domains)
+    tolerances.check_names([value.name for value in models.original.proto.graph.output])
     folder = None if save_reproducer is None else Path(save_reproducer)
+    work = _Work(
+        models, inputs, shapes or {}, seed, oracles, tolerances, outputs_only, folder, memory
+    )
+    progress = progress or _silent
+    if not isolate:
+        return work(progress)
+    most = limits.default_memory() if memory is None else memory
+    allowed = child.Limits(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
     try:
-        given = given.resolved()
-        context = Context(given.without_earlier_form(), request, kernels, tolerances)
-        context.findings.outputs_only = outputs_only
-        for check in CHECKS:
-            if (check.of_outputs or not outputs_only) and check.when(context.findings):
-                check.run(context)
-        result = conclude(context.findings)
-        if result.status == "failed":
-            advice.add(result, context, folder)
-            if not precision.explain(result, context.models, tolerances):
-                changes.explain(result, context)
-                roles.explain(result, given)
-        return result
-    except MemoryError:
-        reason = "not enough memory to run the models; use smaller sizes (--shape)"
-        return Verification("unverified", f"unverified: {reason}", [reason])
+        return retries.run(work, progress, allowed)
+    except retries.Ended as reason:
+        return _undecided(str(reason))
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The comparison of two models, with the arguments of `verify`."""
+
+    models: ModelPair
+    inputs: Mapping[str, Array] | None
+    shapes: Mapping[str, Sequence[int]]
+    seed: int
+    oracles: Sequence[str]
+    tolerances: Tolerances
+    outputs_only: bool
+    reproducer: Path | None
+    memory: int | None
+
+    def __call__(self, progress: Callable[[str], None]) -> Verification:
+        """Run every check and explain what differs."""
+        with limits.allowing(self.memory):
+            return self._compare(progress)
+
+    def _compare(self, progress: Callable[[str], None]) -> Verification:
+        request = RunRequest(self.inputs, self.shapes, self.seed, progress)
+        kernels = references.get(self.oracles)
+        try:
+            models = self.models.resolved()
+            context = Context(models.without_earlier_form(), request, kernels, self.tolerances)
+            context.findings.outputs_only = self.outputs_only
+            for check in CHECKS:
+                if (check.of_outputs or not self.outputs_only) and check.when(context.findings):
+                    check.run(context)
+            result = conclude(context.findings)
+            if result.status == "failed":
+                advice.add(result, context, self.reproducer)
+                if not precision.explain(result, context.models, self.tolerances):
+                    changes.explain(result, context)
+                    roles.explain(result, models)
+            return result
+        except MemoryError:
+            return _undecided("not enough memory to run the models; use smaller sizes (--shape)")
+
+
+def _undecided(reason: str) -> Verification:
+    return Verification("unverified", f"unverified: {reason}", [reason])

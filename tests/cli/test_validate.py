@@ -17,7 +17,7 @@ from signals import heard
 from validating import FOREIGN, HANGING, PLAIN, REFUSED, S2B, save
 
 from onnx_spatial.cli.main import run
-from onnx_spatial.cli.validate_options import memory_size
+from onnx_spatial.cli.options import memory_size
 from onnx_spatial.validation import ModelResult, Options, Report
 
 

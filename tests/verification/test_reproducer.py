@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -13,19 +15,29 @@ from fused_by_hand import CASES, filled
 from hand_lowered import model, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial.verification import Verification, evaluate, verify
+from onnx_spatial.verification.diagnosis import script
 
 WRONG = "4, 2, 0, 1, 3, 5"
 
 
+#: Runs a script where neither this package nor ml_dtypes is installed.
+ALONE = """
+import runpy, sys
+sys.modules["onnx_spatial"] = sys.modules["ml_dtypes"] = None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
 def reproduce(result: Verification) -> subprocess.CompletedProcess[str]:
     assert result.reproducer is not None, result.problems
-    command = [sys.executable, str(result.reproducer)]
+    command = [sys.executable, "-c", ALONE, str(result.reproducer)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def lowered(element_type: str) -> onnx.ModelProto:
     """Without Pad, which onnxruntime has not for every type."""
-    return model(f"""
+    return model(
+        f"""
         g ({element_type}[N,4,6,3] x) => ({element_type}[P,Q,R,S] y)
           <int64[6] split = {{-1, 2, 2, 2, 3, 3}}, int64[4] merged = {{-1, 2, 2, 3}}>
         {{
@@ -33,19 +45,30 @@ def lowered(element_type: str) -> onnx.ModelProto:
             moved = Transpose<perm = [4, 2, 0, 1, 3, 5]>(cells)
             y = Reshape(moved, merged)
         }}
-    """)
+    """,
+        *versions(element_type),
+    )
 
 
 def original(element_type: str) -> onnx.ModelProto:
-    return model(f"""
+    return model(
+        f"""
         g ({element_type}[N,4,6,3] x) => ({element_type}[P,Q,R,S] y)
           <int32[2] block = {{2, 3}}, int32[2,2] pads = {{0, 0, 0, 0}}>
         {{ [site] y = tf.SpaceToBatchND(x, block, pads) }}
-    """)
+    """,
+        *versions(element_type),
+    )
+
+
+def versions(element_type: str) -> tuple[int, int]:
+    """Opset and IR version of a type."""
+    return (21, 10) if element_type == "float8e4m3fn" else (17, 8)
 
 
 @pytest.mark.parametrize(
-    "element_type", ["float", "float16", "bfloat16", "double", "int8", "uint64", "bool", "string"]
+    "element_type",
+    ["float", "float16", "bfloat16", "float8e4m3fn", "double", "int8", "bool", "string"],
 )
 def test_a_site(tmp_path: Path, element_type: str) -> None:
     result = verify(original(element_type), lowered(element_type), save_reproducer=tmp_path / "r")
@@ -54,10 +77,12 @@ def test_a_site(tmp_path: Path, element_type: str) -> None:
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "differ" in done.stderr
+    assert re.search(r"y\[[\d, ]+\] is .+ instead of ", done.stderr)
     assert {p.name for p in (tmp_path / "r").iterdir()} == {
         "original.onnx",
         "converted.onnx",
         "inputs.npz",
+        "expected.npz",
         "reproduce.py",
     }
 
@@ -105,7 +130,10 @@ def test_a_weight_of_a_fused_convolution(tmp_path: Path) -> None:
             values[4, 1, 1] *= 1.5
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     result = verify(filled(case.original), wrong, save_reproducer=tmp_path)
-    assert reproduce(result).returncode == 1
+    done = reproduce(result)
+    assert done.returncode == 1
+    assert "of the largest value" in done.stderr
+    onnx.save(filled(case.converted), tmp_path / "converted.onnx")
 
 
 def test_a_model_that_does_not_run(tmp_path: Path) -> None:
@@ -148,3 +176,9 @@ def test_evaluate_runs_a_model_by_definition() -> None:
     # Offset (1, 0) in the block is the fourth; with one row of padding that is row 0 of the image.
     np.testing.assert_array_equal(y[3 * 2 + 1, 0, 0], x[1, 0, 0])
     assert set(x.reshape(-1)) == set(y.reshape(-1))  # 0 is the padding as well
+
+
+def test_short_integers_are_saved_as_in_onnx() -> None:
+    """Two in a byte: onnxruntime has hardly a kernel for them, but inputs may have the type."""
+    array = np.array([1, 2, -1], ml_dtypes.int4)
+    assert script.plain(array).tolist() == [0x21, 0x0F]

@@ -33,7 +33,6 @@ class Case:
         status: of `validate`.
         convert, inspect: exit codes of these commands; None: that of the kind, which is 0 where it takes
             recorded data, or a runtime, to see what is wrong.
-        alone: whether `convert` has to run in a process of its own, which it does not survive.
     """
 
     wrong: str
@@ -43,7 +42,6 @@ class Case:
     status: str = "failed"
     convert: int | None = None
     inspect: int | None = None
-    alone: bool = False
 
     @property
     def convert_code(self) -> int:

@@ -53,8 +53,6 @@ PROCESSES = {
             f"<{BLOCK}, int64[1] low = {{-9223372036854775808}}, int64[1] one = {{-1}}> "
             f"{{ [s2b] y = {S2B} [divide] d = Div(low, one) j = Add(i, d) }}"
         ),
-        convert=-8,
-        alone=True,
     ),
     "hang": Case(
         "a node of 5,000,000,000,000 comparisons",

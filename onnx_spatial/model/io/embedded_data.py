@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import onnx
 
@@ -85,6 +86,10 @@ class Weights:
         state = os.fstat(self.file.fileno())
         return state.st_size, state.st_mtime_ns
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path of the file: another process opens it again."""
+        return _reopened, (self.file.name, self.location, dict(self._tensors), self._stamp)
+
     def hold(self, tensor: onnx.TensorProto) -> bool:
         """Tell whether the bytes of a tensor are in the file."""
         return self._find(tensor) is not None
@@ -139,6 +144,23 @@ class Weights:
             stored = self._find(tensor)
             if stored is not None:
                 yield tensor, stored
+
+
+def _reopened(
+    name: str, location: str, tensors: Mapping[int, _Tensor], stamp: tuple[int, int]
+) -> Weights:
+    """Open the file of pickled weights.
+
+    Raises:
+        ModelFileError: it cannot be read, or was changed.
+    """
+    try:
+        weights = Weights(Path(name).open("rb"), location, tensors)  # noqa: SIM115  stays open
+    except OSError as error:
+        raise ModelFileError(f"{name}: cannot be read: {error.strerror or error}") from None
+    object.__setattr__(weights, "_stamp", stamp)
+    weights.check()
+    return weights
 
 
 def _restore(tensor: onnx.TensorProto, stored: _Tensor, data: bytes) -> None:

@@ -19,10 +19,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import onnx_spatial
 from onnx_spatial.validation.result import Entry, Kind, ModelResult
 from onnx_spatial.validation.workers import job as jobs
 from onnx_spatial.validation.workers.job import Job
+from onnx_spatial.verification.isolation.child import can_fork, environment
+from onnx_spatial.verification.isolation.limits import signal_name
 
 _WORKER = [sys.executable, "-P", "-m", "onnx_spatial.validation.workers.worker"]
 #: No threads before the fork, which is not safe with them: numpy's are not needed, as there are many
@@ -54,9 +55,7 @@ class ProcessSlot:
     """
 
     def __init__(self, fork: bool | None = None) -> None:
-        # macOS has fork, but its system libraries are not safe after one.
-        safe = hasattr(os, "fork") and sys.platform != "darwin"
-        self._fork = safe if fork is None else fork
+        self._fork = can_fork() if fork is None else fork
         self._process: subprocess.Popen[bytes] | None = None
         self._guard = threading.Lock()
         self._closed = False
@@ -146,7 +145,7 @@ class ProcessSlot:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                env=environment(_ENVIRONMENT),
                 start_new_session=True,  # Ctrl-C must reach only the main process
             )
         hello = self._answer(zygote)
@@ -192,7 +191,7 @@ class ProcessSlot:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=environment(_ENVIRONMENT),
                 start_new_session=True,
             )
             process.stdin = None
@@ -209,15 +208,6 @@ class ProcessSlot:
                 raise Closed
         seconds = time.monotonic() - started
         return {"code": code, "seconds": seconds, "timed_out": timed_out, "peak_memory": None}
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a process that imports this copy of the package."""
-    variables = {**os.environ, **_ENVIRONMENT}
-    top = str(Path(onnx_spatial.__file__).resolve().parent.parent)
-    if top in onnx_spatial.__path__:  # a checkout
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (top, variables.get("PYTHONPATH"))))
-    return variables
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -256,11 +246,7 @@ def _failure(job: Job, ended: dict[str, Any] | None) -> tuple[Kind, str]:
         return "crash", f"its process exited with code {code} before it was finished"
     if _KILLED is not None and -code == _KILLED:
         return "memory", "its process was killed by the system, most likely out of memory"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return "crash", f"its process crashed with {name}"
+    return "crash", f"its process crashed with {signal_name(-code)}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:

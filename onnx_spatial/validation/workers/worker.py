@@ -11,7 +11,6 @@ With `--once FOLDER` the process runs one job itself, for systems that cannot fo
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -26,6 +25,7 @@ import numpy.random  # noqa: F401  numpy imports it lazily, which would happen i
 
 from onnx_spatial.custom_ops import available
 from onnx_spatial.validation.workers import job
+from onnx_spatial.verification.isolation import limits
 
 
 def main(arguments: list[str]) -> None:
@@ -95,7 +95,7 @@ class Zygote:
             os.dup2(log, 2)
             for file in (self._requests, self._answers):
                 file.close()
-            _die_with_parent()
+            limits.die_with_parent()
             job.do(folder)
             code = 0
         except BaseException:  # the log has the traceback, and there is no result
@@ -145,14 +145,6 @@ def _kill_helpers(pid: int) -> None:
     """Kill the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    """Make the system kill this process when its parent dies."""
-    if sys.platform == "linux":
-        parent_death_signal = 1  # PR_SET_PDEATHSIG
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
 
 
 if __name__ == "__main__":

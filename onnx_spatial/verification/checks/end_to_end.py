@@ -192,17 +192,22 @@ def _broken(
     findings: Findings,
 ) -> None:
     """Note that the converted model does not load or run; no failure if the original does not."""
+    message = f"the converted model {what}{_mode(optimised)}: {failure}"
     refused = program.pads and REFUSAL in str(failure)
+    obstacle = None
     if refused or any(_anonymous(str(failure)) == _anonymous(s) for s in program.substitutes):
-        reason = f"onnxruntime cannot run the rest of the model: {failure}"
-        if reason not in findings.obstacles:
-            findings.obstacles.append(reason)
+        obstacle = f"onnxruntime cannot run the rest of the model: {failure}"
+    # Too little memory says nothing; and an optimiser that fails may fail on the original's nodes.
+    elif failure.out_of_memory or (failure.fatal and optimised):
+        obstacle = message
+    if obstacle is not None:
+        if obstacle not in findings.obstacles:
+            findings.obstacles.append(obstacle)
         return
     modes = findings.aborted.setdefault((what, str(failure)), set())
     modes.add(optimised)
     if not optimised and what == NOT_LOADED:  # it is not tried with optimisations
         modes.add(True)
-    message = f"the converted model {what}{_mode(optimised)}: {failure}"
     findings.difference = findings.difference or Difference(
         "model", "", None, message, trial.feeds, optimised=optimised
     )

@@ -23,7 +23,7 @@ from onnx_spatial.verification.checks.region import RegionComparison
 from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.compare.outputs import within_tolerance
 from onnx_spatial.verification.report import Check
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
@@ -171,12 +171,12 @@ class WatchedSession:
         try:
             # Serialized messages that are put together merge: two more kilobytes, and no copy.
             extended = data + more.SerializeToString()
-            self._session = Session(extended, optimise=self.optimised, folder=folder)
+            self._session = Session(extended, optimise=self.optimised, folder=folder, of=CONVERTED)
         except RunFailure:
             if not self._extra:
                 raise
             self._extra = []
-            self._session = Session(data, folder=folder)
+            self._session = Session(data, folder=folder, of=CONVERTED)
 
     def run(self, feeds: Mapping[str, Array], *, compare: bool) -> dict[str, Any]:
         """Return the outputs; compare the operators in place if `compare`.

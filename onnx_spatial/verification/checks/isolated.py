@@ -27,6 +27,7 @@ from onnx_spatial.verification.checks.replacement import (
     known_inputs,
 )
 from onnx_spatial.verification.compare.bitwise import bitwise
+from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
 from onnx_spatial.verification.sizes.edge_shapes import edge_samples
@@ -71,7 +72,14 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         return
     folder = context.models.converted.folder
     for replacement in replacements:
-        if not _compare(operator, replacement, folder, context.seed):
+        try:
+            if not _compare(operator, replacement, folder, context.seed):
+                return
+        except RunFailure as failure:
+            if operator.difference is None:
+                operator.withdraw(str(failure))
+                label = operator.result.label
+                context.findings.gaps.append(f"{label} was not compared at all sizes: {failure}")
             return
         if operator.difference is not None and not context.parameters_are_free(replacement.chain):
             # Compared as a region, with the values that the model computes.
@@ -86,7 +94,11 @@ def _check(operator: OperatorCheck, context: Context) -> None:
 def _compare(
     operator: OperatorCheck, replacement: Replacement, folder: Path | None, seed: int
 ) -> bool:
-    """Compare one chain through an operator at several sizes; return whether that was possible."""
+    """Compare one chain through an operator at several sizes; return whether that was possible.
+
+    Raises:
+        RunFailure: the nodes need more memory than there is.
+    """
     chain, index = replacement.chain, operator.info.index
     info = chain.head
     samples = [
@@ -186,6 +198,7 @@ class _Comparison:
 
         Raises:
             OperatorError: the operator does not accept this size after all.
+            RunFailure: the nodes need more memory than there is.
         """
         shape = self.replacement.chain.source_shape(sample.shape)
         self._compare(sample, patterns(self.element_type, shape, rng))
@@ -197,6 +210,8 @@ class _Comparison:
 
     def _compare(self, sample: ShapeSample, x: Array) -> None:
         for outcome in self._runs.run(sample, x):
+            if outcome.failure is not None and outcome.failure.out_of_memory:
+                raise outcome.failure
             self.never_ran &= outcome.failure is not None and outcome.failure.stage == "run"
             check = bitwise("isolated", outcome.optimised, x, outcome.expected, outcome.actual)
             self.operator.record(check, outcome.inputs, self.replacement.chain.sink)

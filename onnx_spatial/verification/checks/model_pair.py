@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,9 +11,12 @@ import onnx
 
 from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification.arrays import Array, dtype_of, is_float
+from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
+
+_WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,12 @@ class ModelPair:
                 raise
             after = reader.Source(converted, before.path)
         return cls(before, after, frozenset(domains))
+
+    def weight_bytes(self) -> int:
+        """Return the bytes of the tensors in both models, wherever they are stored."""
+        tensors = (t for m in (self.original, self.converted) for t in traversal.tensors(m.proto))
+        known = (t for t in tensors if t.data_type in _WITH_SIZE)
+        return sum(math.prod(t.dims) * dtype_of(t.data_type).itemsize for t in known)
 
     def resolved(self) -> ModelPair:
         """Return both with their embedded weights, the converted one with a folder of external data."""

@@ -178,7 +178,7 @@ class RegionComparison:
         # The sums of a proven region have the same terms: double precision is for what looks wrong.
         expected = self._reference.in_own_types(own) if self._proven else None
         for optimised, actual, failure in self._sessions.run(feeds):
-            if failure is not None and failure.lacks_kernel:
+            if failure is not None and (failure.lacks_kernel or failure.out_of_memory):
                 raise failure  # the whole model will tell whether that is the conversion's fault
             if expected is None or not expected.check("isolated", optimised, own, actual).passed:
                 expected = self._reference.expected(feeds, own)

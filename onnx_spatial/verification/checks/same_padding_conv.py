@@ -113,10 +113,14 @@ def _check(convolution: OperatorCheck, original: Graphs, context: Context) -> No
         for number, shape in enumerate(shapes):
             x = plain(element_type, shape, np.random.default_rng([seed, number]))
             expected = program.run({source: x})[sink]
-            for optimised, actual, _ in sessions.run({source: x}):
+            for optimised, actual, failure in sessions.run({source: x}):
+                if failure is not None and failure.out_of_memory:
+                    raise failure
                 check = _compared(optimised, x, expected, actual)
                 convolution.record(check, {source: x}, sink)
-    except RunFailure as failure:  # of the original: such sizes are not legal here
+    except (
+        RunFailure
+    ) as failure:  # of the original: such sizes are not legal here; or too little memory
         convolution.withdraw(str(failure))
 
 

@@ -8,7 +8,6 @@ error must be about as small as the original's own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from onnx_spatial.verification.compare.reference import Budget, Expected, Refere
 from onnx_spatial.verification.report import OutputResult
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 #: Seconds for double precision, in all.
 SECONDS = 20.0
@@ -93,13 +93,13 @@ class Float64Outputs:
     def _compute(self, name: str, feeds: Mapping[str, Array], own: object) -> Expected | None:
         if self._left <= 0 or not isinstance(own, np.ndarray) or not is_float(own.dtype):
             return None
-        started = time.monotonic()
+        stopwatch = Stopwatch()
         try:
             expected = self._reference(name).expected(feeds, own)
         except (RunFailure, OperatorError, ModelFileError, MemoryError) as error:
             self._stop(str(error))
             return None
-        self._left -= time.monotonic() - started
+        self._left -= stopwatch.seconds
         if self._left <= 0:
             self._stop("double precision takes too long")
         if expected.precise is None:

@@ -8,7 +8,6 @@ whole numbers of reals) the output of the original in its own types is the expec
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +29,7 @@ from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.numpy_ops import KERNELS
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 #: Units in the last place of its magnitude that an element may be off by, for each node that computes
 #: with reals, and for the real inputs.
@@ -247,8 +247,7 @@ class Reference:
         return self._epsilon * largest, max(rtol / self._epsilon, self._ulps)
 
     def _run(self, program: Program, feeds: Mapping[str, Array]) -> Doubles | None:
-        started = time.monotonic()
-        program.deadline = started + self._budget.left
+        program.stopwatch, program.seconds = Stopwatch(), self._budget.left
         try:
             with np.errstate(all="ignore"):
                 output = program.run(feeds)[self._output]
@@ -256,7 +255,7 @@ class Reference:
             self.obstacle = str(failure)
             return None
         finally:
-            self._budget.left -= time.monotonic() - started
+            self._budget.left -= program.stopwatch.seconds
         doubles = isinstance(output, np.ndarray) and output.dtype == np.float64
         return output if doubles else None
 

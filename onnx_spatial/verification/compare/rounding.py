@@ -13,7 +13,6 @@ onnxruntime's optimisations on. Outputs of another correct form may move as far.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,6 +31,7 @@ from onnx_spatial.verification.compare.error_metrics import Distance, Errors, la
 from onnx_spatial.verification.compare.perturbed import perturbed
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 #: Runs with perturbed reals for each set of inputs.
 RUNS = 3
@@ -216,7 +216,7 @@ class Rounding:
             plain = self.of(feeds, outputs, optimised=False)
             movements = {name: copy.copy(movement) for name, movement in plain.items()}
         perturbed_runs = 0 if movements else RUNS
-        started = time.monotonic()
+        stopwatch = Stopwatch()
         for is_optimised in [True] * optimised + [False] * perturbed_runs:
             run = self._optimised if is_optimised else lambda x: self._perturbed(quantised).run(x)
             try:
@@ -231,7 +231,7 @@ class Rounding:
                     movement.add(actual)
                     if is_optimised:
                         movement.optimised = actual
-            if time.monotonic() - started > self.seconds:
+            if stopwatch.seconds > self.seconds:
                 break
         return movements
 

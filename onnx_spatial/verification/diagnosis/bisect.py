@@ -24,7 +24,7 @@ from onnx_spatial.verification.compare.outputs import compare
 from onnx_spatial.verification.compare.tolerance import Tolerance
 from onnx_spatial.verification.report import FirstValue
 from onnx_spatial.verification.runtime.program import Program
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Serialized models larger than this (256 MiB) are not copied to be bisected.
@@ -67,7 +67,8 @@ def bisect(
         marks = exactness.of_outputs(program)
         expected = program.run(feeds)
         extended = _with_outputs(after.proto, producers)
-        session = Session(reader.serialize(extended), optimise=optimised, folder=after.folder)
+        model = reader.serialize(extended)
+        session = Session(model, optimise=optimised, folder=after.folder, of=CONVERTED)
         actual = session.run(models.as_fed(feeds))
     except (RunFailure, SpatialError):
         return None

@@ -1,9 +1,11 @@
-"""Save a difference as two small models, their data, and a script of ten lines that shows it.
+"""Save a difference as two small models, their data, and a script that shows it.
 
     DIR/original.onnx     the part of the original that leads to the first value that differs
     DIR/converted.onnx    the part of the converted model that leads there
     DIR/inputs.npz        data on which they differ, by input name
-    DIR/reproduce.py      runs both, prints the difference and exits with 1 while there is one
+    DIR/expected.npz      what the part of the original computes, by output name
+    DIR/reproduce.py      runs the converted part, prints the first element that differs and exits
+                          with 1 while there is one; it needs numpy and onnxruntime only
 
 Each part is run before it is saved, and differs; where no part does, the models are saved whole.
 """
@@ -30,7 +32,7 @@ from onnx_spatial.verification.diagnosis import script
 from onnx_spatial.verification.diagnosis.bisect import Bisection
 from onnx_spatial.verification.evaluate import evaluate
 from onnx_spatial.verification.report import Difference
-from onnx_spatial.verification.runtime.sessions import RunFailure, Session
+from onnx_spatial.verification.runtime.sessions import CONVERTED, RunFailure, Session
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, Part, Producer, is_computed
 
 #: Arithmetic that is on sizes in a converted part which moves data.
@@ -55,15 +57,20 @@ def save(
     Raises:
         ModelFileError: nothing that can be saved shows the difference, or it cannot be written.
     """
-    domains = models.domains
     for make in _candidates(models, difference, bisection):
         try:
             pair = make()
-            if pair is not None and (tolerance := _tolerance(pair, domains)) is not None:
+            if pair is None or (expected := _expected(pair, models.domains)) is None:
+                continue
+            if (tolerance := _tolerance(pair, expected)) is not None:
                 text = script.text(
-                    difference.message, domains, pair.optimised, tolerance, pair.feeds
+                    difference.message,
+                    pair.feeds,
+                    expected,
+                    optimised=pair.optimised,
+                    tolerance=tolerance,
                 )
-                return _write(folder, pair, text)
+                return _write(folder, pair, expected, text)
         except (RunFailure, SpatialError, ValueError, OSError):
             continue  # a part that cannot stand alone: a larger one will
     raise ModelFileError("not saved: no part of the models shows the difference on its own")
@@ -126,16 +133,18 @@ def _embedded(source: reader.Source) -> onnx.ModelProto:
     return model
 
 
-def _tolerance(pair: _Pair, domains: Iterable[str]) -> float | None:
-    """Return the tolerance that the difference exceeds, 0 for bits; None if there is none."""
+def _expected(pair: _Pair, domains: Iterable[str]) -> dict[str, Array] | None:
+    """Return the outputs of the original; None if they are not all tensors."""
     names = [v.name for v in pair.original.graph.input]
-    expected = evaluate(
-        pair.original, {n: pair.feeds[n] for n in names if n in pair.feeds}, domains=domains
-    )
-    if not all(isinstance(a, np.ndarray) for a in expected.values()):
-        return None
+    feeds = {n: pair.feeds[n] for n in names if n in pair.feeds}
+    expected = evaluate(pair.original, feeds, domains=domains)
+    return expected if all(isinstance(a, np.ndarray) for a in expected.values()) else None
+
+
+def _tolerance(pair: _Pair, expected: Mapping[str, Array]) -> float | None:
+    """Return the tolerance that the difference exceeds, 0 for bits; None if there is none."""
     try:
-        session = Session(reader.serialize(pair.converted), optimise=pair.optimised)
+        session = Session(reader.serialize(pair.converted), optimise=pair.optimised, of=CONVERTED)
         inputs = {*session.inputs, *session.overridable}
         actual = session.run({n: a for n, a in pair.feeds.items() if n in inputs})
     except RunFailure:
@@ -158,12 +167,13 @@ def _tolerance(pair: _Pair, domains: Iterable[str]) -> float | None:
     return None
 
 
-def _write(folder: Path, pair: _Pair, text: str) -> Path:
+def _write(folder: Path, pair: _Pair, expected: Mapping[str, Array], text: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "original.onnx").write_bytes(reader.serialize(pair.original))
         (folder / "converted.onnx").write_bytes(reader.serialize(pair.converted))
         (folder / "inputs.npz").write_bytes(_archive(pair.feeds))
+        (folder / "expected.npz").write_bytes(_archive(expected))
         path = folder / "reproduce.py"
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -172,13 +182,12 @@ def _write(folder: Path, pair: _Pair, text: str) -> Path:
     return path
 
 
-def _archive(feeds: Mapping[str, Array]) -> bytes:
+def _archive(arrays: Mapping[str, Array]) -> bytes:
     """Return the bytes of an .npz file; np.savez takes no array called "file"."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in feeds.items():
-            plain = array.astype(np.str_) if array.dtype.kind == "O" else np.asarray(array)
+        for name, array in arrays.items():
             data = io.BytesIO()
-            np.lib.format.write_array(data, plain, allow_pickle=False)
+            np.lib.format.write_array(data, script.plain(array), allow_pickle=False)
             archive.writestr(f"{name}.npy", data.getvalue())
     return buffer.getvalue()

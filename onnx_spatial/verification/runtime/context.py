@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnx_spatial.verification.arrays import Array, element_type_of
 from onnx_spatial.verification.extract import Imports
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class RunContext:
     Attributes:
         imports, folder: opsets and functions of the model, folder of its external data.
         optimise: whether onnxruntime may optimise the nodes between sites.
-        deadline: time (`time.monotonic`) after which a run begins no further step.
+        seconds: that runs may take; after that no further step begins.
+        stopwatch: time of these runs.
         explains: whether a failure holds the operands of the node that failed.
         parts: number of steps, of all graphs.
         pads: whether there are convolutions that onnxruntime refuses.
@@ -39,7 +41,8 @@ class RunContext:
         self.imports = imports
         self.folder = folder
         self.optimise = optimise
-        self.deadline = math.inf
+        self.seconds = math.inf
+        self.stopwatch = Stopwatch()
         self.explains = False
         self.parts = 0
         self.pads = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from onnx_spatial.verification.runtime.graph_plan import GraphPlan
 from onnx_spatial.verification.runtime.scope import RunScope
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.steps import Step
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 
 @dataclass
@@ -57,9 +57,9 @@ def _loop(body: GraphPlan, inputs: Sequence[Any], scope: RunScope) -> list[Any]:
     scan_outputs = body.graph.output[1 + len(carried) :]
     rows: list[list[Array]] = [[] for _ in scan_outputs]
     iteration = 0
-    deadline = time.monotonic() + sessions.LOOP_SECONDS
+    stopwatch = Stopwatch()
     while condition and (trip_count is None or iteration < trip_count):
-        if time.monotonic() > deadline:
+        if stopwatch.seconds > sessions.LOOP_SECONDS:
             raise sessions.endless()
         feeds = dict(zip(names[2:], carried, strict=True))
         feeds[names[0]] = _scalar(body.graph.input[0], iteration, np.int64)

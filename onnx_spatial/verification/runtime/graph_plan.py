@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +44,7 @@ class GraphPlan:
         scope = RunScope(self.stored, self.context.folder, dict(feeds), outer)
         progress = 0
         for number, step in enumerate(self.steps):
-            if time.monotonic() > self.context.deadline:
+            if self.context.stopwatch.seconds > self.context.seconds:
                 raise RunFailure("it takes too long", "load")
             try:
                 step.run(scope)

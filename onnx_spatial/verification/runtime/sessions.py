@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,8 +17,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.verification.isolation import calls, limits
+from onnx_spatial.verification.isolation.calls import FatalCall
+from onnx_spatial.verification.runtime import node_by_node, value_sizes
 from onnx_spatial.verification.runtime.ort_values import from_ort, is_raw, is_raw_type, to_ort
+from onnx_spatial.verification.runtime.stopwatch import Stopwatch
 
 _SILENT = 4
 
@@ -40,7 +45,13 @@ _LACKS_KERNEL = (
     "not currently registered or supported",
 )
 
+#: Messages of onnxruntime, numpy and the C++ library where memory runs out.
+_NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
+
 Stage = Literal["load", "run", "rule"]
+
+#: Models that sessions belong to, in messages.
+ORIGINAL, CONVERTED = "the original", "the converted model"
 
 #: Messages of onnxruntime for models that do not load whatever the sizes of their inputs.
 _HOPELESS = (
@@ -98,6 +109,8 @@ class RunFailure(Exception):
         node: name of the node that failed, where it is known.
         lacks_kernel: onnxruntime does not know the operator, or not with this type or attribute.
         hopeless: other sizes would fail, too.
+        fatal: it ended the process that ran it before.
+        out_of_memory: it needs more memory than there is, or than is allowed.
         progress: number of nodes that ran before.
         operands: the inputs of the node, if requested (`RunContext.explains`).
         refused: position of the spatial operator whose rule is broken, and the shape of its data.
@@ -111,6 +124,8 @@ class RunFailure(Exception):
         self.node = node
         self.lacks_kernel = lacks_kernel
         self.hopeless = any(words in message for words in _HOPELESS)
+        self.fatal = False
+        self.out_of_memory = _has_no_memory(message)
         self.progress = 0
         self.operands: Operands | None = None
         self.refused: tuple[int, tuple[int, ...]] | None = None
@@ -124,6 +139,7 @@ class Session:
         folder: folder of its external data.
         threads: for one node; 0 is onnxruntime's default.
         spin: whether threads wait for work by spinning, which is onnxruntime's default.
+        of: what it is a part of, for messages.
 
     Raises:
         RunFailure: it does not load.
@@ -137,7 +153,14 @@ class Session:
         folder: Path | None = None,
         threads: int = THREADS,
         spin: bool = False,
+        of: str = ORIGINAL,
     ) -> None:
+        self._of, self._optimise, self._folder = of, optimise, folder
+        self._size = len(model)
+        # Needed to find the node that ended an earlier process, or else to estimate memory.
+        is_small = of != ORIGINAL and len(model) <= value_sizes.MOST_BYTES
+        keeps = is_small if calls.current is None else bool(calls.current.fatal)
+        self._model = model if keeps else b""
         options = ort.SessionOptions()
         options.log_severity_level = _SILENT
         level = ort.GraphOptimizationLevel
@@ -165,12 +188,15 @@ class Session:
         for extension in needed:
             extension.register(options)
         try:
-            self._session = ort.InferenceSession(
-                model,
-                options,
-                providers=["CPUExecutionProvider"],
-                enable_fallback=False,  # to the same provider, after lines on stdout
-            )
+            with self._recorded("load", {}):
+                self._session = ort.InferenceSession(
+                    model,
+                    options,
+                    providers=["CPUExecutionProvider"],
+                    enable_fallback=False,  # to the same provider, after lines on stdout
+                )
+        except RunFailure:
+            raise
         except Exception as error:  # onnxruntime has a dozen types of its own
             raise _failure(error, "load") from None
         self.inputs = {i.name: i.type for i in self._session.get_inputs()}
@@ -187,7 +213,11 @@ class Session:
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
         try:
-            with _deadline(options, self._has_loop), self._raising():
+            with (
+                self._recorded("run", feeds),
+                _deadline(options, self._has_loop),
+                self._raising(),
+            ):
                 if not any(is_raw_type(self.outputs[n]) for n in names):
                     fed = {n: _fed(a) for n, a in feeds.items()}
                     return dict(zip(names, self._session.run(names, fed, options), strict=True))
@@ -195,10 +225,55 @@ class Session:
                 values = {n: to_ort(a) for n, a in feeds.items()}
                 results = self._session.run_with_ort_values(names, values, options)
                 return {n: from_ort(v) for n, v in zip(names, results, strict=True)}
+        except RunFailure:
+            raise
         except Exception as error:  # as above
             if options.terminate:
                 raise endless() from None
             raise _failure(error, "run") from None
+
+    @contextmanager
+    def _recorded(self, stage: Stage, feeds: Mapping[str, Any]) -> Iterator[None]:
+        """Record that native code runs, which may end the process.
+
+        Raises:
+            RunFailure: it ended an earlier process.
+        """
+        record = calls.current
+        if record is None:
+            self._check_memory(feeds)
+            yield
+            return
+        level = "on" if self._optimise else "off"
+        data = ", ".join(f"{n} {show(np.shape(a))}" for n, a in feeds.items())
+        text = f"{self._of} {stage}s with optimisations {level}{' on ' if data else ''}{data}"
+        if (call := record.begin(f"{self._of}, {self._size} bytes, {stage}", text)) is not None:
+            if call.node is None:
+                node = node_by_node.run(
+                    self._model, feeds, self._folder, record.at_node, _has_no_memory
+                )
+                call = replace(call, node=node)
+            record.end()
+            raise _fatal(call, stage)
+        try:
+            yield
+        finally:
+            record.end()
+
+    def _check_memory(self, feeds: Mapping[str, Any]) -> None:
+        """Check that no value is larger than the memory that the verification may take.
+
+        Raises:
+            RunFailure: one is.
+        """
+        memory = limits.allowed_memory()
+        if not self._model or not value_sizes.may_exceed(feeds, memory):
+            return
+        size, name = value_sizes.largest(self._model, feeds)
+        if size > memory:
+            failure = RunFailure(f"{name!r} needs more than {limits.show_bytes(memory)}", "run")
+            failure.out_of_memory = True
+            raise failure
 
     def repeatable(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
         """Return a function that runs the model on this data and drops the outputs, to be timed.
@@ -229,7 +304,11 @@ class BothLevels:
         self._output = output
         self._session = cache(
             lambda optimise: Session(
-                model.SerializeToString(), optimise=optimise, folder=folder, threads=1
+                model.SerializeToString(),
+                optimise=optimise,
+                folder=folder,
+                threads=1,
+                of=f"a part of {CONVERTED}",
             )
         )
 
@@ -253,6 +332,18 @@ class BothLevels:
         self._session.cache_clear()
 
 
+def _has_no_memory(message: object) -> bool:
+    return any(words in str(message) for words in _NO_MEMORY)
+
+
+def _fatal(call: FatalCall, stage: Stage) -> RunFailure:
+    """Return the failure of a call that ended an earlier process."""
+    where = f"{call.node or 'it'} {call.reason}"
+    failure = RunFailure(where, "load" if call.hopeless else stage)
+    failure.fatal, failure.out_of_memory = True, call.out_of_memory
+    return failure
+
+
 def endless() -> RunFailure:
     """Return the failure of a loop that exceeds its time."""
     return RunFailure(f"a loop was still running after {LOOP_SECONDS:.0f} s", "load")
@@ -264,13 +355,19 @@ def _deadline(options: ort.RunOptions, needed: bool) -> Iterator[None]:
     if not needed:
         yield
         return
-    timer = threading.Timer(LOOP_SECONDS, setattr, (options, "terminate", True))
-    timer.daemon = True
-    timer.start()
+    stopwatch, over = Stopwatch(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(max(LOOP_SECONDS - stopwatch.seconds, 0.01)):
+            if stopwatch.seconds >= LOOP_SECONDS:
+                options.terminate = True
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()
 
 
 def _fed(value: Any) -> Any:
@@ -287,7 +384,12 @@ def _failure(error: Exception, stage: Stage) -> RunFailure:
     name = re.search(r"[Nn]ame:? ?'([^']*)'|Node \(([^)]*)\) Op \(", text)
     node = (name.group(1) or name.group(2) or "") if name else ""
     lacks_kernel = any(words in text for words in _LACKS_KERNEL)
-    return RunFailure(first_line(error), stage, node, lacks_kernel=lacks_kernel)
+    message, out_of_memory = first_line(error), _has_no_memory(text)
+    if out_of_memory and calls.current is not None:
+        message = f"{f'node {node!r}' if node else 'it'} {calls.current.too_large}"
+    failure = RunFailure(message, stage, node, lacks_kernel=lacks_kernel)
+    failure.out_of_memory = out_of_memory
+    return failure
 
 
 def first_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from onnx_spatial.operators.shapes import is_countable
 from onnx_spatial.verification.arrays import Array
+from onnx_spatial.verification.isolation import limits
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.model_inputs import Assignment, GraphInput, feeds
@@ -31,6 +32,8 @@ LEAST_TIMES = 2
 _SHOWN = 3
 #: Elements of an input beyond which no data is made up, even where the model fixes the size.
 LARGEST_INPUT = 2**28
+#: Bytes that an element takes while it is made up: twice in double precision.
+_MADE_OF = 16
 
 
 @dataclass
@@ -160,9 +163,10 @@ class TrialRuns:
             if any(s in self.least for s in symbols) and size > self.most:
                 self.outgrown = True
                 return False
-            if size > LARGEST_INPUT or not is_countable(assignment.shape(graph_input)):
+            most = min(LARGEST_INPUT, limits.allowed_memory() // _MADE_OF)
+            if size > most or not is_countable(assignment.shape(graph_input)):
                 how_many = f"{size:.0e} elements" if size else "no elements, but very large dims"
-                limit = f", too many to generate (at most {LARGEST_INPUT:.0e})"
+                limit = f", too many to generate (at most {most:.0e})"
                 reason = f"input {graph_input.name!r} has {how_many}{limit}"
                 self.last_failure = self.last_failure or RunFailure(reason, "run")
                 return False

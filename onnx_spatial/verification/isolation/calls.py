@@ -1,0 +1,103 @@
+"""Record the calls into native code, which may end the process, where another process reads them.
+
+    run 1    ... call 17: the original runs on x 2x4x6x3     the process ends with SIGFPE
+    run 2    ... call 17, node by node: Div node 'd'         it ends again: the node is known
+    run 3    ... call 17 raises an error instead             the verification goes on
+
+A verification makes the same calls each time. One that ended the process is known by its number and
+its text.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SIZE = 2**13
+#: Characters of one text, which may hold names of any length.
+_LONGEST = 400
+
+
+@dataclass(frozen=True)
+class FatalCall:
+    """A call into native code that ended an earlier process.
+
+    Attributes:
+        number: position among all calls.
+        model: which model ran, as a key.
+        text: what ran: "the original runs on x 2x4x6x3".
+        reason: how that ended the process: "ends the process with SIGFPE".
+        out_of_memory: whether it took more memory than allowed.
+        node: the node that ran, such as "Div node 'd'"; "" if that is unknown, None if it has to be
+            looked for.
+        hopeless: whether all runs of that model are taken to end the process.
+    """
+
+    number: int
+    model: str
+    text: str
+    reason: str
+    out_of_memory: bool
+    node: str | None = None
+    hopeless: bool = False
+
+
+class CallRecord:
+    """What a process does at the moment, in a file that outlives it.
+
+    Attributes:
+        path: the file.
+        fatal: calls that ended earlier processes.
+        too_large: what to say of nodes that need more memory than the process may take.
+    """
+
+    def __init__(self, path: Path, fatal: Collection[FatalCall] = (), too_large: str = "") -> None:
+        self.path, self.too_large = path, too_large
+        self.fatal = {call.number: call for call in fatal}
+        if not path.exists():
+            path.write_bytes(bytes(_SIZE))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self._hopeless = {call.model: call for call in fatal if call.hopeless}
+        self._state: dict[str, Any] = dict.fromkeys(("model", "text", "doing"), "")
+        self._state |= {"number": 0, "node": None}
+
+    def begin(self, model: str, text: str) -> FatalCall | None:
+        """Note that a model is called; return what is known of that if it ended a process."""
+        number, text = self._state["number"] + 1, text[:_LONGEST]
+        self._note(number=number, model=model, text=text, node=None)
+        call = self.fatal.get(number)
+        return call if call is not None and call.text == text else self._hopeless.get(model)
+
+    def at_node(self, node: str) -> None:
+        """Note the node of the call that runs next."""
+        self._note(node=node[:_LONGEST])
+
+    def end(self) -> None:
+        """Note that the call returned."""
+        self._note(text="", node=None)
+
+    def doing(self, text: str) -> None:
+        """Note a line of progress."""
+        self._note(doing=text[:_LONGEST])
+
+    def _note(self, **changes: object) -> None:
+        self._state.update(changes)
+        data = json.dumps(self._state).encode()
+        self._memory[: len(data) + 1] = data + b"\0"
+
+    def read(self) -> dict[str, Any]:
+        """Return what the process did last: the attributes of a call, and "doing"."""
+        try:
+            state = json.loads(self._memory[:].split(b"\0", 1)[0])
+        except ValueError:  # it ended while it wrote
+            state = {}
+        return {**self._state, **state}
+
+
+#: The record of this process; None if it is not watched.
+current: CallRecord | None = None

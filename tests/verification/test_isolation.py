@@ -1,0 +1,188 @@
+"""Verification in a child process: what ends the child is a verdict, and nothing else is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hand_lowered import model, space_to_batch, space_to_batch_lowered
+
+from onnx_spatial.errors import UsageError
+from onnx_spatial.verification import verify
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.isolation import child
+from onnx_spatial.verification.isolation.child import Died, Limits
+from onnx_spatial.verification.pipeline import _Work
+
+needs_fork = pytest.mark.skipif(
+    not child.can_fork(), reason="a new interpreter for each takes long"
+)
+pytestmark = needs_fork
+
+MOST = Limits(2**31, "2 GiB")
+WRONG = "4, 2, 0, 1, 3, 5"
+#: A division of the least integer by -1 is a trap of the processor; `N` is the size of the batch.
+LEAST = "-9223372036854775808"
+TEXT = f"""
+    g (float[N,4,6,3] x) => (float[P,Q,R,S] y, int64[1] e)
+      <int32[2] block = {{2, 3}}, int32[2,2] pads = {{0, 0, 0, 0}},
+       int64[6] split = {{-1, 2, 2, 2, 3, 3}}, int64[4] merged = {{-1, 2, 2, 3}},
+       int64[1] least = {{{LEAST}}}, int64[1] minus = {{-1}}, int64[1] trap = {{TRAP}}>
+    {{
+        SITE
+        n = Shape<start = 0, end = 1>(x)
+        nothing = Sub(n, n)
+        l = Add(nothing, least)
+        at = Equal(n, trap)
+        divisor = Where(at, minus, n)
+        [d] e = DIVIDE
+    }}
+"""
+SITE = "y = tf.SpaceToBatchND(x, block, pads)"
+LOWERED = """
+    cells = Reshape(x, split)
+    moved = Transpose<perm = [2, 4, 0, 1, 3, 5]>(cells)
+    y = Reshape(moved, merged)
+"""
+ALWAYS = "Div(l, minus)"
+
+
+def pair(
+    original: str = "Div(l, divisor)", converted: str = "Div(l, divisor)", trap: int = 0
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    text = TEXT.replace("TRAP", str(trap))
+    return (
+        model(text.replace("SITE", SITE).replace("DIVIDE", original)),
+        model(text.replace("SITE", LOWERED).replace("DIVIDE", converted)),
+    )
+
+
+def test_an_original_that_ends_the_process_is_unverified_and_its_node_is_named() -> None:
+    result = verify(*pair(ALWAYS, ALWAYS), isolate=True)
+    assert result.status == "unverified"
+    assert "Div node 'd' ends the process with SIGFPE" in result.message
+    assert result.sites_only  # the operator was compared on its own all the same
+    assert result.sites[0].passed
+
+
+def test_only_the_converted_model_ends_the_process() -> None:
+    result = verify(*pair("Neg(l)", ALWAYS), isolate=True)
+    assert result.status == "failed"
+    assert any("ends the process with SIGFPE" in problem for problem in result.problems)
+
+
+def test_one_size_of_the_original_ends_the_process() -> None:
+    """The first batch that is tried; others are compared."""
+    result = verify(*pair(trap=2), isolate=True)
+    assert result.status == "passed", result.problems
+    assert result.runs and all(run.shapes["x"][0] != 2 for run in result.runs)
+
+
+def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() -> None:
+    branch = """
+        If(never) <then_branch = a () => (int64[1] u) { u = Div(least, minus) },
+                   else_branch = b () => (int64[1] v) { v = Identity(minus) }>
+        zero = ReduceMax<keepdims = 0>(nothing)
+        never = Cast<to = 9>(zero)
+    """
+    result = verify(*pair(branch, branch), isolate=True)
+    assert result.status == "unverified"
+    assert "with optimisations on: it ends the process with SIGFPE" in result.message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the memory of a process")
+def test_more_memory_than_allowed() -> None:
+    before, after = pair(
+        "Loop(minus1, go, n) <body = b (int64 i, bool c, int64[k] v) => (bool c2, int64[k2] w) "
+        "{ c2 = Identity(c) w = Concat<axis = 0>(v, v) }> minus1 = Constant<value_int = 60>() "
+        "go = Constant<value = bool {1}>()"
+    )
+    result = verify(before, after, isolate=True, memory=2**27)
+    assert result.status == "unverified"
+    assert "Loop node 'd' needs more than 128 MiB of memory" in result.message
+
+
+def test_results_come_back_complete() -> None:
+    before, after = space_to_batch(), space_to_batch_lowered(perm=WRONG)
+    lines: list[str] = []
+    here, there = verify(before, after), verify(before, after, isolate=True, progress=lines.append)
+    assert there.to_dict() == here.to_dict()
+    assert here.first_difference is not None and there.first_difference is not None
+    for name, array in here.first_difference.inputs.items():
+        np.testing.assert_array_equal(there.first_difference.inputs[name], array)
+    assert any(line.startswith("run 1/") for line in lines)
+
+
+def test_errors_come_back() -> None:
+    with pytest.raises(UsageError, match="no input 'z'"):
+        verify(space_to_batch(), space_to_batch_lowered(), shapes={"z": (1, 2, 2, 1)}, isolate=True)
+    with pytest.raises(UsageError, match="memory"):
+        verify(space_to_batch(), space_to_batch_lowered(), isolate=True, memory=0)
+
+
+def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
+    paths = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    for path, proto in zip(paths, (space_to_batch(), space_to_batch_lowered()), strict=True):
+        weight = np.ones(2**15, np.float32)  # so large that it stays in the file
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        proto.graph.node.append(onnx.helper.make_node("ReduceMax", ["w"], ["m"]))
+        proto.graph.output.append(onnx.ValueInfoProto(name="m"))
+        onnx.save(proto, path)
+    models = ModelPair.read(*paths, ())
+    assert models.original.weights is not None
+    work = _Work(models, None, {}, 0, (), None, None)
+    lines: list[str] = []
+    result = child.run(work, lines.append, MOST, fork=False)
+    assert result.status == "passed"
+    assert lines
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "was killed by the system, most likely out of memory"),
+        (signal.SIGABRT, "ends the process with SIGABRT"),
+    ],
+)
+def test_a_signal(number: int, reason: str) -> None:
+    def work(progress: child.Progress) -> None:
+        progress("the last words")
+        os.kill(os.getpid(), number)
+
+    with pytest.raises(Died) as died:
+        child.run(work, lambda _: None, MOST)
+    assert died.value.reason == reason
+    assert died.value.out_of_memory == (number == signal.SIGKILL)
+    assert died.value.doing == "the last words"
+
+
+def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(progress: child.Progress) -> int:
+        os.write(1, b"noise")
+        os.write(2, b"noise")
+        return 7
+
+    assert child.run(work, lambda _: None, MOST) == 7
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupt_ends_the_child() -> None:
+    def work(progress: child.Progress) -> None:
+        progress(str(os.getpid()))
+        signal.pause()
+
+    pids: list[int] = []
+
+    def interrupted(text: str) -> None:
+        pids.append(int(text))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.run(work, interrupted, MOST)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
