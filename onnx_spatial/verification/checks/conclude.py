@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
+from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, gaps_of
 from onnx_spatial.verification.report import Status, Verification
 from onnx_spatial.verification.sizes.reference_runs import NAMED
 
@@ -32,7 +32,7 @@ def conclude(findings: Findings) -> Verification:
             node.result.proven, node.result.assumptions = None, ()
     differences = [node.difference for node in nodes if node.difference is not None]
     failures = [*(d.message for d in differences), *failures]
-    whole_gaps = whole.gaps + [n.gap for n in whole.changed if n.gap and n.difference is None]
+    whole_gaps = whole.gaps + gaps_of(whole.changed)
     gaps = [
         *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
         *whole_gaps,

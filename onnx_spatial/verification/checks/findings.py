@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -141,31 +141,56 @@ class OperatorCheck:
 class ChangedNode:
     """A node of the original, not a spatial operator, that the converted model changes.
 
-    It has the first comparison that failed, or why it could not be compared, where it has to be.
+    Attributes:
+        node, place: the node, and the graph that holds it.
+        difference: the first comparison of its output that failed.
+        doubt: a difference that may not matter.
+        left: why it could not be compared; it may be compared in a run of the whole model later.
+        compared: whether its output was compared or proven.
     """
 
     node: onnx.NodeProto
     place: traversal.Place
     difference: Difference | None = None
-    gap: str | None = None
+    doubt: str | None = None
+    left: str | None = None
+    compared: bool = False
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep the first comparison of its value that failed."""
+        self.compared = True
         if check.passed or self.difference is not None:
             return
-        message = f"{self._label} was changed, and its output differs: {check.reason}"
+        message = f"{self.label} was changed, and its output differs: {check.reason}"
         graph = str(self.place)
         self.difference = Difference(
             "value", value, graph, message, dict(inputs), value, self.place, check.optimised
         )
 
-    def leave(self, reason: str) -> None:
-        """Note that it could not be compared."""
-        self.gap = f"{self._label} was changed and could not be compared: {reason}"
+    @property
+    def gap(self) -> str | None:
+        """Why nothing is known of it; None if it was compared."""
+        reason = self.doubt or (None if self.compared else self.left)
+        return reason if self.difference is None else None
 
     @property
-    def _label(self) -> str:
+    def label(self) -> str:
+        """The node in messages: its type, name and graph."""
         return f"{self.node.op_type} node {traversal.label(self.node)!r} ({self.place})"
+
+
+def gaps_of(changed: Sequence[ChangedNode]) -> list[str]:
+    """Return one line for each doubt, and one that counts the changed nodes that were not compared."""
+    lines = [_could_not(node, node.doubt) for node in changed if node.gap and node.doubt]
+    left = [node for node in changed if node.gap and not node.doubt]
+    if len(left) > 1:
+        text = f"{len(left)} changed nodes were not compared, the first is {left[0].label}"
+        lines.append(f"{text}: {left[0].left}")
+    return lines if len(left) != 1 else [*lines, _could_not(left[0], left[0].left)]
+
+
+def _could_not(node: ChangedNode, reason: str | None) -> str:
+    return f"{node.label} was changed and could not be compared: {reason}"
 
 
 @dataclass

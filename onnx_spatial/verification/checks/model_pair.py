@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import onnx
 
@@ -50,6 +51,11 @@ class ModelPair:
         if after.folder is None:
             after = replace(after, base=before.folder)
         return replace(self, original=before, converted=after)
+
+    @property
+    def folders(self) -> tuple[Path | None, Path | None]:
+        """The folders of the external data of both."""
+        return self.original.folder, self.converted.folder
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""
