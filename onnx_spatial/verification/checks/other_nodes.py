@@ -116,13 +116,16 @@ def _work(region: MatchingRegion) -> int:
 def _has_other_graphs(node: onnx.NodeProto, place: traversal.Place, context: Context) -> bool:
     """Tell whether a graph inside a node takes or gives other values than the original's.
 
-    Values that have a counterpart by name are compared themselves.
+    Values that have a counterpart by name are compared themselves, and spatial operators without one
+    are gaps themselves.
     """
     definitions = context.definitions
+    left = {o.info.place for o in context.findings.operators if not o.result.compared}
     for name, body in traversal.subgraphs(node):
         inner = place.inside(traversal.step(node.op_type, node.output, name))
         kept = (context.converted.computes(value.name, inner) for value in body.output)
-        if not (definitions.same_inputs(inner) and (definitions.same_results(inner) or all(kept))):
+        same = definitions.same_results(inner) or all(kept)
+        if not (same and definitions.same_inputs(inner)) and inner not in left:
             return True
     return False
 
