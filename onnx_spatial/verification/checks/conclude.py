@@ -58,6 +58,8 @@ def conclude(findings: Findings) -> Verification:
         message = _passed(nodes, whole)
     if whole.rest:
         message += f"; and the rest of the model differs: {whole.rest[0]}"
+    if whole.lost_metadata:
+        message += f"; metadata of the model is lost: {', '.join(map(repr, whole.lost_metadata))}"
     first = next(iter(differences), whole.difference or next(iter(changed), None))
     return Verification(
         status,

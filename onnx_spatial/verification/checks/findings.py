@@ -210,6 +210,7 @@ class Findings:
         undecided: differences that may be rounding or not.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
+        lost_metadata: keys of the original's metadata that the converted model does not have.
         runs, outputs, forced, unsteady, rest, sampled: see `Verification`.
     """
 
@@ -230,6 +231,7 @@ class Findings:
     unsteady: list[str] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
+    lost_metadata: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> set[int]:

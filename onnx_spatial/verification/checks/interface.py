@@ -13,7 +13,10 @@ from onnx_spatial.verification.checks.model_pair import ModelPair
 
 
 def check(context: Context) -> None:
-    """Compare the names, order and types of inputs and outputs, and the fixed sizes of inputs."""
+    """Compare the names, order and types of inputs and outputs, and the fixed sizes of inputs.
+
+    Metadata that is lost is only mentioned.
+    """
     original, converted = context.models.original.proto, context.models.converted.proto
     differences = context.findings.interface
     differences += _compare("input", _required(original), _required(converted))
@@ -24,6 +27,9 @@ def check(context: Context) -> None:
             isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes
         ):
             differences.append(f"input {name!r} is declared as {show(now)}, not {show(was)}")
+    keys = {p.key for p in converted.metadata_props}
+    lost = (p.key for p in original.metadata_props if p.key not in keys)
+    context.findings.lost_metadata = list(lost)
     inputs = {v.name for v in converted.graph.input}
     differences += (
         f"initializer {i.name!r} can no longer be overridden"

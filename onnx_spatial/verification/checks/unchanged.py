@@ -46,14 +46,6 @@ def differences(
         values: further values that were compared.
     """
     original, converted = definitions.original, definitions.converted
-    after = dict(traversal.graphs(converted.model))
-    for place, graph in traversal.graphs(original.model):
-        if place not in after or not isinstance(graph, onnx.GraphProto):
-            continue  # the node that holds or calls it differs
-        read = _read(after[place])
-        for tensor in graph.initializer:
-            if tensor.name in read and not definitions.same(tensor.name, place):
-                yield f"initializer {tensor.name!r} in {place} differs from the original's"
     for index, (place, _, node) in enumerate(traversal.nodes(original.model)):
         changed = (
             name
@@ -66,12 +58,6 @@ def differences(
             yield f"{node.op_type} {traversal.label(node)!r} in {place} differs from the original's"
     if not definitions.same_results(traversal.Place()):
         yield "an output of the model is computed otherwise"
-
-
-def _read(graph: traversal.GraphLike) -> set[str]:
-    """Return the names that the nodes and outputs of a graph read."""
-    outputs = {v if isinstance(v, str) else v.name for v in graph.output}
-    return outputs.union(*map(traversal.needs, graph.node))
 
 
 def _disorder(model: onnx.ModelProto) -> Iterator[str]:
