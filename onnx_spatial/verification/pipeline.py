@@ -113,7 +113,8 @@ def verify(
     folder = None if save_reproducer is None else Path(save_reproducer)
     try:
         given = given.resolved()
-        context = Context(given.without_earlier_form(), request, kernels)
+        pair = given.without_earlier_form().with_original_names()
+        context = Context(pair, request, kernels)
         for check in CHECKS:
             if check.when(context.findings):
                 check.run(context)

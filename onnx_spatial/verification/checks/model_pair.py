@@ -11,6 +11,7 @@ import onnx
 from onnx_spatial.conversion.local_functions import without_earlier_form
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model.io import reader
+from onnx_spatial.verification.subgraphs.renamed import with_names_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,14 @@ class ModelPair:
     def folders(self) -> tuple[Path | None, Path | None]:
         """The folders of the external data of both."""
         return self.original.folder, self.converted.folder
+
+    def with_original_names(self) -> ModelPair:
+        """Return the pair with the names of the original in a converted model that was renamed."""
+        converted = self.converted
+        proto = with_names_of(self.original.proto, converted.proto, self.folders)
+        return (
+            self if proto is converted.proto else replace(self, converted=converted.holding(proto))
+        )
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""

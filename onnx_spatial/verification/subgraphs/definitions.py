@@ -27,7 +27,7 @@ from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import STRING, constant_value
 from onnx_spatial.verification.runtime.scope import is_dense_constant
-from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed
+from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed, scopes
 
 #: A value by its graph and name.
 Key = tuple[traversal.Place, str]
@@ -81,6 +81,27 @@ class Definitions:
     def same_inputs(self, place: traversal.Place) -> bool:
         """Return whether the inputs of a graph that have a name in both models are in the same order."""
         return self._before.fed.get(place) == self._after.fed.get(place)
+
+    def equal(self, mine: Key, other: Key) -> bool:
+        """Return whether a value of the original is one of the converted model, each read in a graph."""
+        number = self._before.number_of(mine)
+        return number is not None and self._after.number_of(other) == number
+
+    def same_operator(self, mine: Key, other: Key) -> bool:
+        """Return whether the nodes of two values are equal but for inputs and graphs inside."""
+        number = self._before.operators.get(mine)
+        return number is not None and self._after.operators.get(other) == number
+
+    def numbers(
+        self, here: traversal.Place, there: traversal.Place
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the numbers of the values in a graph of the original and of the converted model."""
+        pairs = ((self._before, here), (self._after, there))
+        before, after = (
+            {name: number for (own, name), number in side.values.items() if own == place}
+            for side, place in pairs
+        )
+        return before, after
 
 
 class _Stored:
@@ -159,6 +180,7 @@ class _Numbering:
             an input of the graph.
         values: number of the definition of each value.
         results: numbers of the outputs of each graph.
+        operators: numbers of operator, attributes and count of outputs of the node of each value.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
     """
 
@@ -171,6 +193,12 @@ class _Numbering:
     values: dict[Key, int] = field(default_factory=dict)
     results: dict[traversal.Place, tuple[int, ...]] = field(default_factory=dict)
     fed: dict[traversal.Place, tuple[str | None, ...]] = field(default_factory=dict)
+    operators: dict[Key, int] = field(default_factory=dict)
+
+    def number_of(self, key: Key) -> int | None:
+        """Return the number of a value that a graph reads."""
+        known = (self.values.get((scope, key[1])) for scope in scopes(key[0]))
+        return next((number for number in known if number is not None), None)
 
     def run(self) -> None:
         """Number the main graph and the functions."""
@@ -259,18 +287,20 @@ class _Numbering:
                 continue
             if not (isinstance(meaning, _Schema) and meaning.is_default(attribute)):
                 attributes.append(self._attribute(attribute))
+        outputs = list(node.output)
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        operator = self._number(domain, node.op_type, meaning, *attributes, len(outputs))
+        bodies: list[Hashable] = []
         for attribute_name, body in traversal.subgraphs(node):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
             results = self._graph(inner, body, known, versions, whole=whole)
             inputs_of_body = () if whole else self.fed[inner]
-            attributes.append((attribute_name, len(body.input), inputs_of_body, results))
+            bodies.append((attribute_name, len(body.input), inputs_of_body, results))
+        if not whole:
+            self.operators.update({(place, n): operator for n in outputs})
         draw = name if op_traits.is_standard(node) and node.op_type in _RANDOM else ""
-        outputs = list(node.output)
-        while outputs and not outputs[-1]:
-            outputs.pop()
-        key = self._number(
-            domain, node.op_type, meaning, *attributes, "of", *inputs, len(outputs), draw
-        )
+        key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, i) for i in range(len(node.output))]
 
     def _attribute(self, attribute: onnx.AttributeProto) -> Hashable:
