@@ -12,7 +12,7 @@ numbers: thousands, thousandths, equal ones, NaNs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import onnx
 
@@ -35,6 +35,9 @@ _RUNS = 16
 #: A size that is assumed of an open dim.
 _USUAL_SIZE = 8
 
+#: A value of the original: position, node and graph, and its name.
+_Value = tuple[int, onnx.NodeProto, traversal.Place, str]
+
 
 def check(context: Context) -> None:
     """Compare the nodes that the converted model changes.
@@ -47,7 +50,8 @@ def check(context: Context) -> None:
     outputs = {v.name for v in context.models.original.proto.graph.output}
     findings.sampled += _added_and_unread(context)
     work = 0
-    for index, node, place, name in _changed(context):
+    todo = list(_changed(context))
+    for index, node, place, name in todo:  # grows by calls of functions that cannot be compared
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
         if regions.is_size(name, place) and not place.steps and name not in outputs:
             findings.computes_sizes_otherwise = True
@@ -63,6 +67,7 @@ def check(context: Context) -> None:
             changed.doubt = "a graph inside it has other inputs or results"
         if isinstance(region, str):
             changed.left = None if elsewhere else region
+            todo += _calls(place, todo, context)
             continue
         work += _work(region)
         changed.compared = proven = context.region_proofs[region.key].scope != "sampled"
@@ -76,6 +81,7 @@ def check(context: Context) -> None:
             changed.doubt = changed.doubt or compared
         elif isinstance(compared, str):
             changed.left = None if elsewhere else compared
+            todo += _calls(place, todo, context)
         else:
             for each in compared:
                 changed.record(each.check, each.feeds, name)
@@ -145,8 +151,19 @@ def _added_and_unread(context: Context) -> Iterator[str]:
                 yield f"{ChangedNode(node, place).label} was added, and nothing reads it"
 
 
-def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place, str]]:
-    """Yield position, node and graph of each value that the converted model computes otherwise."""
+def _calls(place: traversal.Place, known: Collection[_Value], context: Context) -> list[_Value]:
+    """Return the results of further calls of a function, for the place of its body."""
+    return [
+        (index, node, caller, name)
+        for index, (caller, _, node) in enumerate(traversal.nodes(context.original.model))
+        if place == traversal.Place((node.domain, node.op_type, node.overload))
+        for name in node.output
+        if (index, node, caller, name) not in known and context.converted.computes(name, caller)
+    ]
+
+
+def _changed(context: Context) -> Iterator[_Value]:
+    """Yield each value that the converted model computes otherwise."""
     compared = context.findings.compared
     for index, (place, _, node) in enumerate(traversal.nodes(context.original.model)):
         if index in compared:

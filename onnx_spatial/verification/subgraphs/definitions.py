@@ -6,7 +6,8 @@
 A definition is an operator in one meaning, its attributes, and the numbers of its inputs. Names of
 values and nodes, attributes that state a default, Identity, and the way that a constant is stored do
 not count. A value that nodes of both models compute under one name in the same graph is a number of its
-own where it is read, and is judged by its own definition: a changed node does not change its readers.
+own where it is read, and is judged by its own definition: a changed node changes neither its readers nor
+the nodes that hold its graph or call its function.
 """
 
 from __future__ import annotations
@@ -207,8 +208,8 @@ class _Numbering:
         self._bodies: dict[tuple[str, str, str], int] = {}
         self._overridable = self.graphs.overridable
         self._graph(traversal.Place(), model.graph, ChainMap(), _versions(model))
-        for key, function in self._functions.items():
-            self._graph(traversal.Place(key), function, ChainMap(), _versions(function))
+        for function in self._functions.values():
+            self._body(function)
 
     def _number(self, *definition: Hashable) -> int:
         return self.numbers.setdefault(definition, len(self.numbers))
@@ -219,13 +220,8 @@ class _Numbering:
         graph: traversal.GraphLike,
         outer: ChainMap[str, int],
         versions: Mapping[str, int],
-        *,
-        whole: bool = False,
     ) -> tuple[int, ...]:
-        """Number the values of a graph, and return the numbers of its outputs.
-
-        With `whole` every value counts as what it is computed from, also if both models compute it.
-        """
+        """Number the values of a graph, and return the numbers of its outputs."""
         known = outer.new_child()
         defined: dict[str, int] = {}
         inputs = [v if isinstance(v, str) else v.name for v in graph.input]
@@ -242,18 +238,17 @@ class _Numbering:
             known[sparse.values.name] = self._number("sparse", *sparse.dims, *parts, content)
         defined.update(known.maps[0])
         for node in traversal.in_order(graph):
-            numbers = self._node(place, node, known, versions, whole=whole)
+            numbers = self._node(place, node, known, versions)
             for name, number in zip(node.output, numbers, strict=False):
                 if name:
                     defined[name] = number
-                    shared = not whole and self.both_compute(name, place)
+                    shared = self.both_compute(name, place)
                     known[name] = self._number("shared", place, name) if shared else number
         outputs = (v if isinstance(v, str) else v.name for v in graph.output)
         results = tuple(known.get(n, -1) for n in outputs)
-        if not whole:
-            self.values.update(((place, name), number) for name, number in defined.items())
-            self.results[place] = results
-            self.fed[place] = tuple(n if self.both_feed(n, place) else None for n in inputs)
+        self.values.update(((place, name), number) for name, number in defined.items())
+        self.results[place] = results
+        self.fed[place] = tuple(n if self.both_feed(n, place) else None for n in inputs)
         return results
 
     def _node(
@@ -262,8 +257,6 @@ class _Numbering:
         node: onnx.NodeProto,
         known: ChainMap[str, int],
         versions: Mapping[str, int],
-        *,
-        whole: bool,
     ) -> list[int]:
         """Return the numbers of the definitions of a node's outputs."""
         inputs = [known.get(n, -1) if n else -2 for n in node.input]
@@ -294,11 +287,9 @@ class _Numbering:
         bodies: list[Hashable] = []
         for attribute_name, body in traversal.subgraphs(node):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
-            results = self._graph(inner, body, known, versions, whole=whole)
-            inputs_of_body = () if whole else self.fed[inner]
-            bodies.append((attribute_name, len(body.input), inputs_of_body, results))
-        if not whole:
-            self.operators.update({(place, n): operator for n in outputs})
+            results = self._graph(inner, body, known, versions)
+            bodies.append((attribute_name, self.fed[inner], results))
+        self.operators.update({(place, n): operator for n in outputs})
         draw = name if op_traits.is_standard(node) and node.op_type in _RANDOM else ""
         key = self._number("node", operator, *bodies, "of", *inputs, draw)
         return [self._number("output", key, i) for i in range(len(node.output))]
@@ -321,13 +312,13 @@ class _Numbering:
         key = (function.domain, function.name, function.overload)
         if key not in self._bodies:
             self._bodies[key] = -1  # a function that calls itself is not valid
-            place, versions = traversal.Place(key), _versions(function)
-            results = self._graph(place, function, ChainMap(), versions, whole=True)
+            place = traversal.Place(key)
+            results = self._graph(place, function, ChainMap(), _versions(function))
             defaults = sorted(
                 a.SerializeToString(deterministic=True) for a in function.attribute_proto
             )
             self._bodies[key] = self._number(
-                "function", len(function.input), *function.attribute, *defaults, results
+                "function", self.fed[place], *function.attribute, *defaults, results
             )
         return self._bodies[key]
 
