@@ -277,7 +277,7 @@ strict_proof_option = click.option(
 
 
 def verification_options(command: F) -> F:
-    """Add --strict, --strict-proof, --reproducer, --memory, and those of `data_options` and `tolerances`."""
+    """Add --strict, --strict-proof, --reproducer, --memory, and the groups of data and tolerances."""
     memory = click.option(
         "--memory",
         callback=memory_size,

@@ -185,7 +185,8 @@ class _Work:
         kernels = references.get(self.oracles)
         try:
             models = self.models.resolved()
-            context = Context(models.without_earlier_form(), request, kernels, self.tolerances)
+            pair = models.without_earlier_form().with_original_names()
+            context = Context(pair, request, kernels, self.tolerances)
             context.findings.outputs_only = self.outputs_only
             for check in CHECKS:
                 if (check.of_outputs or not self.outputs_only) and check.when(context.findings):

@@ -159,17 +159,18 @@ def test_a_branch_that_no_run_takes() -> None:
     assert verify(before, model(BRANCHES.replace("x, FACTOR", "three, x")))
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MOST_NODES", 0), ("SECONDS", -1.0)])
-def test_what_there_is_no_room_or_time_for(
-    monkeypatch: pytest.MonkeyPatch, bound: str, value: float
-) -> None:
-    """In a branch it is unverified; of the main graph the end tells."""
-    monkeypatch.setattr(other_nodes, bound, value)
-    branches = (model(BRANCHES.replace("FACTOR", factor)) for factor in ("three", "two"))
-    result = verify(*branches)
+def test_more_work_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed nodes that are neither compared nor proven are counted; outputs are compared anyway."""
+    monkeypatch.setattr(other_nodes, "MOST_WORK", 0)
+    result = verify(*(model(BRANCHES.replace("FACTOR", factor)) for factor in ("three", "two")))
     assert result.status == "unverified"
     assert "could not be compared: too many nodes were changed" in result.message
-    assert verify(net(), net(RIGHT.replace("0.01", "0.0101")))
+    text = NET.replace("SMALL", RIGHT.replace("0.01", "0.0101"))
+    result = verify(net(), model(text.replace("Tanh(a)", "Sin(a)")))
+    assert result.status == "unverified"
+    assert "2 changed nodes were not compared, the first is Mul node '<a>'" in result.message
+    proven = NET.replace("SMALL", RIGHT).replace("Mul(x, large)", "Mul(large, x)")
+    assert verify(net(), model(proven))
 
 
 TURNS = """

@@ -238,7 +238,7 @@ def test_a_changed_rest_runs_at_several_sizes() -> None:
     before = model(text.replace("BODY", f"a = Neg(x) {site}"))
     same = onnx_spatial.convert(before, verify=False).model
     other = onnx_spatial.convert(
-        model(text.replace("BODY", f"b = Neg(x) a = Identity(b) {site}"))
+        model(text.replace("BODY", f"b = Neg(x) c = Neg(b) a = Neg(c) {site}"))
     ).model
     runs = [len(verify(before, after).runs) for after in (same, other)]
     assert runs[0] < runs[1]

@@ -81,7 +81,7 @@ def function_takes_in_another_order(made: onnx.ModelProto) -> None:
 
 
 def function_of_another_opset(made: onnx.ModelProto) -> None:
-    made.functions[0].opset_import[0].version = 12
+    made.functions[0].opset_import[0].version = 6  # Sub without broadcasting
 
 
 def function_has_a_default_more(made: onnx.ModelProto) -> None:
@@ -114,11 +114,94 @@ def another_number_of_turns_by_a_node(made: onnx.ModelProto) -> None:
 
 def model_of_another_opset(made: onnx.ModelProto) -> None:
     (standard,) = (o for o in made.opset_import if o.domain in ("", "ai.onnx"))
-    standard.version = 16
+    standard.version = 10  # Loop in another version
 
 
 def another_sparse_weight(made: onnx.ModelProto) -> None:
     stored(made, 3.0)
+
+
+def the_unknown_operator_is_defined(made: onnx.ModelProto) -> None:
+    node, opset = onnx.helper.make_node("Neg", ["k"], ["o"]), onnx.helper.make_opsetid("", 17)
+    made.functions.append(
+        onnx.helper.make_function("loc", "Strange", ["k"], ["o"], [node], [opset])
+    )
+
+
+def the_unknown_operator_has_an_attribute(made: onnx.ModelProto) -> None:
+    (node,) = (n for n in made.graph.node if n.op_type == "Strange")
+    node.attribute.append(onnx.helper.make_attribute("k", 1))
+
+
+def the_unknown_domain_is_not_imported(made: onnx.ModelProto) -> None:
+    (imported,) = (o for o in made.opset_import if o.domain == "loc")
+    made.opset_import.remove(imported)
+
+
+def an_input_has_one_size(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+
+
+def an_input_has_another_rank(made: onnx.ModelProto) -> None:
+    del made.graph.input[0].type.tensor_type.shape.dim[3]
+
+
+def an_input_has_another_size(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+
+
+def nodes_are_out_of_order(made: onnx.ModelProto) -> None:
+    made.graph.node.append(made.graph.node[0])
+    del made.graph.node[0]
+
+
+def values_have_other_names(made: onnx.ModelProto) -> None:
+    for node in made.graph.node:
+        names = [f"{n}_" if n in ("c", "v") else n for n in node.input]
+        node.input[:], node.name = names, ""
+        node.output[:] = [f"{n}_" if n in ("c", "v") else n for n in node.output]
+
+
+def an_initializer_is_a_constant(made: onnx.ModelProto) -> None:
+    tensor = turns(made)
+    made.graph.initializer.remove(tensor)
+    made.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["three"], value=tensor))
+
+
+def a_function_more_that_nothing_calls(made: onnx.ModelProto) -> None:
+    the_unknown_operator_is_defined(made)
+    made.functions[-1].name = "unused"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [values_have_other_names, an_initializer_is_a_constant, a_function_more_that_nothing_calls],
+)
+def test_what_is_written_otherwise_is_unchanged(change: Callable[[onnx.ModelProto], None]) -> None:
+    before = net()
+    after = convert(before, verify=False).model
+    change(after)
+    result = verify(before, after)
+    assert result.sites_only, result.problems
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (nodes_are_out_of_order, "not in topological order: "),
+        (an_input_has_another_rank, "input 'x' is declared as [N, 4, 6], not [N, 4, 6, 3]"),
+        (an_input_has_another_size, "input 'x' is declared as [N, 5, 6, 3], not [N, 4, 6, 3]"),
+    ],
+)
+def test_what_is_no_model_has_failed(
+    change: Callable[[onnx.ModelProto], None], message: str
+) -> None:
+    before = net()
+    after = convert(before, verify=False).model
+    change(after)
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert message in result.message
 
 
 def test_what_is_right_has_its_operators_verified() -> None:
@@ -144,6 +227,10 @@ def test_what_is_right_has_its_operators_verified() -> None:
         another_number_of_turns_by_a_node,
         model_of_another_opset,
         another_sparse_weight,
+        the_unknown_operator_is_defined,
+        the_unknown_operator_has_an_attribute,
+        the_unknown_domain_is_not_imported,
+        an_input_has_one_size,
     ],
 )
 def test_what_is_wrong_has_not(change: Callable[[onnx.ModelProto], None]) -> None:

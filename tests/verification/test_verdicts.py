@@ -295,3 +295,43 @@ def test_a_declaration_of_the_original_that_is_wrong_may_be_left_or_put_right() 
     as_it_was.graph.output[0].type.CopyFrom(before.graph.output[0].type)
     assert verify(before, as_it_was)
     assert verify(before, space_to_batch_lowered())
+
+
+def declared(data: str) -> onnx.ModelProto:
+    return model(f"g (float[{data}] x) => (float[N,C,H,W] y) {{ y = Tanh(x) }}")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("N,3,H,9", "input 'x' is declared as [N, 3, H, 9], not [N, 3, H, 8]"),
+        ("N,3,H", "input 'x' is declared as [N, 3, H], not [N, 3, H, 8]"),
+        ("N,3,16,8", "does not run"),
+        ("1,3,H,8", "does not run"),
+    ],
+)
+def test_an_input_that_no_longer_takes_all_data(data: str, message: str) -> None:
+    result = verify(declared("N,3,H,8"), declared(data))
+    assert result.status == "failed"
+    assert message in result.message
+
+
+@pytest.mark.parametrize("data", ["N,3,H,W", "B,3,rows,8", "N,C,H,8"])
+def test_an_input_that_takes_more_data(data: str) -> None:
+    assert verify(declared("N,3,H,8"), declared(data))
+
+
+def test_an_open_size_that_is_fixed_beside_a_proven_operator() -> None:
+    """One run, which is enough for what is proven, would be at the fixed size."""
+    right, fixed = space_to_batch_lowered(), space_to_batch_lowered(shape="2,5,6,3")
+    one_run = verify(space_to_batch(), right)
+    assert {run.shapes["x"] for run in one_run.runs} == {(2, 5, 6, 3)}
+    assert verify(space_to_batch(), fixed).status == "failed"
+
+
+def test_lost_metadata_is_mentioned() -> None:
+    before = space_to_batch()
+    before.metadata_props.add(key="author", value="somebody")
+    result = verify(before, space_to_batch_lowered())
+    assert result
+    assert result.message.endswith("metadata of the model is lost: 'author'")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnx_spatial.errors import OperatorError
-from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
+from onnx_spatial.verification.checks.findings import Findings, OperatorCheck, gaps_of
 from onnx_spatial.verification.report import Difference, OutputResult, Status, Verification
 from onnx_spatial.verification.sizes.reference_runs import NAMED
 
@@ -57,7 +57,7 @@ def conclude(findings: Findings) -> Verification:
             node.result.proven, node.result.assumptions = None, ()
     operators = _grouped((node.result.reason or "", node.cause) for node in wrong)
     failures = [*of_model, *operators, *of_values]
-    whole_gaps = whole.gaps + [n.gap for n in whole.changed if n.gap and n.difference is None]
+    whole_gaps = whole.gaps + gaps_of(whole.changed)
     gaps = [
         *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
         *whole_gaps,
@@ -74,6 +74,8 @@ def conclude(findings: Findings) -> Verification:
         message = _passed(nodes, whole)
     if whole.rest:
         message += f"; and the rest of the model differs: {whole.rest[0]}"
+    if whole.lost_metadata:
+        message += f"; metadata of the model is lost: {', '.join(map(repr, whole.lost_metadata))}"
     differences: list[Difference | None] = [whole.difference] if not_loaded else []
     differences += [n.difference for n in explained] + [n.difference for n in wrong]
     differences += [whole.difference, *(n.difference for n in changed)]

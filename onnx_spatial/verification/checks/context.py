@@ -18,6 +18,7 @@ from onnx_spatial.verification.checks.replacement import Replacement
 from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
+from onnx_spatial.verification.subgraphs.definitions import Definitions
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegions, RegionKey
 from onnx_spatial.verification.subgraphs.transpose_chain import Original, TransposeChain
 from onnx_spatial.verification.subgraphs.value_graph import Graphs, is_computed, scopes
@@ -99,6 +100,11 @@ class Context:
     def original(self) -> Graphs:
         """The graphs of the original."""
         return Graphs(self.models.original.proto)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """The definitions of the values of both models."""
+        return Definitions(self.original, self.converted, self.models.folders)
 
     @cached_property
     def regions(self) -> MatchingRegions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -175,11 +175,13 @@ class ChangedNode:
     """A node of the original, not a spatial operator, that the converted model changes.
 
     Attributes:
-        node, place: the node and its graph.
+        node, place: the node, and the graph that holds it.
         change: what is changed in it; None if other nodes take its place.
-        difference: the first comparison that failed.
+        difference: the first comparison of its output that failed.
         cause: the reason of that comparison.
-        gap: why it could not be compared, where it has to be.
+        doubt: a difference that may not matter.
+        left: why it could not be compared; it may be compared in a run of the whole model later.
+        compared: whether its output was compared or proven.
     """
 
     node: onnx.NodeProto
@@ -187,10 +189,13 @@ class ChangedNode:
     change: NodeChange | None = None
     difference: Difference | None = None
     cause: str = ""
-    gap: str | None = None
+    doubt: str | None = None
+    left: str | None = None
+    compared: bool = False
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep the first comparison of its value that failed."""
+        self.compared = True
         if check.passed or self.difference is not None:
             return
         self.cause = str(check.reason)
@@ -200,23 +205,40 @@ class ChangedNode:
         )
 
     @property
+    def gap(self) -> str | None:
+        """Why nothing is known of it; None if it was compared."""
+        reason = self.doubt or (None if self.compared else self.left)
+        return reason if self.difference is None else None
+
+    @property
     def message(self) -> str:
         """What was changed, and how the output differs, in one line."""
         what = f": it {self.change.text}" if self.change is not None else ""
-        return f"{self._label} was changed{what}; its output differs: {self.cause}"
+        return f"{self.label} was changed{what}; its output differs: {self.cause}"
 
     @property
     def explained(self) -> bool:
         """Whether the change is in the node itself: a weight, an attribute."""
         return self.change is not None and self.change.inside
 
-    def leave(self, reason: str) -> None:
-        """Note that it could not be compared."""
-        self.gap = f"{self._label} was changed and could not be compared: {reason}"
-
     @property
-    def _label(self) -> str:
+    def label(self) -> str:
+        """The node in messages: its type, name and graph."""
         return f"{self.node.op_type} node {traversal.label(self.node)!r} ({self.place})"
+
+
+def gaps_of(changed: Sequence[ChangedNode]) -> list[str]:
+    """Return one line for each doubt, and one that counts the changed nodes that were not compared."""
+    lines = [_could_not(node, node.doubt) for node in changed if node.gap and node.doubt]
+    left = [node for node in changed if node.gap and not node.doubt]
+    if len(left) > 1:
+        text = f"{len(left)} changed nodes were not compared, the first is {left[0].label}"
+        lines.append(f"{text}: {left[0].left}")
+    return lines if len(left) != 1 else [*lines, _could_not(left[0], left[0].left)]
+
+
+def _could_not(node: ChangedNode, reason: str | None) -> str:
+    return f"{node.label} was changed and could not be compared: {reason}"
 
 
 @dataclass
@@ -241,6 +263,7 @@ class Findings:
             optimisations or without.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
+        lost_metadata: keys of the original's metadata that the converted model does not have.
         runs, outputs, forced, unsteady, rest, sampled, notes: see `Verification`.
     """
 
@@ -265,6 +288,7 @@ class Findings:
     rest: list[str] = field(default_factory=list)
     sampled: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lost_metadata: list[str] = field(default_factory=list)
 
     @property
     def compared(self) -> set[int]:

@@ -9,6 +9,7 @@ import onnx
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.shapes import Dim, show
 from onnx_spatial.verification.checks.context import Context
+from onnx_spatial.verification.checks.model_pair import ModelPair
 
 _REALS = frozenset(
     {
@@ -21,10 +22,11 @@ _REALS = frozenset(
 
 
 def check(context: Context) -> None:
-    """Compare the names, order and types of inputs and outputs.
+    """Compare the names, order and types of inputs and outputs, and the fixed sizes of inputs.
 
     Models whose inputs and outputs are reals of other types can be run and compared all the same. With
-    a tolerance for outputs such types are allowed: of the inputs, and of these outputs.
+    a tolerance for outputs such types are allowed: of the inputs, and of these outputs. Metadata that
+    is lost is only mentioned.
     """
     original, converted = context.models.original.proto, context.models.converted.proto
     findings, tolerances = context.findings, context.tolerances
@@ -42,6 +44,15 @@ def check(context: Context) -> None:
                 findings.notes.append(f"{line}; the tolerance allows it")
             else:
                 findings.types.append(line)
+    for name, old, new in _input_shapes(context.models):
+        sizes = list(zip(old, new, strict=False))
+        if len(old) != len(new) or any(
+            isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes
+        ):
+            differences.append(f"input {name!r} is declared as {show(new)}, not {show(old)}")
+    keys = {p.key for p in converted.metadata_props}
+    lost = (p.key for p in original.metadata_props if p.key not in keys)
+    findings.lost_metadata = list(lost)
     inputs = {v.name for v in converted.graph.input}
     differences += (
         f"initializer {i.name!r} can no longer be overridden"
@@ -66,6 +77,27 @@ def check_declarations(context: Context) -> None:
             declared = f"output {output.name!r} is declared as {show(now)}"
             wrong.setdefault(output.name, f"{declared}, but has shape {show(output.shape)}")
     context.findings.failures += wrong.values()
+
+
+def narrowed(models: ModelPair) -> list[str]:
+    """Return the inputs that the converted model declares with a fixed size where any size was legal."""
+    return [
+        f"input {name!r} is declared as {show(now)}, not {show(was)}"
+        for name, was, now in _input_shapes(models)
+        if len(was) == len(now)
+        and any(
+            isinstance(b, int) and not isinstance(a, int) for a, b in zip(was, now, strict=True)
+        )
+    ]
+
+
+def _input_shapes(models: ModelPair) -> Iterator[tuple[str, Sequence[Dim], Sequence[Dim]]]:
+    """Yield name and declared shapes of each input that both models declare with a shape."""
+    after = {v.name: v.type for v in models.converted.proto.graph.input}
+    for value in models.original.proto.graph.input:
+        was, now = (shape_inference.dims(t) for t in (value.type, after.get(value.name)))
+        if was is not None and now is not None:
+            yield value.name, was, now
 
 
 def _fits(declared: Sequence[Dim] | None, shape: Sequence[int]) -> bool:

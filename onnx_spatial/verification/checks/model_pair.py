@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import STRING, Array, dtype_of, is_float
+from onnx_spatial.verification.subgraphs.renamed import with_names_of
 
 _WITH_SIZE = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED, STRING}
 
@@ -74,6 +76,19 @@ class ModelPair:
             for value in self.converted.proto.graph.input
         }
         return {name: _as_type(array, types.get(name)) for name, array in feeds.items()}
+
+    @property
+    def folders(self) -> tuple[Path | None, Path | None]:
+        """The folders of the external data of both."""
+        return self.original.folder, self.converted.folder
+
+    def with_original_names(self) -> ModelPair:
+        """Return the pair with the names of the original in a converted model that was renamed."""
+        converted = self.converted
+        proto = with_names_of(self.original.proto, converted.proto, self.folders)
+        return (
+            self if proto is converted.proto else replace(self, converted=converted.holding(proto))
+        )
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""

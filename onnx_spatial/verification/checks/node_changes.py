@@ -25,16 +25,17 @@ _LONGEST = 40
 
 def describe(
     node: onnx.NodeProto,
+    output: str,
     place: traversal.Place,
     models: ModelPair,
     graphs: tuple[Graphs, Graphs],
 ) -> NodeChange | None:
-    """Compare a node with that of the converted model with the same output.
+    """Compare a node with that of the converted model with the same output, one of its own.
 
     `graphs` are those of the original and of the converted model. None if there is no such node, or no
     difference.
     """
-    counterpart = graphs[1].find(node.output[0], place)
+    counterpart = graphs[1].find(output, place)
     if not isinstance(counterpart, onnx.NodeProto):
         return None
     reordered = sorted(node.input) == sorted(counterpart.input)

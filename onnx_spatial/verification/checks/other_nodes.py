@@ -11,82 +11,133 @@ numbers: thousands, thousandths, equal ones, NaNs.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.checks import node_changes
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
 from onnx_spatial.verification.checks.proof import prove_region
-from onnx_spatial.verification.checks.region import Compared, Doubt
-from onnx_spatial.verification.checks.unchanged import Equality
+from onnx_spatial.verification.checks.region import Doubt
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
-#: Nodes that are compared, and seconds for all of them: a model that another tool wrote anew differs
-#: everywhere.
-MOST_NODES = 64
-SECONDS = 10.0
+#: Work of all comparisons, in multiplications of one run, about: a model that another tool wrote anew
+#: differs everywhere. It is counted and not timed: a busy machine compares as much as an idle one.
+MOST_WORK = 2**31
+#: Work of a comparison, and of each node in it, whatever the size of the data.
+_EACH, _NODE = 2**22, 2**18
+#: Runs of each node: sizes and kinds of data, optimisations off and on, double precision.
+_RUNS = 16
+#: A size that is assumed of an open dim.
+_USUAL_SIZE = 8
+
+#: A value of the original: position, node and graph, and its name.
+_Value = tuple[int, onnx.NodeProto, traversal.Place, str]
 
 
 def check(context: Context) -> None:
     """Compare the nodes that the converted model changes.
 
-    Those in branches and loops may take part in no run of the whole: a gap if they cannot be compared,
-    unless they are convolutions that have a check of their own.
+    Outputs of the model are compared end to end, too, and what a function returns is compared where it
+    is called: nodes that cannot be compared are gaps elsewhere.
     """
-    findings = context.findings
-    elsewhere = {c.info.index for c in findings.convolutions}
+    findings, regions = context.findings, context.regions
+    convolutions = {c.info.index for c in findings.convolutions}
     outputs = {v.name for v in context.models.original.proto.graph.output}
-    deadline = time.monotonic() + SECONDS
     findings.sampled += _added_and_unread(context)
-    for index, node, place in _changed(context):
-        name, inner = node.output[0], bool(place.steps) and index not in elsewhere
+    work = 0
+    todo = list(_changed(context))
+    for index, node, place, name in todo:  # grows by calls of functions that cannot be compared
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
-        if context.regions.is_size(name, place) and not place.steps and name not in outputs:
+        if regions.is_size(name, place) and not place.steps and name not in outputs:
             findings.computes_sizes_otherwise = True
-            _prove(node, place, context)
+            _prove(node, place, name, context)
             continue
         graphs = (context.original, context.converted)
         changed = ChangedNode(
-            node, place, node_changes.describe(node, place, context.models, graphs)
+            node, place, node_changes.describe(node, name, place, context.models, graphs)
         )
         findings.changed.append(changed)
-        if len(findings.changed) > MOST_NODES or time.monotonic() > deadline:
-            findings.sampled.append(f"{_label(node, place)} was changed, and too many others")
-            if inner:
-                changed.leave("too many nodes were changed")
-            continue
-        region = _prove(node, place, context)
-        compared: list[Compared] | str
+        region = _prove(node, place, name, context)
+        is_output = place == traversal.Place() and name in outputs
+        in_function = place.function is not None and not place.steps
+        elsewhere = is_output or in_function or index in convolutions
+        if _has_other_graphs(node, place, context):
+            changed.doubt = "a graph inside it has other inputs or results"
         if isinstance(region, str):
-            compared = region
-        else:
-            compared = context.region_results.on_rare_numbers(region)
+            changed.left = None if elsewhere else region
+            todo += _calls(place, todo, context)
+            continue
+        work += _work(region)
+        changed.compared = proven = context.region_proofs[region.key].scope != "sampled"
+        if work > MOST_WORK:
+            changed.left = None if is_output else "too many nodes were changed"
+            continue
+        compared = context.region_results.on_rare_numbers(region)
+        if not proven or isinstance(compared, str):
             context.watched.append((changed, context.region_results.comparison(region)))
-        if not isinstance(compared, str):
+        if isinstance(compared, Doubt):
+            changed.doubt = changed.doubt or compared
+        elif isinstance(compared, str):
+            changed.left = None if elsewhere else compared
+            todo += _calls(place, todo, context)
+        else:
             for each in compared:
                 changed.record(each.check, each.feeds, name)
-        elif inner or isinstance(compared, Doubt):
-            changed.leave(compared)
 
 
-def _prove(node: onnx.NodeProto, place: traversal.Place, context: Context) -> MatchingRegion | str:
-    """Return the region that leads to a changed node, and note if it is not proven to be the same."""
-    region = context.regions.at(place, node.output[0])
+def _prove(
+    node: onnx.NodeProto, place: traversal.Place, name: str, context: Context
+) -> MatchingRegion | str:
+    """Return the region that leads to a changed value, and note if it is not proven to be the same."""
+    region = context.regions.at(place, name)
     reason: str | None = region if isinstance(region, str) else None
     if isinstance(region, MatchingRegion):
-        proof = prove_region(region, context)
+        if region.key not in context.region_proofs:
+            context.region_proofs[region.key] = prove_region(region, context)
+        proof = context.region_proofs[region.key]
         reason = proof.reason if proof.scope == "sampled" else None
     if reason is not None:
-        context.findings.sampled.append(f"{_label(node, place)} was changed: {reason}")
+        context.findings.sampled.append(f"{ChangedNode(node, place).label} was changed: {reason}")
     return region
 
 
-def _label(node: onnx.NodeProto, place: traversal.Place) -> str:
-    return f"{node.op_type} node {traversal.label(node)!r} ({place})"
+def _work(region: MatchingRegion) -> int:
+    """Return the work of comparing a region, about; it depends on the models alone."""
+    shapes = [shape_inference.dims(known) or () for known in region.inputs.values()]
+    sizes = [[d if isinstance(d, int) else _USUAL_SIZE for d in shape] for shape in shapes]
+    data = max(sizes, key=math.prod, default=[])
+    positions = math.prod(data) // max(1, data[1] if len(data) > 1 else 1)
+    work = _EACH
+    for part in (region.before, region.after):
+        weights = {t.name: math.prod(t.dims) for t in part.stored}
+        for node in part.nodes:
+            work += _NODE + _RUNS * math.prod(data)
+            if Trait.PRODUCTS in op_traits.of(node).traits:
+                work += positions * max((weights.get(n, 0) for n in node.input), default=0)
+    return work
+
+
+def _has_other_graphs(node: onnx.NodeProto, place: traversal.Place, context: Context) -> bool:
+    """Tell whether a graph inside a node takes or gives other values than the original's.
+
+    Values that have a counterpart by name are compared themselves, and spatial operators without one
+    are gaps themselves.
+    """
+    definitions = context.definitions
+    left = {o.info.place for o in context.findings.operators if not o.result.compared}
+    for name, body in traversal.subgraphs(node):
+        inner = place.inside(traversal.step(node.op_type, node.output, name))
+        kept = (context.converted.computes(value.name, inner) for value in body.output)
+        same = definitions.same_results(inner) or all(kept)
+        if not (same and definitions.same_inputs(inner)) and inner not in left:
+            return True
+    return False
 
 
 def _added_and_unread(context: Context) -> Iterator[str]:
@@ -101,27 +152,27 @@ def _added_and_unread(context: Context) -> Iterator[str]:
         for node in graph.node:
             names = [name for name in node.output if name]
             if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
-                yield f"{_label(node, place)} was added, and nothing reads it"
+                yield f"{ChangedNode(node, place).label} was added, and nothing reads it"
 
 
-def _changed(context: Context) -> Iterator[tuple[int, onnx.NodeProto, traversal.Place]]:
-    """Yield position, node and graph of the nodes whose message or stored inputs are changed."""
-    same, compared = Equality(context.models), context.findings.compared
-    original, converted = context.original, context.converted
+def _calls(place: traversal.Place, known: Collection[_Value], context: Context) -> list[_Value]:
+    """Return the results of further calls of a function, for the place of its body."""
+    return [
+        (index, node, caller, name)
+        for index, (caller, _, node) in enumerate(traversal.nodes(context.original.model))
+        if place == traversal.Place((node.domain, node.op_type, node.overload))
+        for name in node.output
+        if (index, node, caller, name) not in known and context.converted.computes(name, caller)
+    ]
 
-    def is_changed(node: onnx.NodeProto, place: traversal.Place) -> bool:
-        counterpart = converted.find(node.output[0], place)
-        if not isinstance(counterpart, onnx.NodeProto) or not same.nodes(node, counterpart):
-            return True
-        stored = ((original.find(n, place), converted.find(n, place)) for n in node.input)
-        return any(
-            isinstance(was, onnx.TensorProto)
-            and not (isinstance(now, onnx.TensorProto) and same.tensors(was, now))
-            for was, now in stored
-        )
 
-    for index, (place, _, node) in enumerate(traversal.nodes(original.model)):
-        if index in compared or not node.output or not node.output[0]:
+def _changed(context: Context) -> Iterator[_Value]:
+    """Yield each value that the converted model computes otherwise."""
+    compared = context.findings.compared
+    for index, (place, _, node) in enumerate(traversal.nodes(context.original.model)):
+        if index in compared:
             continue
-        if converted.computes(node.output[0], place) and is_changed(node, place):
-            yield index, node, place
+        for name in node.output:
+            is_kept = bool(name) and context.converted.computes(name, place)
+            if is_kept and not context.definitions.same(name, place):
+                yield index, node, place, name

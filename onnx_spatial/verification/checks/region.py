@@ -130,6 +130,18 @@ class RegionComparison:
         except (RunFailure, OperatorError, ModelFileError):
             return []
 
+    def trials(self) -> list[Trial] | str:
+        """Return runs of the original's part on usual and rare numbers; or why there are none."""
+        try:
+            sizes = self._sizes
+        except (RunFailure, OperatorError, ModelFileError) as error:
+            return str(error)
+        if isinstance(sizes, str):
+            return sizes
+        search, trials = sizes
+        rare = (search.again(trials[0], {}, kind) for kind in SPREADS)
+        return [*trials, *(trial for trial in rare if trial is not None)]
+
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
         """Compare values of inputs and output in a run of the converted model; or return why not."""
         if not all(isinstance(a, np.ndarray) for a in (*feeds.values(), actual)):

@@ -70,7 +70,7 @@ def _nodes(context: Context) -> Iterator[str]:
             continue
         if not output or not context.converted.computes(output, place):
             continue
-        change = node_changes.describe(node, place, context.models, graphs)
+        change = node_changes.describe(node, node.output[0], place, context.models, graphs)
         if change is not None and change.inside:
             label = f"{node.op_type} node {traversal.label(node)!r} ({place})"
             yield f"{label} was changed: it {change.text}"

@@ -14,6 +14,8 @@ from onnx_spatial.verification.diagnosis.advice import NOT_LOADED
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.runtime.sessions import EXTENSIONS
+from onnx_spatial.verification.subgraphs.definitions import Definitions
+from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 
 def explain(result: Verification, models: ModelPair) -> None:
@@ -51,7 +53,8 @@ def _same(models: ModelPair) -> bool:
     """Return whether one model was given twice."""
     if _nodes(models.original.proto) != _nodes(models.converted.proto):
         return False
-    return next(unchanged.differences(models, ()), None) is None
+    before, after = (Graphs(source.proto) for source in (models.original, models.converted))
+    return not any(unchanged.differences(Definitions(before, after, models.folders), ()))
 
 
 def _not_converted(source: reader.Source, models: ModelPair) -> list[OperatorInfo]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx
 
@@ -86,7 +87,7 @@ class Graphs:
         """Return whether a name is an input of the graph at `place` itself."""
         return name in self._fed.get(place, ())
 
-    @property
+    @cached_property
     def overridable(self) -> set[str]:
         """Names of the inputs that have an initializer for a default."""
         if self.model.ir_version < 4:  # every initializer was listed as an input; none could be fed
