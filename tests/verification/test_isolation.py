@@ -15,6 +15,7 @@ from hand_lowered import model, space_to_batch, space_to_batch_lowered
 from onnx_spatial.errors import UsageError
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.isolation import child
 from onnx_spatial.verification.isolation.child import Died, Limits
 from onnx_spatial.verification.pipeline import _Work
@@ -135,7 +136,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
         onnx.save(proto, path)
     models = ModelPair.read(*paths, ())
     assert models.original.weights is not None
-    work = _Work(models, None, {}, 0, (), None, None)
+    work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None)
     lines: list[str] = []
     result = child.run(work, lines.append, MOST, fork=False)
     assert result.status == "passed"

@@ -212,8 +212,8 @@ def test_both_models_may_have_an_opset_that_is_too_new():
 
 
 def test_an_input_with_another_declared_shape():
-    text = "g (float[N,6] x) => (float[A,B] y) { y = Relu(x) }"
-    result = verify(model(text), model(text.replace("[N,6]", "[N,6,1]")))
+    text = "g (float[N,M] x) => (float[A,B] y) { y = Relu(x) }"
+    result = verify(model(text), model(text.replace("[N,M]", "[N,6]")))
     assert "declares another shape for this input" in str(result.advice)
 
 

@@ -9,11 +9,11 @@ import onnx
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
+from onnx_spatial.model.io import external_data
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import Array, constant_value, differing_bits
 from onnx_spatial.verification.checks.findings import NodeChange
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.unchanged import Equality
 from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
@@ -64,13 +64,16 @@ def _constants(
     graphs: tuple[Graphs, Graphs],
 ) -> Iterator[str]:
     """Compare the initializers that both nodes read at the same position."""
-    same = Equality(models)
     for old, new in zip(node.input, counterpart.input, strict=False):
         was, now = graphs[0].find(old, place), graphs[1].find(new, place)
         if not (isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto)):
             continue
-        if not same.tensors(was, now) and (change := difference(was, now, models)):
+        if not _same(was, now, models) and (change := difference(was, now, models)):
             yield f"reads another constant {new!r}: {change}"
+
+
+def _same(was: onnx.TensorProto, now: onnx.TensorProto, models: ModelPair) -> bool:
+    return external_data.same(was, models.original.folder, now, models.converted.folder)
 
 
 def difference(was: onnx.TensorProto, now: onnx.TensorProto, models: ModelPair) -> str | None:
@@ -172,7 +175,6 @@ def changed_initializers(models: ModelPair, replaced: Collection[int]) -> list[t
     Those that only `replaced` nodes of the original read are left out, and all of two models that have
     little more in common than such names.
     """
-    same = Equality(models)
     lines: list[tuple[str, str]] = []
     equal = 0
     after = dict(traversal.graphs(models.converted.proto))
@@ -188,7 +190,7 @@ def changed_initializers(models: ModelPair, replaced: Collection[int]) -> list[t
             now = stored.get(was.name)
             if now is None or (place, was.name) not in readers:
                 continue
-            change = None if same.tensors(was, now) else difference(was, now, models)
+            change = None if _same(was, now, models) else difference(was, now, models)
             if change is None:
                 equal += 1
             else:
