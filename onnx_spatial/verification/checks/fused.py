@@ -24,7 +24,7 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     comparisons: list[tuple[Compared, str]] = []
     reason = None
     for region in regions:
-        compared = context.region_results.of(region)
+        compared = context.region_results.checked(region)
         if isinstance(compared, str):
             reason = compared
             if isinstance(compared, Undecided):

@@ -44,7 +44,8 @@ def check(context: Context) -> None:
     for index, node, place in _changed(context):
         name, inner = node.output[0], bool(place.steps) and index not in elsewhere
         # Sizes are right if what is made with them is; another tool may compute them otherwise.
-        if context.regions.is_size(name, place) and not place.steps and name not in outputs:
+        size = context.regions.is_size(name, place) and not context.regions.is_data(name, place)
+        if size and not place.steps and name not in outputs:
             findings.computes_sizes_otherwise = True
             _prove(node, place, context)
             continue
