@@ -213,3 +213,24 @@ def test_integers_that_may_be_sizes_stay_as_they_are() -> None:
     met = {int(n) for run in runs for n in run.feeds["ids"]}
     assert {9, -9, 10, 2**31, -(2**31) - 1} <= met
     assert np.iinfo(np.int64).min not in met
+
+
+@pytest.mark.parametrize(
+    ("inside", "status"),
+    [("a = Clip(t1, low, high)", "unverified"), ("a = Identity(t1)", "passed")],
+)
+def test_a_limit_that_no_run_of_the_model_reaches(inside: str, status: str) -> None:
+    """Not failed, and not passed: that it is out of reach is seen, and not known."""
+    in_front = "p = Sigmoid(x) u = MatMul(p, k)"
+    constants = CONSTANTS.replace("float zero", "float[2,2] k = {0.5, 0.3, 0.2, 0.1}, float zero")
+    after = CONVERTED.replace("FRONT", inside).replace("BEHIND", "b = Identity(c1)")
+    before, after = (
+        text.replace(CONSTANTS, constants)
+        .replace("s = tf.SpaceToBatchND(x", f"{in_front} s = tf.SpaceToBatchND(u")
+        .replace(
+            "t1 = Transpose<perm = [0, 2, 1]>(x)", f"{in_front} t1 = Transpose<perm = [0, 2, 1]>(u)"
+        )
+        for text in (ORIGINAL, after)
+    )
+    result = verify(model(before), model(after))
+    assert result.status == status, result.message

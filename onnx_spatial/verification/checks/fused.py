@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, Undecided
+from onnx_spatial.verification.checks.region import Compared, Undecided, Unreached
 
 
 def check(context: Context) -> None:
@@ -27,9 +27,10 @@ def _check(operator: OperatorCheck, context: Context) -> None:
         compared = context.region_results.checked(region)
         if isinstance(compared, str):
             reason = compared
-            if isinstance(compared, Undecided):
+            if isinstance(compared, (Undecided, Unreached)):
                 operator.undecided = compared
-            context.watched.append((operator, context.region_results.comparison(region)))
+            if not isinstance(compared, Unreached):  # which usual numbers do not settle
+                context.watched.append((operator, context.region_results.comparison(region)))
         else:
             comparisons += ((each, region.output) for each in compared)
     if reason is not None:

@@ -65,6 +65,10 @@ class Undecided(Doubt):
     """A reason why nothing is concluded: rounding may explain the difference."""
 
 
+class Unreached(Doubt):
+    """A reason why nothing is concluded: no run of the model reached the numbers that differ."""
+
+
 class RegionComparison:
     """The two parts of a region, ready to be compared.
 

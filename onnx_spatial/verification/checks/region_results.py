@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison
+from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison, Unreached
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.subgraphs.matching_region import (
     MatchingRegion,
@@ -82,7 +82,7 @@ class RegionResults:
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
-        return Doubt("it differs, but only on values that may never occur in the model")
+        return Unreached("it differs, but only on values that may never occur in the model")
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""
