@@ -234,3 +234,14 @@ def test_a_limit_that_no_run_of_the_model_reaches(inside: str, status: str) -> N
     )
     result = verify(model(before), model(after))
     assert result.status == status, result.message
+
+
+def test_reals_next_to_a_constant() -> None:
+    """Also opposites, whatever the sign of the constant; an input of three elements meets them all."""
+    program = Program(model("g (float[3] x) => (float[3] y) { y = Neg(x) }"), ())
+    trial = Trial(Assignment({}), {"x": np.ones(3, np.float32)}, {}, set())
+    runs = rare_numbers.runs(program, trial, ["constants"], [6.0], 0)
+    met = np.concatenate([run.feeds["x"] for run in runs])
+    six = np.float32(6)
+    near = {six, np.nextafter(six, np.float32(7)), np.nextafter(six, np.float32(5))}
+    assert near | {-n for n in near} == set(met)

@@ -65,7 +65,7 @@ def _attributes(node: onnx.NodeProto, opset: int) -> Iterator[_Number]:
     reals = (onnx.AttributeProto.FLOAT, onnx.AttributeProto.FLOATS)
     integers = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS)
     texts = (onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS)
-    for attribute in node.attribute:
+    for attribute in (a for a in node.attribute if not a.ref_attr_name):
         value = onnx.helper.get_attribute_value(attribute)
         values = value if isinstance(value, (list, tuple)) else [value]
         if attribute.type in reals or (node.op_type == "Constant" and attribute.type in integers):
