@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -28,18 +28,11 @@ BOOL = onnx.TensorProto.BOOL
 #: them as indices, sizes or classes only runs with some.
 INTEGER_MODES = ("wide", "ids", "few", "binary", "ones")
 
-#: Unusual numbers: thousands (all integers of the type), thousandths, whole numbers of which many are
-#: equal, mostly zeros, and some NaNs, infinities, -0.0, subnormals and largest numbers.
-Spread = Literal["large", "small", "ties", "sparse", "specials"]
-SPREADS: tuple[Spread, ...] = ("large", "small", "ties", "sparse", "specials")
 #: At most so many integers are more likely sizes, counts or steps than data.
-_FEW = 8
-#: One of so many numbers is special; of few numbers up to a half.
-_SPECIALS_ONE_IN = 16
-#: One of so many numbers is not zero in sparse data: a small weight matters in a short sum.
-_SPARSE_ONE_IN = 16
+FEW = 8
 
-_FLOATS: dict[np.dtype[Any], tuple[int, int]] = {  # exponent bits, mantissa bits
+#: Exponent and mantissa bits of the types of reals that have all special numbers.
+FLOATS: dict[np.dtype[Any], tuple[int, int]] = {
     np.dtype(np.float16): (5, 10),
     np.dtype(ml_dtypes.bfloat16): (8, 7),
     np.dtype(np.float32): (8, 23),
@@ -136,13 +129,13 @@ def patterns(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     if bits <= 16:
         codes = _short_patterns(dtype, bits)
         raw = _repeated(codes, count, rng)
-        if bits == 16 and dtype in _FLOATS and count < len(codes):
-            _insert_special(raw, np.intersect1d(_special_patterns(dtype), codes), rng)
+        if bits == 16 and dtype in FLOATS and count < len(codes):
+            _insert_special(raw, special_patterns(dtype), rng)
     else:
         unit = np.dtype(f"u{min(dtype.itemsize, 8)}")
         raw = _odd_steps(count * (dtype.itemsize // unit.itemsize), unit, rng)
-        if dtype in _FLOATS:
-            special = _special_patterns(dtype)
+        if dtype in FLOATS:
+            special = special_patterns(dtype)
             places = rng.permutation(count)[: min(len(special), count // 2)]
             raw[places] = rng.permutation(special)[: len(places)]
     return raw.view(dtype).reshape(shape)
@@ -154,11 +147,9 @@ def extremes(element_type: int, shape: Sequence[int], rng: np.random.Generator) 
     There are few of them, so elements are not distinct. None for types without them.
     """
     dtype = dtype_of(element_type) if element_type not in (STRING, BOOL) else None
-    if dtype not in _FLOATS:
+    if dtype not in FLOATS:
         return None
-    special = _special_patterns(dtype)
-    if dtype == np.float16:
-        special = np.intersect1d(special, _short_patterns(dtype, 16))
+    special = special_patterns(dtype)
     return _repeated(special, math.prod(shape), rng).view(dtype).reshape(shape)
 
 
@@ -197,46 +188,6 @@ def plain(
     return values.astype(dtype).reshape(shape)
 
 
-def spread(array: Array, how: Spread, rng: np.random.Generator) -> Array:
-    """Turn the numbers of an input into unusual ones, see `Spread`; other types stay as they are."""
-    if array.dtype in _FLOATS:
-        return _spread_reals(array, how, rng)
-    if array.dtype.kind in "iu" and array.dtype.itemsize <= 8:
-        return _spread_integers(array, how, rng)
-    return array
-
-
-def _spread_integers(array: Array, how: Spread, rng: np.random.Generator) -> Array:
-    if how == "ties":
-        return np.asarray(array % 3, array.dtype)
-    if how != "large":
-        return array
-    if array.size <= _FEW:
-        return np.asarray(array + 31, array.dtype)
-    bits = rng.integers(0, 256, array.nbytes, np.uint8).view(array.dtype).reshape(array.shape)
-    if array.dtype.kind == "i":
-        # The least number has no opposite: dividing it by -1 kills the process.
-        bits[bits == np.iinfo(array.dtype).min] += 1
-    return bits
-
-
-def _spread_reals(array: Array, how: Spread, rng: np.random.Generator) -> Array:
-    if how == "ties":
-        return np.asarray(np.rint(array.astype(np.float32)), array.dtype)
-    if how == "sparse":
-        return np.asarray(array * (rng.random(array.shape) < 1 / _SPARSE_ONE_IN), array.dtype)
-    if how == "specials":
-        result = np.array(array).reshape(-1)
-        special = _special_patterns(array.dtype)
-        count = max(min(len(special), result.size // 2), result.size // _SPECIALS_ONE_IN)
-        places = rng.permutation(result.size)[:count]
-        result.view(special.dtype)[places] = np.resize(rng.permutation(special), count)
-        return result.reshape(array.shape)
-    # The sum of a few thousand float16 must still be finite.
-    exponent = (3 if array.dtype == np.float16 else 13) * (1 if how == "large" else -1)
-    return np.asarray(array * np.array(2.0**exponent, array.dtype), array.dtype)
-
-
 def _strings(count: int, rng: np.random.Generator) -> Array:
     values = np.empty(count, object)
     values[:] = [f"{i} é" for i in rng.permutation(count)]
@@ -270,13 +221,17 @@ def _odd_steps(count: int, unit: np.dtype[Any], rng: np.random.Generator) -> Arr
     return np.asarray(np.arange(count, dtype=unit) * step + start)
 
 
-def _special_patterns(dtype: np.dtype[Any]) -> Array:
-    """-0.0, infinities, quiet and signalling NaNs with payloads, subnormals, extremes; as bits."""
-    exponent, mantissa = _FLOATS[dtype]
+def special_patterns(dtype: np.dtype[Any]) -> Array:
+    """Return -0.0, infinities, NaNs with payloads, subnormals, extremes; as bits.
+
+    Signalling NaNs are among them, but for float16 (`_short_patterns`).
+    """
+    exponent, mantissa = FLOATS[dtype]
     sign = 1 << (exponent + mantissa)
     infinity = ((1 << exponent) - 1) << mantissa
     quiet = 1 << (mantissa - 1)
-    values = [0, infinity, infinity | quiet, infinity | quiet | 0x2A, infinity | 1, infinity | 0x15]
+    values = [0, infinity, infinity | quiet, infinity | quiet | 0x2A]
+    values += [infinity | 1, infinity | 0x15] if dtype != np.float16 else []
     values += [1, (1 << mantissa) - 1, 1 << mantissa, infinity - 1]
     return np.array([v | s for v in values for s in (0, sign)], f"u{dtype.itemsize}")
 
@@ -289,7 +244,7 @@ def _integers(dtype: np.dtype[Any], count: int, rng: np.random.Generator, mode: 
         values = _booleans(count, rng).astype(np.int64)
     elif mode == "few":
         values = rng.integers(0, 10, count)
-    elif count <= _FEW:
+    elif count <= FEW:
         values = rng.permutation(np.arange(2, 2 + count))
     else:
         values = rng.permutation(np.arange(count)) - (count // 2 if mode == "wide" else 0)

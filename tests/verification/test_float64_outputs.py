@@ -34,7 +34,8 @@ OTHER_ORDER = """
 def test_another_order_is_right_and_has_figures() -> None:
     result = verify(net(PLAIN), net(OTHER_ORDER))
     assert result, result.message
-    for output in result.outputs:
+    assert {o.reference for o in result.outputs if o.elements > 50} == {"original"}  # a large batch
+    for output in (o for o in result.outputs if o.elements <= 50):
         assert output.reference == "float64"
         assert 0 <= output.max_ulps <= output.allowed_ulps
         assert 0 < output.own_relative_error < 1e-6

@@ -7,8 +7,8 @@ import pytest
 from hand_lowered import model
 
 from onnx_spatial.verification import verify
-from onnx_spatial.verification.arrays import SPREADS
 from onnx_spatial.verification.checks import other_nodes, region
+from onnx_spatial.verification.sizes.rare_numbers import SPREADS
 
 #: A wrong weight of `small` changes y by less than its tolerance.
 NET = """

@@ -32,7 +32,6 @@ class Baseline:
         self,
         program: Program,
         marks: Mapping[str, Exactness],
-        trials: Sequence[Trial],
         source: reader.Source | None,
         *,
         proven: bool = False,
@@ -41,7 +40,7 @@ class Baseline:
         self.tolerances = tolerances or Tolerances()
         self.program = program
         self.marks = marks
-        self._precise = Float64Outputs(program, marks, [t.feeds for t in trials], proven=proven)
+        self._precise = Float64Outputs(program, marks, proven=proven)
         self._rounding = Rounding(program, source)
         # Outputs that differ, with optimisations or without: nothing more is measured for them.
         self._wrong: set[tuple[str, bool]] = set()
@@ -73,8 +72,7 @@ class Baseline:
     def _judged(self, result: OutputResult, trial: Trial, actual: object) -> OutputResult:
         """Judge a comparison by double precision, then by the rounding of the original itself."""
         name, optimised = result.name, result.optimised
-        feeds, expected = trial.feeds, trial.outputs.get(name)
-        result = self._precise.judged(result, feeds, expected, actual)
+        result = self._precise.judged(result, trial, actual)
         if result.passed or name not in self.marks or not self.marks[name].arithmetic:
             return result
         if not is_comparable(actual, trial.outputs[name]) or (name, optimised) in self._wrong:

@@ -297,6 +297,13 @@ class Findings:
         convolutions = {c.info.index for c in self.convolutions if c.result.checks}
         return known.union(convolutions, *(o.replaced for o in self.operators))
 
+    @property
+    def differs(self) -> bool:
+        """Whether some node or output differs."""
+        operators = any(o.difference is not None for o in (*self.operators, *self.convolutions))
+        changed = any(node.difference is not None for node in self.changed)
+        return operators or changed or bool(self.failures)
+
     def fail(self, message: str, difference: Difference | None = None) -> None:
         """Add a failure, and the inputs that show it."""
         self.failures.append(message)

@@ -8,7 +8,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.checks import moved
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, Undecided
+from onnx_spatial.verification.checks.region import Compared, Undecided, Unreached
 
 
 def check(context: Context) -> None:
@@ -32,12 +32,13 @@ def _check(operator: OperatorCheck, context: Context) -> None:
     comparisons: list[tuple[Compared, str]] = []
     reason = None
     for region in regions:
-        compared = context.region_results.of(region)
+        compared = context.region_results.checked(region)
         if isinstance(compared, str):
             reason = compared
-            if isinstance(compared, Undecided):
+            if isinstance(compared, (Undecided, Unreached)):
                 operator.undecided = compared
-            context.watched.append((operator, context.region_results.comparison(region)))
+            if not isinstance(compared, Unreached):  # which usual numbers do not settle
+                context.watched.append((operator, context.region_results.comparison(region)))
         else:
             comparisons += ((each, region.output) for each in compared)
     if reason is not None:

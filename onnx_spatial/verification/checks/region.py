@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ import numpy as np
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.verification.arrays import SPREADS, Array, Spread, is_float, type_of
+from onnx_spatial.verification.arrays import Array, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import to_float64
@@ -26,10 +26,14 @@ from onnx_spatial.verification.compare.rounding import Rounding, Verdict
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Check
 from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
+from onnx_spatial.verification.sizes import rare_numbers
+from onnx_spatial.verification.sizes.model_numbers import numbers_of
+from onnx_spatial.verification.sizes.rare_numbers import SPREADS, Spread
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
+_NO_RUN = "it does not run"
 _RANDOM = "it was fused with a random node"
 
 
@@ -46,6 +50,12 @@ class Compared:
         """Whether the difference may be rounding or more."""
         return self.verdict is Verdict.UNDECIDED
 
+    @property
+    def differs(self) -> bool:
+        """Whether both parts run, and compute something else."""
+        reason = self.check.reason
+        return reason is not None and not self.undecided and not reason.startswith(_NO_RUN)
+
 
 class Doubt(str):
     """A reason why nothing is concluded: there is a difference that may not matter."""
@@ -53,6 +63,10 @@ class Doubt(str):
 
 class Undecided(Doubt):
     """A reason why nothing is concluded: rounding may explain the difference."""
+
+
+class Unreached(Doubt):
+    """A reason why nothing is concluded: no run of the model reached the numbers that differ."""
 
 
 class RegionComparison:
@@ -90,17 +104,20 @@ class RegionComparison:
     def isolated(self) -> list[Compared] | str:
         """Compare on generated data; or return why that is impossible."""
         try:
-            sizes = self._sizes
-            if isinstance(sizes, str):
-                return sizes
-            _, trials = sizes
+            if isinstance(self._first, str):
+                return self._first
+            search, first = self._first
             if self._reference.random:
                 return _RANDOM
-            compared = [c for trial in trials for c in self._compare(trial)]
+            trials = [first]
+            if not self._proven:
+                infos = self._original.known_infos
+                trials += region_trials.further(search, first, self.region, infos)
+            compared = self._until_one_differs(trials)
         except (RunFailure, OperatorError, ModelFileError) as error:
             return str(error)
         reasons = [c.check.reason or "" for c in compared]
-        if len(trials) > 1 and all(r.startswith("it does not run") for r in reasons):
+        if len(trials) > 1 and all(r.startswith(_NO_RUN) for r in reasons):
             return "it ran with none of the sizes that were tried"
         return self._decided(compared)
 
@@ -120,12 +137,16 @@ class RegionComparison:
     def spread(self, kinds: Sequence[Spread] | None = None) -> list[Compared]:
         """Compare on rare numbers, as far as the original accepts them."""
         try:
-            sizes = self._sizes
-            if isinstance(sizes, str) or self._reference.random:
+            if isinstance(self._first, str) or self._reference.random:
                 return []
-            search, (first, *_) = sizes
-            trials = (search.again(first, {}, kind) for kind in kinds or SPREADS)
-            compared = [c for trial in trials if trial is not None for c in self._compare(trial)]
+            _, first = self._first
+            program, models = self._original.program, (self._original.source.proto, self._converted)
+            # Where a part computes, the order in which numbers overflow is left to it.
+            usual = [k for k in SPREADS if k != "largest" or not self._reference.computes]
+            trials = rare_numbers.runs(
+                program, first, kinds or usual, numbers_of(models), self._seed
+            )
+            compared = self._until_one_differs(trials)
             return [c for c in compared if not c.undecided]
         except (RunFailure, OperatorError, ModelFileError):
             return []
@@ -179,16 +200,26 @@ class RegionComparison:
         return Rounding(self._original.program, seconds=region_trials.SECONDS)
 
     @cached_property
-    def _sizes(self) -> tuple[Search, list[Trial]] | str:
-        before, seed = self.region.before, self._seed
-        return region_trials.find(self._original, before, seed, only_first=self._proven)
+    def _first(self) -> tuple[Search, Trial] | str:
+        return region_trials.find(self._original, self._seed)
+
+    def _until_one_differs(self, trials: Iterable[Trial]) -> list[Compared]:
+        """Compare run by run, up to the first with other values or another shape."""
+        compared: list[Compared] = []
+        for trial in trials:
+            compared += self._compare(trial)
+            if any(c.differs for c in compared):
+                break
+        return compared
 
     def _compare(self, trial: Trial) -> Iterator[Compared]:
         feeds, own = trial.feeds, trial.outputs[self.region.output]
         if not isinstance(own, np.ndarray):
             raise RunFailure("the output of the fused nodes is not a tensor", "load")
-        # The sums of a proven region have the same terms: double precision is for what looks wrong.
-        expected = self._reference.in_own_types(own) if self._proven else None
+        # The sums of a proven region have the same terms, and the sizes of sums are not their terms:
+        # double precision is for what looks wrong.
+        brief = self._proven or trial.sizes_only
+        expected = self._reference.in_own_types(own) if brief else None
         for optimised, actual, failure in self._sessions.run(feeds):
             if failure is not None and (failure.lacks_kernel or failure.out_of_memory):
                 raise failure  # the whole model will tell whether that is the conversion's fault

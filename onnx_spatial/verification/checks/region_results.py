@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison
+from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison, Unreached
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.subgraphs.matching_region import (
     MatchingRegion,
@@ -30,12 +30,12 @@ class RegionResults:
     proofs: Mapping[RegionKey, Proof] = field(default_factory=dict)
     _budget: Budget = field(default_factory=Budget)
     _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
+    _on_rare_too: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _unconfirmed: set[RegionKey] = field(default_factory=set)
 
     def comparison(self, region: MatchingRegion) -> RegionComparison:
         """Return a region ready to be compared."""
-        proof = self.proofs.get(region.key)
-        proven = proof is not None and proof.scope != "sampled"
+        proven = self._is_proven(region)
         analysed = self.regions.analysed(region) if proven else None
         return RegionComparison(
             region, self.models, self.seed, self._budget, proven=proven, analysed=analysed
@@ -52,6 +52,10 @@ class RegionResults:
             self._results[key] = compared
         return self._results[key]
 
+    def checked(self, region: MatchingRegion) -> list[Compared] | str:
+        """Compare a region, also on rare numbers if it is not proven; or say why that is impossible."""
+        return self.of(region) if self._is_proven(region) else self.on_rare_numbers(region)
+
     def on_rare_numbers(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region on usual and rare numbers; or return why that is impossible.
 
@@ -60,7 +64,13 @@ class RegionResults:
         compared = self.of(region)
         if isinstance(compared, str) or _differs(compared):
             return compared
-        return self._spread(region, compared)
+        if region.key not in self._on_rare_too:
+            self._on_rare_too[region.key] = self._spread(region, compared)
+        return self._on_rare_too[region.key]
+
+    def _is_proven(self, region: MatchingRegion) -> bool:
+        proof = self.proofs.get(region.key)
+        return proof is not None and proof.scope != "sampled"
 
     def _spread(self, region: MatchingRegion, usual: list[Compared]) -> list[Compared] | str:
         """Add the comparisons on rare numbers."""
@@ -72,7 +82,7 @@ class RegionResults:
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
-        return Doubt("it differs, but only on values that may never occur in the model")
+        return Unreached("it differs, but only on values that may never occur in the model")
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""

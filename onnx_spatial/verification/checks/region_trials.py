@@ -19,6 +19,7 @@ from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
+from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Seconds of a search for sizes.
@@ -29,12 +30,8 @@ _LARGEST = 2048
 _MOST_ELEMENTS = 2**25
 
 
-def find(
-    original: ReferenceModel, part: Part, seed: int, *, only_first: bool = False
-) -> tuple[Search, list[Trial]] | str:
+def find(original: ReferenceModel, seed: int) -> tuple[Search, Trial] | str:
     """Run the original's part of a region on generated data; or return why that is impossible.
-
-    With `only_first` at one size.
 
     Raises:
         RunFailure: something in the part cannot be run at all.
@@ -61,10 +58,28 @@ def find(
     if first is None:
         reason = f": {search.last_failure}" if search.last_failure is not None else ""
         return f"no legal sizes were found for the fused nodes{reason}"
-    if only_first:
-        return search, [first]
-    trials = [first, *search.others(first), *search.corners(first)]
-    return search, [*trials, *search.larger(first, _size_with_all_taps(part, infos))]
+    return search, first
+
+
+def further(
+    search: Search, first: Trial, region: MatchingRegion, infos: Sequence[OperatorInfo]
+) -> list[Trial]:
+    """Run the original's part at further sizes: usual ones, large ones, one of each remainder."""
+    trials = [*search.others(first), *search.corners(first)]
+    trials += search.larger(first, _size_with_all_taps(region.before, infos))
+    large = search.large()
+    trials += large.long(first)
+    return trials + large.remainders(first) if _depends_on_sizes(region) else trials
+
+
+def _depends_on_sizes(region: MatchingRegion) -> bool:
+    """Return whether a part reads sizes, or has strides, which leave remainders of them."""
+    for node in (*region.before.nodes, *region.after.nodes):
+        traits = op_traits.of(node).traits
+        strided = any(a.name == "strides" and max(a.ints, default=1) > 1 for a in node.attribute)
+        if Trait.SIZES in traits or (Trait.WINDOWS in traits and strided):
+            return True
+    return bool(region.sites)
 
 
 def _size_with_all_taps(part: Part, infos: Sequence[OperatorInfo]) -> int:

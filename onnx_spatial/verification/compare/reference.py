@@ -204,6 +204,11 @@ class Reference:
         """Whether its output depends on a random operator."""
         return self._exactness.random
 
+    @property
+    def computes(self) -> bool:
+        """Whether its output is made by arithmetic, and not by data movement alone."""
+        return self._exactness.arithmetic
+
     def in_own_types(self, own: Array) -> Expected:
         """Return the original's `own` output as the expected one, without double precision."""
         return Expected(own, self._exactness)

@@ -20,7 +20,7 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim, Operator
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts
 from onnx_spatial.verification.arrays import Array, constant_value
-from onnx_spatial.verification.sizes import operator_shapes
+from onnx_spatial.verification.sizes import operator_shapes, work
 from onnx_spatial.verification.sizes.model_inputs import GraphInput, named_dims
 
 #: Usual image sizes, odd and even ones in turn.
@@ -128,6 +128,11 @@ class Candidates:
         types = {v.name: v.type for v in (*graph.value_info, *graph.input, *graph.output)}
         every = {name: shape_inference.dims(known) for name, known in types.items()}
         return {name: dims for name, dims in every.items() if dims is not None}
+
+    def work(self, sizes: Mapping[str, int]) -> int:
+        """Return about how many products a run with some sizes sums up (`work`)."""
+        inputs = list(self._inputs.values())
+        return work.multiply_adds(self._model, inputs, self._all, sizes)
 
     def bounds(self) -> list[int]:
         """Return sizes that may leave elements where the model crops by its constants."""

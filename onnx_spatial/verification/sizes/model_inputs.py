@@ -17,13 +17,11 @@ from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification.arrays import (
     BOOL,
     Array,
-    Spread,
     constant_value,
     dtype_name,
     element_type_of,
     is_float,
     plain,
-    spread,
 )
 
 _BOTH = (True, False)
@@ -162,7 +160,7 @@ class Assignment:
     Attributes:
         sizes: of every symbol.
         values: run-time parameters of sites, and overridden initializers.
-        mode, spread: how inputs are filled, see `arrays`; usual numbers without a spread.
+        mode: how integers are filled, see `arrays`.
         number: part of the seed: runs of other numbers have other data.
     """
 
@@ -170,7 +168,6 @@ class Assignment:
     values: Mapping[str, Array] = field(default_factory=dict)
     mode: str = "wide"
     number: int = 0
-    spread: Spread | None = None
 
     def shape(self, graph_input: GraphInput) -> tuple[int, ...]:
         """Return the shape of an input."""
@@ -200,8 +197,6 @@ def feeds(inputs: Sequence[GraphInput], assignment: Assignment, seed: int) -> di
                 # Both branches of an If, not one by luck; of two of them all four.
                 array[...] = _BOTH[(assignment.number >> flags) % 2]
                 flags += 1
-            if assignment.spread is not None:
-                array = spread(array, assignment.spread, rng)
             arrays[name] = array
     return arrays
 

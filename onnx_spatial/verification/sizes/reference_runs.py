@@ -48,13 +48,14 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Options of the caller; see `verify`."""
+    """Options of the caller, see `verify`; how many further sizes to run, and whether large ones."""
 
     inputs: Mapping[str, Array] | None
     shapes: Mapping[str, Sequence[int]]
     seed: int
     progress: Callable[[str], None]
     more_sizes: int = MORE_SIZES
+    large_sizes: bool = True
 
 
 @dataclass
@@ -125,6 +126,8 @@ def find(
     trials = [first, *search.others(first)]
     if program.is_small(first.feeds):
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
+    if request.large_sizes:
+        trials += search.large().usual(first)
     parameters = candidates.parameter_names()
     other = overrides(inputs, parameters, original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnx_spatial.verification.arrays import Array, Spread
+from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.first_run import FirstRun
+from onnx_spatial.verification.sizes.large_sizes import LargeSizes
 from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.size_groups import SizeGroup
 from onnx_spatial.verification.sizes.trial_runs import BudgetExhausted, Trial
@@ -99,6 +100,11 @@ class Search(FirstRun):
                     runs += self._first_legal(start, [group.symbols], near, _OTHERS)
         return runs
 
+    def large(self) -> LargeSizes:
+        """Return the search for larger sizes, once `others` found the dims that have several."""
+        groups = [group for group in self._free() if group.symbols[0] not in self.forced]
+        return LargeSizes(self._candidates, self._trials, self._run, groups, self._least)
+
     def _first_legal(
         self, start: Assignment, groups: Sequence[Sequence[str]], sizes: Iterable[int], tries: int
     ) -> list[Trial]:
@@ -109,15 +115,13 @@ class Search(FirstRun):
                 return [trial]
         return []
 
-    def again(
-        self, trial: Trial, values: Mapping[str, Array], spread: Spread | None = None
-    ) -> Trial | None:
+    def again(self, trial: Trial, values: Mapping[str, Array]) -> Trial | None:
         """Return a run on the sizes of a trial with other data: another seed, and some values given."""
         self._trials.begin()
         values = {**trial.assignment.values, **values}
         number = trial.assignment.number + 1
         with suppress(BudgetExhausted, RunFailure):
-            return self._run(replace(trial.assignment, values=values, number=number, spread=spread))
+            return self._run(replace(trial.assignment, values=values, number=number))
         return None
 
     def _free(self) -> list[SizeGroup]:

@@ -45,6 +45,7 @@ class Trial:
         executed: sites that took part.
         any_bits: whether the inputs hold NaNs, infinities and extremes: then only outputs that do not
             depend on arithmetic can be compared.
+        sizes_only: whether it tests sizes: what is wrong there shows on any data, by any tolerance.
     """
 
     assignment: Assignment
@@ -52,6 +53,7 @@ class Trial:
     outputs: dict[str, Any]
     executed: set[int]
     any_bits: bool = False
+    sizes_only: bool = False
 
 
 class BudgetExhausted(Exception):
@@ -123,7 +125,7 @@ class TrialRuns:
         key = (
             tuple(sorted(assignment.sizes.items())),
             tuple((n, v.tobytes()) for n, v in sorted(assignment.values.items())),
-            (assignment.mode, assignment.number, assignment.spread),
+            (assignment.mode, assignment.number),
         )
         self.latest_failure, self.ran = None, False
         if key in self._tried or not self._is_small(assignment):
@@ -151,6 +153,11 @@ class TrialRuns:
             return None
         finally:
             self.program.explains = False
+
+    def elements(self, assignment: Assignment) -> float:
+        """Return the elements of the largest input to be made up."""
+        free = (i for i in self.inputs if i.default is None and i.name not in assignment.values)
+        return max((_count(i, assignment.sizes) for i in free), default=0.0)
 
     def _is_small(self, assignment: Assignment) -> bool:
         for graph_input in self.inputs:

@@ -21,8 +21,9 @@ from functools import cached_property
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import NodeFacts
 from onnx_spatial.verification.subgraphs.value_graph import (
     Graphs,
@@ -367,6 +368,22 @@ class MatchingRegions:
             return False
         dims = shape_inference.dims(known)
         return dims is None or len(dims) < 2 or (len(dims) == 2 and dims[1] == 2)
+
+    def is_data(self, name: str, place: traversal.Place) -> bool:
+        """Return whether a value depends on the integers of an input, as indices and counts do.
+
+        Sizes depend on the shapes of inputs alone; parameters of operators count as data, too.
+        """
+        region = self.at(place, name)
+        if isinstance(region, str):
+            return False
+        read = {
+            other
+            for node in region.before.nodes
+            if Trait.SIZES not in op_traits.of(node).traits
+            for other in node.input
+        }
+        return any(self._is_integer(n, place) for n in read & region.inputs.keys())
 
 
 def _of_input(facts: NodeFacts) -> NodeFacts:

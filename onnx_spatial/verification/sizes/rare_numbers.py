@@ -1,0 +1,201 @@
+"""Repeat runs of the original on unusual numbers, the constants of the models among them.
+
+A limit, a threshold or a rounded half shows only where a number meets it:
+
+    large      thousands; all integers of the type
+    small      thousandths
+    ties       whole numbers and halves, of which many are equal
+    sparse     mostly zeros: a small weight matters in a short sum
+    shifted    numbers far from zero and close to each other: E[x^2] - E[x]^2 loses their variance
+    nans       NaNs with payloads: apart from the others, because a sum with one shows nothing else
+    specials   infinities, -0.0, subnormals
+    largest    the largest finite numbers, for data that is only moved: what computes may overflow
+    constants  numbers of the models (`model_numbers`), their opposites and neighbours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.verification.arrays import FEW, FLOATS, Array, special_patterns
+from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.sizes.trial_runs import Trial
+
+Spread = Literal[
+    "large", "small", "ties", "sparse", "shifted", "nans", "specials", "largest", "constants"
+]
+SPREADS: tuple[Spread, ...] = get_args(Spread)
+
+#: At least as many as there are special numbers of a type. One of so many numbers is special; of few
+#: numbers up to a half.
+_SPECIALS = 20
+_SPECIALS_ONE_IN = 16
+#: One of so many numbers is not zero in sparse data.
+_SPARSE_ONE_IN = 16
+#: Where shifted numbers lie: float16 still tells them apart.
+_SHIFT = 64
+#: Integers beyond the shorter types, for values that are no sizes.
+_BEYOND = (2**7, 2**8, 2**15, 2**16, 2**24 + 1, 2**31, 2**32 + 1, 2**53 + 1)
+#: Elements of all runs on the numbers of one pool: small inputs take several to meet each number.
+_ELEMENTS = 2**14
+#: Integer operators that end the process where they divide by zero.
+_DIVIDES = frozenset({"Div", "Mod"})
+
+
+def runs(
+    program: Program,
+    trial: Trial,
+    kinds: Iterable[Spread],
+    numbers: Sequence[float | str],
+    seed: int,
+) -> Iterator[Trial]:
+    """Yield successful runs on the sizes of a trial and on unusual numbers.
+
+    Args:
+        program: the original.
+        trial: the run to repeat; what it was assigned, parameters of operators for example, stays.
+        kinds: of numbers.
+        numbers: constants of the models.
+        seed: of the data.
+    """
+    free = {n: a for n, a in trial.feeds.items() if n not in trial.assignment.values and a.size}
+    least = min((a.size for a in free.values()), default=0)
+    most = max(1, _ELEMENTS // max(1, sum(a.size for a in free.values())))
+    is_data = {n: _is_data(program.flat.graph, n) for n, a in free.items() if _is_whole(a)}
+    for kind in kinds:
+        pool = {
+            "nans": _SPECIALS,
+            "specials": _SPECIALS,
+            "constants": 6 * (len(numbers) + len(_BEYOND)),
+        }.get(kind, 1)
+        for turn in range(min(most, -(-pool // max(1, least // 2)))):
+            fed: dict[str, Array] = {}
+            for position, (name, array) in enumerate(free.items()):
+                rng = np.random.default_rng([seed, position, SPREADS.index(kind)])
+                changed = _spread(array, kind, rng, turn, numbers, is_data.get(name, True))
+                if changed is not None:
+                    fed[name] = changed
+            if not fed:
+                break
+            feeds = {**trial.feeds, **fed}
+            try:
+                yield replace(trial, feeds=feeds, outputs=program.run(feeds))
+            except RunFailure:
+                continue
+
+
+def _spread(
+    array: Array,
+    kind: Spread,
+    rng: np.random.Generator,
+    turn: int,
+    numbers: Sequence[float | str],
+    is_data: bool,
+) -> Array | None:
+    """Return unusual numbers in place of usual ones; None leaves these as they are."""
+    if kind == "constants":
+        if _is_whole(array) and not is_data:
+            return None
+        pool = _pool(array.dtype, numbers)
+        taken = np.arange(turn * array.size, (turn + 1) * array.size)
+        return (
+            None if not pool.size else rng.permutation(pool)[taken % pool.size].reshape(array.shape)
+        )
+    if array.dtype in FLOATS:
+        return _reals(array, kind, rng, turn)
+    return _integers(array, kind, rng) if _is_whole(array) else None
+
+
+def _is_whole(array: Array) -> bool:
+    return array.dtype.kind in "iu" and array.dtype.itemsize <= 8
+
+
+def _integers(array: Array, kind: Spread, rng: np.random.Generator) -> Array | None:
+    if kind == "ties":
+        return np.asarray(array % 3, array.dtype)
+    if kind != "large":
+        return None
+    if array.size <= FEW:
+        return np.asarray(array + 31, array.dtype)
+    bits = rng.integers(0, 256, array.nbytes, np.uint8).view(array.dtype).reshape(array.shape)
+    if array.dtype.kind == "i":
+        # The least number has no opposite: dividing it by -1 kills the process.
+        bits[bits == np.iinfo(array.dtype).min] += 1
+    return bits
+
+
+def _reals(array: Array, kind: Spread, rng: np.random.Generator, turn: int) -> Array:
+    if kind == "ties":
+        return np.asarray(np.rint(array.astype(np.float32) * 2) / 2, array.dtype)
+    if kind == "sparse":
+        return np.asarray(array * (rng.random(array.shape) < 1 / _SPARSE_ONE_IN), array.dtype)
+    if kind == "shifted":
+        return np.asarray(array + np.array(_SHIFT, array.dtype), array.dtype)
+    if kind in ("nans", "specials", "largest"):
+        result = np.array(array).reshape(-1)
+        special = _special(array.dtype, kind)
+        few = min(len(special), max(1, result.size // 2))
+        count = max(few, result.size // _SPECIALS_ONE_IN)
+        places = rng.permutation(result.size)[:count]
+        chosen = np.roll(rng.permutation(special), -turn * few)
+        result.view(special.dtype)[places] = np.resize(chosen, count)
+        return result.reshape(array.shape)
+    # The sum of a few thousand float16 must still be finite.
+    exponent = (3 if array.dtype == np.float16 else 13) * (1 if kind == "large" else -1)
+    return np.asarray(array * np.array(2.0**exponent, array.dtype), array.dtype)
+
+
+def _special(dtype: np.dtype[Any], kind: Spread) -> Array:
+    """Return the bit patterns of a kind of special numbers."""
+    patterns = special_patterns(dtype)
+    values = patterns.view(dtype)
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        nans = np.isnan(values)
+        largest = np.abs(values) == np.abs(values[np.isfinite(values)]).max()
+    return np.asarray(patterns[{"nans": nans, "largest": largest}.get(kind, ~nans & ~largest)])
+
+
+def _pool(dtype: np.dtype[Any], numbers: Sequence[float | str]) -> Array:
+    """Return the numbers of a type that are near some constants, each once."""
+    if dtype.kind == "O":
+        return np.array([n for n in numbers if isinstance(n, str)], object)
+    values: npt.NDArray[np.float64] = np.array([n for n in numbers if not isinstance(n, str)])
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            reals = np.concatenate([values, -values]).astype(dtype)
+        bits = reals[np.isfinite(reals) & (reals != 0)].view(f"u{dtype.itemsize}")
+        near = np.concatenate([bits, bits + 1, bits - 1]).view(dtype)
+        return np.unique(np.concatenate([reals, near]))
+    if dtype.kind not in "iu":
+        return np.zeros(0, dtype)
+    whole = {int(v) for v in values if abs(v) < 2**62} | set(_BEYOND)
+    near_whole = {s * (n + d) for n in whole for s in (1, -1) for d in (-1, 0, 1)}
+    limits = np.iinfo(dtype)
+    return np.array(sorted(n for n in near_whole if limits.min < n <= limits.max), dtype)
+
+
+def _is_data(graph: onnx.GraphProto, name: str) -> bool:
+    """Return whether integers are data: no node takes them for sizes, positions or divisors."""
+    reached = {name}
+    for node in traversal.in_order(graph):
+        read = {i for i, n in enumerate(node.input) if n in reached}
+        if reached.isdisjoint(traversal.needs(node)):
+            continue
+        traits = op_traits.of(node).traits
+        if Trait.SIZES in traits:
+            continue
+        elementwise = Trait.UNARY in traits or Trait.BROADCASTS in traits
+        divides = node.op_type in _DIVIDES and 1 in read
+        if divides or not (read and (elementwise or read <= set(op_traits.moved_inputs(node)))):
+            return False
+        reached.update(node.output)
+    return True

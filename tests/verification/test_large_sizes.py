@@ -1,0 +1,118 @@
+"""Mistakes that only large sizes show, or one remainder of a size."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from hand_lowered import model
+
+from onnx_spatial.verification import verify
+from onnx_spatial.verification.sizes.model_inputs import graph_inputs
+from onnx_spatial.verification.sizes.work import multiply_adds
+
+CONSTANTS = """
+    <int32[1] block = {2}, int32[1,2] pads = {0, 0}, int32[1,2] crops = {0, 0},
+     int64[1] from = {0}, int64[1] axis_batch = {0}, int64[1] axis_time = {1}, int64[1] sixteen = {16},
+     int64[1] thousand = {1000}, int64 of = {32}, int64 which = {22}, int64 seventeen = {17},
+     int64 batch = {0}, int64 time = {1}, float[2,2,2] w = {1, -2, 3, 0.5, -1, 2, 0.25, -3}>
+"""
+ORIGINAL = f"""
+    g (float[N,T,2] x) => (float[A,B,C] z) {CONSTANTS}
+    {{
+        u = Sigmoid(x)
+        s = tf.SpaceToBatchND(u, block, pads)
+        t = Transpose<perm = [0, 2, 1]>(s)
+        c = Conv<pads = [1, 0]>(t, w)
+        r = Transpose<perm = [0, 2, 1]>(c)
+        y = tf.BatchToSpaceND(r, block, crops)
+        z = Neg(y)
+    }}
+"""
+CONVERTED = f"""
+    g (float[N,T,2] x) => (float[A,B,C] z) {CONSTANTS}
+    {{
+        IN_FRONT
+        u = Sigmoid(v)
+        INSIDE
+        t1 = Transpose<perm = [0, 2, 1]>(a)
+        c1 = Conv<pads = [2, 0], dilations = [2]>(t1, w)
+        y = Transpose<perm = [0, 2, 1]>(c1)
+        z = Neg(y)
+    }}
+"""
+SIZE = "h = Shape({i}) k = Gather(h, AXIS) "
+OTHERWISE = " n = Neg({i}) {o} = Where(l, n, {i})"
+
+
+def converted(text: str, place: str) -> onnx.ModelProto:
+    """The conversion with nodes inside the fused region, or in front of it."""
+    nodes = {"IN_FRONT": "v = Identity(x)", "INSIDE": "a = Identity(u)"}
+    source, output = ("x", "v") if place == "IN_FRONT" else ("u", "a")
+    nodes[place] = text.format(i=source, o=output)
+    return model(
+        CONVERTED.replace("IN_FRONT", nodes["IN_FRONT"]).replace("INSIDE", nodes["INSIDE"])
+    )
+
+
+@pytest.mark.parametrize("place", ["IN_FRONT", "INSIDE"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{o} = Slice({i}, from, thousand, axis_time)",
+        "{o} = Slice({i}, from, sixteen, axis_batch)",
+        SIZE.replace("AXIS", "batch") + "l = GreaterOrEqual(k, seventeen)" + OTHERWISE,
+    ],
+)
+def test_limits_of_sizes(text: str, place: str) -> None:
+    assert verify(model(ORIGINAL), converted(text, place)).status == "failed"
+
+
+def test_one_remainder() -> None:
+    text = SIZE.replace("AXIS", "time") + "m = Mod(k, of) l = Equal(m, which)" + OTHERWISE
+    result = verify(model(ORIGINAL), converted(text, "INSIDE"))
+    assert result.status == "failed"
+    assert result.first_difference is not None
+    (data,) = result.first_difference.inputs.values()
+    assert data.shape[1] % 32 == 22
+
+
+@pytest.mark.parametrize("place", ["IN_FRONT", "INSIDE"])
+def test_the_right_conversion_runs_at_sizes_in_use(place: str, nothing_is_proven: None) -> None:
+    result = verify(model(ORIGINAL), converted("{o} = Identity({i})", place))
+    assert result.status == "passed", result.message
+    shapes = [run.shapes["x"] for run in result.runs]
+    assert max(shape[1] for shape in shapes) >= 4096
+    assert max(shape[0] for shape in shapes) >= 17
+    isolated = [c.shape for c in result.sites[0].checks if c.how == "isolated"]
+    assert max(shape[1] for shape in isolated) > 2**16
+    assert max(shape[0] for shape in isolated) > 1000
+    assert len({shape[1] % 32 for shape in isolated}) >= 16  # all even ones: the block divides them
+
+
+def test_what_is_proven_runs_at_one_size() -> None:
+    result = verify(model(ORIGINAL), converted("{o} = Identity({i})", "INSIDE"))
+    assert {site.proven for site in result.sites} == {"all sizes"}
+    assert all(len({c.shape for c in site.checks}) == 1 for site in result.sites)
+
+
+def test_work_of_a_run() -> None:
+    """Products of the convolution, and the elements that all nodes write."""
+    text = """
+        g (float[N,3,H,W] x) => (float[N,A,B,C] y)
+          <float[4,3,3,3] w = {WEIGHTS}, int64[1] axis = {1}>
+        { c = Conv<pads = [1, 1, 1, 1]>(x, w) r = Relu(c) y = ReduceSum<keepdims = 1>(r, axis) }
+    """.replace("WEIGHTS", ", ".join(["1"] * 108))
+    net = model(text)
+    sizes = {"N": 2, "H": 10, "W": 20}
+    pixels = 2 * 10 * 20
+    assert multiply_adds(net, graph_inputs(net), [], sizes) == pixels * (4 * 27 + 4 + 1)
+
+
+@pytest.mark.parametrize(("channels", "least"), [(1, 4096), (2**14, 64)])
+def test_sizes_in_use_are_bounded_by_work(channels: int, least: int) -> None:
+    text = f"g (float[1,{channels},T] x) => (float[1,{channels},T] y) {{ BODY }}"
+    before, after = (
+        model(text.replace("BODY", b)) for b in ("y = Neg(x)", "n = Identity(x) y = Neg(n)")
+    )
+    longest = max(run.shapes["x"][2] for run in verify(before, after).runs)
+    assert least <= longest <= 2**22 / channels

@@ -1,0 +1,247 @@
+"""Mistakes that only unusual numbers show, in fused regions and in other nodes that were changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hand_lowered import model
+
+from onnx_spatial.verification import verify
+from onnx_spatial.verification.runtime.program import Program
+from onnx_spatial.verification.sizes import rare_numbers
+from onnx_spatial.verification.sizes.model_inputs import Assignment
+from onnx_spatial.verification.sizes.model_numbers import numbers_of
+from onnx_spatial.verification.sizes.trial_runs import Trial
+
+CONSTANTS = """
+    <int32[1] block = {2}, int32[1,2] pads = {0, 0}, int32[1,2] crops = {0, 0}, float zero = {0},
+     float low = {-1000}, float high = {1000}, float tiny = {0.0005},
+     float[2,2,2] w = {1, -2, 3, 0.5, -1, 2, 0.25, -3}>
+"""
+ORIGINAL = f"""
+    g (float[N,T,2] x) => (float[A,B,C] z) {CONSTANTS}
+    {{
+        s = tf.SpaceToBatchND(x, block, pads)
+        t = Transpose<perm = [0, 2, 1]>(s)
+        c = Conv<pads = [1, 0]>(t, w)
+        r = Transpose<perm = [0, 2, 1]>(c)
+        y = tf.BatchToSpaceND(r, block, crops)
+        z = Relu(y)
+    }}
+"""
+CONVERTED = f"""
+    g (float[N,T,2] x) => (float[A,B,C] z) {CONSTANTS}
+    {{
+        t1 = Transpose<perm = [0, 2, 1]>(x)
+        FRONT
+        c1 = Conv<pads = [2, 0], dilations = [2]>(a, w)
+        BEHIND
+        y = Transpose<perm = [0, 2, 1]>(b)
+        z = Relu(y)
+    }}
+"""
+
+
+def fused(text: str, place: str) -> onnx.ModelProto:
+    """The fused region with nodes in front of its convolution or behind it."""
+    nodes = {"FRONT": "a = Identity(t1)", "BEHIND": "b = Identity(c1)"}
+    source, output = ("t1", "a") if place == "FRONT" else ("c1", "b")
+    nodes[place] = text.format(i=source, o=output)
+    return model(CONVERTED.replace("FRONT", nodes["FRONT"]).replace("BEHIND", nodes["BEHIND"]))
+
+
+@pytest.mark.parametrize("place", ["FRONT", "BEHIND"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{o} = Clip({i}, low, high)",
+        "{o} = Min({i}, high)",
+        "n = IsNaN({i}) {o} = Where(n, zero, {i})",
+        "n = IsInf({i}) {o} = Where(n, zero, {i})",
+        "d = Abs({i}) n = Less(d, tiny) {o} = Where(n, d, {i})",
+    ],
+)
+def test_nodes_inside_a_fused_region(text: str, place: str) -> None:
+    result = verify(model(ORIGINAL), fused(text, place))
+    assert result.status == "failed"
+    assert "isolated" in result.message
+
+
+@pytest.mark.parametrize("place", ["FRONT", "BEHIND"])
+def test_nodes_inside_a_fused_region_that_change_nothing(
+    place: str, nothing_is_proven: None
+) -> None:
+    for text in ("{o} = Identity({i})", "m = Neg({i}) {o} = Neg(m)", "{o} = Max({i}, {i})"):
+        result = verify(model(ORIGINAL), fused(text, place))
+        assert result.status == "passed", result.message
+        assert result.sites[0].proven == "sampled"
+
+
+NODES = """
+    g (float[N,6] x) => (OUT y)
+      <float zero = {0}, float half = {0.5}, float two = {2}, float limit = {37.5},
+       float[6] w = {1, 1, 1, 1, 1, 1},
+       float scale = {0.1}, uint8 offset = {128}, float eps = {0.00001}, float ceiling = {100000}>
+    { BODY }
+"""
+HALF_AWAY = "g = Sign(d) a = Abs(d) h = Add(a, half) f = Floor(h) r = Mul(f, g)"
+NORMALISE = """
+    m = ReduceMean<axes = [1]>(x) d = Sub(x, m) SQUARES
+    e = Add(v, eps) s = Sqrt(e) y = Div(d, s)
+"""
+TWO_PASSES = NORMALISE.replace("SQUARES", "q = Mul(d, d) v = ReduceMean<axes = [1]>(q)")
+ONE_PASS = NORMALISE.replace(
+    "SQUARES", "q = Mul(x, x) p = ReduceMean<axes = [1]>(q) n = Mul(m, m) v = Sub(p, n)"
+)
+NORM = "y = LayerNormalization<epsilon = 0.00001>(x, w)"
+ABOVE = "m = Greater(x, limit) y = Where(m, two, half)"
+CASES = [
+    (
+        "y = Round(x)",
+        f"d = Identity(x) {HALF_AWAY} y = Identity(r)",
+        "i = Neg(x) j = Round(i) y = Neg(j)",
+    ),
+    (
+        ABOVE,
+        ABOVE.replace("Greater", "GreaterOrEqual"),
+        "m = Less(limit, x) y = Where(m, two, half)",
+    ),
+    (
+        "q = QuantizeLinear(x, scale, offset) y = DequantizeLinear(q, scale, offset)",
+        f"d = Div(x, scale) {HALF_AWAY} o = Cast<to = 1>(offset) k = Add(r, o)"
+        " q = Cast<to = 2>(k) y = DequantizeLinear(q, scale, offset)",
+        "i = Identity(x) q = QuantizeLinear(i, scale, offset)"
+        " y = DequantizeLinear(q, scale, offset)",
+    ),
+    ("y = Relu(x)", "y = Clip(x, zero, ceiling)", "y = Max(x, zero)"),
+    (
+        "y = ThresholdedRelu<alpha = 20.0>(x)",
+        "k = Constant<value_float = 20.0>() g = GreaterOrEqual(x, k) y = Where(g, x, zero)",
+        "k = Constant<value_float = 20.0>() g = Less(k, x) y = Where(g, x, zero)",
+    ),
+    (
+        "y = HardSigmoid<alpha = 0.01, beta = 0.5>(x)",
+        "k = Constant<value_float = 0.01>() m = Mul(x, k) h = Add(m, half) y = Max(h, zero)",
+        "k = Constant<value_float = 0.01>() m = Mul(x, k) h = Add(half, m)"
+        " o = Constant<value_float = 1.0>() y = Clip(h, zero, o)",
+    ),
+    (NORM, ONE_PASS, TWO_PASSES),
+]
+
+
+@pytest.mark.parametrize(("before", "wrong", "right"), CASES)
+def test_numbers_of_the_model_itself(before: str, wrong: str, right: str) -> None:
+    text = NODES.replace("OUT", "float[N,6]")
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message
+
+
+#: (declared shape, output type, original, wrong, right)
+INTEGERS = [
+    (  # a list, as sizes are
+        "N",
+        "bool",
+        "a = Add(x, one) y = Greater(a, large)",
+        "c = Cast<to = 6>(x) d = Cast<to = 7>(c) a = Add(d, one) y = Greater(a, large)",
+        "a = Add(one, x) y = Greater(a, large)",
+    ),
+    (
+        "4",
+        "bool",
+        "a = Add(x, one) y = Greater(a, large)",
+        "c = Cast<to = 6>(x) d = Cast<to = 7>(c) a = Add(d, one) y = Greater(a, large)",
+        "a = Add(one, x) y = Less(large, a)",
+    ),
+    (  # none of the few usual ones is negative
+        "1, 3",
+        "int64",
+        "y = Div(x, two)",
+        "f = Cast<to = 11>(x) t = Cast<to = 11>(two) d = Div(f, t) g = Floor(d) y = Cast<to = 7>(g)",
+        "n = Neg(x) m = Neg(two) y = Div(n, m)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("shape", "output", "before", "wrong", "right"), INTEGERS)
+def test_integers_that_are_no_sizes(
+    shape: str, output: str, before: str, wrong: str, right: str
+) -> None:
+    text = f"""
+        g (int64[{shape}] x) => ({output}[{shape}] y)
+          <int64 one = {{1}}, int64 two = {{2}}, int64 large = {{5000000000}}> {{ BODY }}
+    """
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message
+
+
+@pytest.mark.parametrize("pattern", ["IsNaN", "IsInf"])
+def test_an_input_of_few_elements_meets_each_special_number(pattern: str) -> None:
+    text = "g (float[1] x) => (float[1] y) <float zero = {0}> { BODY }"
+    original = model(text.replace("BODY", "y = Neg(x)"))
+    wrong = f"n = {pattern}(x) c = Where(n, zero, x) y = Neg(c)"
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    assert verify(original, model(text.replace("BODY", "c = Identity(x) y = Neg(c)")))
+
+
+def test_numbers_of_a_model() -> None:
+    """Constants, attributes and their defaults; halves; where a slope ends and a step rounds."""
+    text = """
+        g (float[N] x, uint8 z) => (float[N] y) <float scale = {0.25}, float[2] limits = {3, 7}>
+        { a = HardSigmoid(x) b = LeakyRelu<alpha = 0.125>(a) c = Mul(b, scale) y = Mul(c, limits) }
+    """
+    numbers = numbers_of([model(text)])
+    assert {0.125, 0.25, 3.0, 7.0, 3.5, 4.0} <= set(numbers)
+    assert any(abs(n - 2.5) < 1e-6 for n in numbers if not isinstance(n, str))  # (1 - 0.5) / 0.2
+
+
+def test_integers_that_may_be_sizes_stay_as_they_are() -> None:
+    """A tensor of two thousand million elements would not fit into memory."""
+    text = """
+        g (int64[2] size, int64[2] ids) => (float[A,B] y, int64[2] z)
+        { y = ConstantOfShape(size) z = Neg(ids) }
+    """
+    usual = {"size": np.array([2, 3]), "ids": np.array([2, 3])}
+    trial = Trial(Assignment({}), usual, {}, set())
+    runs = list(rare_numbers.runs(Program(model(text), ()), trial, ["constants"], [9.0], 0))
+    assert runs
+    assert all(run.feeds["size"].tolist() == [2, 3] for run in runs)
+    met = {int(n) for run in runs for n in run.feeds["ids"]}
+    assert {9, -9, 10, 2**31, -(2**31) - 1} <= met
+    assert np.iinfo(np.int64).min not in met
+
+
+@pytest.mark.parametrize(
+    ("inside", "status"),
+    [("a = Clip(t1, low, high)", "unverified"), ("a = Identity(t1)", "passed")],
+)
+def test_a_limit_that_no_run_of_the_model_reaches(inside: str, status: str) -> None:
+    """Not failed, and not passed: that it is out of reach is seen, and not known."""
+    in_front = "p = Sigmoid(x) u = MatMul(p, k)"
+    constants = CONSTANTS.replace("float zero", "float[2,2] k = {0.5, 0.3, 0.2, 0.1}, float zero")
+    after = CONVERTED.replace("FRONT", inside).replace("BEHIND", "b = Identity(c1)")
+    before, after = (
+        text.replace(CONSTANTS, constants)
+        .replace("s = tf.SpaceToBatchND(x", f"{in_front} s = tf.SpaceToBatchND(u")
+        .replace(
+            "t1 = Transpose<perm = [0, 2, 1]>(x)", f"{in_front} t1 = Transpose<perm = [0, 2, 1]>(u)"
+        )
+        for text in (ORIGINAL, after)
+    )
+    result = verify(model(before), model(after))
+    assert result.status == status, result.message
+
+
+def test_reals_next_to_a_constant() -> None:
+    """Also opposites, whatever the sign of the constant; an input of three elements meets them all."""
+    program = Program(model("g (float[3] x) => (float[3] y) { y = Neg(x) }"), ())
+    trial = Trial(Assignment({}), {"x": np.ones(3, np.float32)}, {}, set())
+    runs = rare_numbers.runs(program, trial, ["constants"], [6.0], 0)
+    met = np.concatenate([run.feeds["x"] for run in runs])
+    six = np.float32(6)
+    near = {six, np.nextafter(six, np.float32(7)), np.nextafter(six, np.float32(5))}
+    assert near | {-n for n in near} == set(met)
