@@ -132,8 +132,8 @@ def verify(
     if not isolate:
         return work(progress)
     most = limits.default_memory() if memory is None else memory
-    allowed = child.Limits(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
-    return _isolated(work, progress, allowed)
+    limit = child.MemoryLimit(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
+    return _isolated(work, progress, limit)
 
 
 def _silent(text: str) -> None:
@@ -181,7 +181,9 @@ def _undecided(reason: str) -> Verification:
     return Verification("unverified", f"unverified: {reason}", [reason])
 
 
-def _isolated(work: _Work, progress: Callable[[str], None], allowed: child.Limits) -> Verification:
+def _isolated(
+    work: _Work, progress: Callable[[str], None], limit: child.MemoryLimit
+) -> Verification:
     """Compare in a child process, and again without the calls that ended it.
 
     Such a call is a run that failed: of the original at one size, or of the converted model.
@@ -189,7 +191,7 @@ def _isolated(work: _Work, progress: Callable[[str], None], allowed: child.Limit
     fatal: dict[int, FatalCall] = {}
     while True:
         try:
-            return child.run(work, progress, allowed, tuple(fatal.values()))
+            return child.run(work, progress, limit, tuple(fatal.values()))
         except child.Died as death:
             call = death.call
             before = None if call is None else fatal.get(call.number)
