@@ -150,9 +150,9 @@ def verify(
     if not isolate:
         return work(progress)
     most = limits.default_memory() if memory is None else memory
-    allowed = child.Limits(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
+    limit = child.MemoryLimit(most + _LOADED * models.weight_bytes(), limits.show_bytes(most))
     try:
-        return retries.run(work, progress, allowed)
+        return retries.run(work, progress, limit)
     except retries.Ended as reason:
         return _undecided(str(reason))
 

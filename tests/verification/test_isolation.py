@@ -17,7 +17,7 @@ from onnx_spatial.verification import verify
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Tolerances
 from onnx_spatial.verification.isolation import child
-from onnx_spatial.verification.isolation.child import Died, Limits
+from onnx_spatial.verification.isolation.child import Died, MemoryLimit
 from onnx_spatial.verification.pipeline import _Work
 
 needs_fork = pytest.mark.skipif(
@@ -25,7 +25,7 @@ needs_fork = pytest.mark.skipif(
 )
 pytestmark = needs_fork
 
-MOST = Limits(2**31, "2 GiB")
+LIMIT = MemoryLimit(2**31, "2 GiB")
 WRONG = "4, 2, 0, 1, 3, 5"
 #: A division of the least integer by -1 is a trap of the processor; `N` is the size of the batch.
 LEAST = "-9223372036854775808"
@@ -138,7 +138,7 @@ def test_a_new_interpreter_gives_the_same_result(tmp_path: Path) -> None:
     assert models.original.weights is not None
     work = _Work(models, None, {}, 0, (), Tolerances(), False, None, None)
     lines: list[str] = []
-    result = child.run(work, lines.append, MOST, fork=False)
+    result = child.run(work, lines.append, LIMIT, fork=False)
     assert result.status == "passed"
     assert lines
 
@@ -156,7 +156,7 @@ def test_a_signal(number: int, reason: str) -> None:
         os.kill(os.getpid(), number)
 
     with pytest.raises(Died) as died:
-        child.run(work, lambda _: None, MOST)
+        child.run(work, lambda _: None, LIMIT)
     assert died.value.reason == reason
     assert died.value.out_of_memory == (number == signal.SIGKILL)
     assert died.value.doing == "the last words"
@@ -168,7 +168,7 @@ def test_what_libraries_print_stays_in_the_child(capfd: pytest.CaptureFixture[st
         os.write(2, b"noise")
         return 7
 
-    assert child.run(work, lambda _: None, MOST) == 7
+    assert child.run(work, lambda _: None, LIMIT) == 7
     assert capfd.readouterr() == ("", "")
 
 
@@ -184,6 +184,6 @@ def test_an_interrupt_ends_the_child() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        child.run(work, interrupted, MOST)
+        child.run(work, interrupted, LIMIT)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)

@@ -302,7 +302,8 @@ class Findings:
         """Whether some node or output differs."""
         operators = any(o.difference is not None for o in (*self.operators, *self.convolutions))
         changed = any(node.difference is not None for node in self.changed)
-        return operators or changed or bool(self.failures)
+        outputs = any(output.passed is False for output in self.outputs)
+        return operators or changed or outputs or bool(self.failures or self.aborted)
 
     def fail(self, message: str, difference: Difference | None = None) -> None:
         """Add a failure, and the inputs that show it."""

@@ -138,6 +138,10 @@ def _pair(was: onnx.AttributeProto, now: onnx.AttributeProto) -> str:
 
 
 def _shown(attribute: onnx.AttributeProto) -> str:
+    if attribute.ref_attr_name:
+        return f"attribute {attribute.ref_attr_name!r} of the function"
+    if attribute.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+        return "a sparse tensor"
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")

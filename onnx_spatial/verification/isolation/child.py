@@ -59,15 +59,15 @@ class Died(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a child.
+class MemoryLimit:
+    """Limit of the memory of a child.
 
     Attributes:
-        memory: bytes of private memory that it may take beside what it has from the start.
+        size: bytes of private memory that it may take beside what it has from the start.
         named: what the user calls that limit: "4 GiB".
     """
 
-    memory: int
+    size: int
     named: str
 
     @property
@@ -90,7 +90,7 @@ def can_fork() -> bool:
 def run(
     work: Callable[[Progress], T],
     progress: Progress,
-    most: Limits,
+    limit: MemoryLimit,
     fatal: Sequence[FatalCall] = (),
     *,
     fork: bool | None = None,
@@ -100,7 +100,7 @@ def run(
     Args:
         work: gets a function that takes lines of progress. Without a fork it must be picklable.
         progress: called with these lines.
-        most: limits of the child.
+        limit: of its memory.
         fatal: calls that ended earlier children; the function must make the same ones again.
         fork: whether to fork; None: if that is safe.
 
@@ -111,8 +111,8 @@ def run(
         folder = Path(name)
         record = CallRecord(folder / _CALLS)
         start = _forked if (can_fork() if fork is None else fork) else _spawned
-        with start(work, folder, most, fatal) as (process, stream), stream:
-            with _watched(process, most.memory) as exceeded:
+        with start(work, folder, limit, fatal) as (process, stream), stream:
+            with _watched(process, limit.size) as exceeded:
                 while answer := _answer(stream):
                     kind, value = answer
                     if kind == "progress":
@@ -123,7 +123,7 @@ def run(
                     else:
                         raise value
                 code = process.wait()
-            raise _died(record.read(), code, most, memory=exceeded.is_set())
+            raise _died(record.read(), code, limit, memory=exceeded.is_set())
 
 
 def _answer(stream: BinaryIO) -> tuple[str, Any] | None:
@@ -135,11 +135,11 @@ def _answer(stream: BinaryIO) -> tuple[str, Any] | None:
         return None
 
 
-def _died(state: dict[str, Any], code: int, most: Limits, *, memory: bool) -> Died:
+def _died(state: dict[str, Any], code: int, limit: MemoryLimit, *, memory: bool) -> Died:
     """Say how a child ended by its exit code, and what it did."""
     killed = -code == getattr(signal, "SIGKILL", None)
     if memory:
-        reason = most.exceeded
+        reason = limit.exceeded
     elif killed:
         reason = "was killed by the system, most likely out of memory"
     elif code < 0:
@@ -205,7 +205,7 @@ _Process = _Forked | subprocess.Popen[bytes]
 
 @contextmanager
 def _forked(
-    work: Callable[[Progress], Any], folder: Path, most: Limits, fatal: Sequence[FatalCall]
+    work: Callable[[Progress], Any], folder: Path, limit: MemoryLimit, fatal: Sequence[FatalCall]
 ) -> Iterator[tuple[_Process, BinaryIO]]:
     reading, writing = os.pipe()
     # Python runs functions after a fork, and swallows what a signal raises in them.
@@ -223,7 +223,7 @@ def _forked(
             log = os.open(folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            _do(work, folder, os.fdopen(writing, "wb"), most, fatal)
+            _do(work, folder, os.fdopen(writing, "wb"), limit, fatal)
             code = 0
         finally:
             os._exit(code)  # without the parent's cleanup
@@ -241,7 +241,7 @@ def _forked(
 
 @contextmanager
 def _spawned(
-    work: Callable[[Progress], Any], folder: Path, most: Limits, fatal: Sequence[FatalCall]
+    work: Callable[[Progress], Any], folder: Path, limit: MemoryLimit, fatal: Sequence[FatalCall]
 ) -> Iterator[tuple[_Process, BinaryIO]]:
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
@@ -254,7 +254,7 @@ def _spawned(
     assert process.stdin is not None and process.stdout is not None
     try:
         with suppress(BrokenPipeError), process.stdin:
-            pickle.dump((work, most, tuple(fatal)), process.stdin, pickle.HIGHEST_PROTOCOL)
+            pickle.dump((work, limit, tuple(fatal)), process.stdin, pickle.HIGHEST_PROTOCOL)
         yield process, cast(BinaryIO, process.stdout)
     except BaseException:
         process.kill()
@@ -277,7 +277,7 @@ def _do(
     work: Callable[[Progress], Any],
     folder: Path,
     stream: BinaryIO,
-    most: Limits,
+    limit: MemoryLimit,
     fatal: Sequence[FatalCall],
 ) -> None:
     """Run the function in the child and send what comes of it."""
@@ -286,8 +286,8 @@ def _do(
     limits.die_with_parent()
     limits.leave_no_core()
     if (own := limits.private_memory(os.getpid(), reserved=True)) is not None:
-        limits.limit_memory(own + _RESERVED * most.memory + _STACKS)
-    record = calls.current = CallRecord(folder / _CALLS, fatal, most.exceeded)
+        limits.limit_memory(own + _RESERVED * limit.size + _STACKS)
+    record = calls.current = CallRecord(folder / _CALLS, fatal, limit.exceeded)
 
     def send(kind: str, value: object) -> None:
         pickle.dump((kind, value), stream, pickle.HIGHEST_PROTOCOL)
@@ -318,8 +318,8 @@ def main(folder: Path) -> None:
     """Run the function that comes on stdin."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # other output must not mix with the answers
-    work, most, fatal = pickle.load(sys.stdin.buffer)
-    _do(work, folder, answers, most, fatal)
+    work, limit, fatal = pickle.load(sys.stdin.buffer)
+    _do(work, folder, answers, limit, fatal)
     os._exit(0)  # threads of libraries are not waited for
 
 

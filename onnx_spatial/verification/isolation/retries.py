@@ -23,7 +23,7 @@ class Ended(Exception):
     """All processes ended without a result; the message says what ended the first one."""
 
 
-def run(work: Callable[[child.Progress], T], progress: child.Progress, allowed: child.Limits) -> T:
+def run(work: Callable[[child.Progress], T], progress: child.Progress, limit: child.MemoryLimit) -> T:
     """Run a function in child processes and return its result.
 
     Raises:
@@ -32,7 +32,7 @@ def run(work: Callable[[child.Progress], T], progress: child.Progress, allowed: 
     fatal: dict[int, FatalCall] = {}
     while True:
         try:
-            return child.run(work, progress, allowed, tuple(fatal.values()))
+            return child.run(work, progress, limit, tuple(fatal.values()))
         except child.Died as death:
             call = death.call
             before = None if call is None else fatal.get(call.number)
