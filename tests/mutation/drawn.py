@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import bases
 import nets
@@ -50,10 +51,12 @@ class Equivalent:
         what: base and rewriting.
         original: the model that was converted.
         rewritten: the conversion.
-        base: draws inputs; None if a tool is trusted.
+        base: draws inputs.
         rounds: whether its outputs are rounded to steps or another type, and so may be far apart.
-        feeds: data, where there is no base.
+        feeds: makes inputs, where there is no base.
         doubtful: whether a doubt is allowed, because names mean other values on purpose.
+        less_exact: whether it computes in a shorter type, and so is right within a tolerance only.
+        options: of `verify`.
     """
 
     what: str
@@ -61,8 +64,10 @@ class Equivalent:
     rewritten: onnx.ModelProto
     base: Net | None = None
     rounds: bool = False
-    feeds: Callable[[], nets.Feeds] | None = None
+    feeds: Callable[[], Feeds] | None = None
     doubtful: bool = False
+    less_exact: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def converted(model: onnx.ModelProto) -> onnx.ModelProto:
