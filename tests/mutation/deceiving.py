@@ -48,7 +48,7 @@ from onnx_spatial.errors import SpatialError
 _PATIENCE = 120
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: Draws per process, after which a new one starts.
-_SHARE = 50
+_SHARE = 400
 #: What a verdict on a model in a shorter type has to begin with.
 _ERROR = "of the largest value apart"
 
@@ -205,12 +205,13 @@ def unlike(right: Equivalent) -> str | None:
 def draws(
     wrong: int, right: int, tools: int, seed: int, only: Iterable[str] = ()
 ) -> Iterator[Draw]:
-    """Yield so many draws of each class."""
+    """Yield so many draws of each class, a first one of every class before a second."""
     sides = (("wrong", deceptions.CLASSES, wrong), ("right", equivalents.CLASSES, right))
-    for side, classes, count in (*sides, ("tool", rewritten_by_tools.CLASSES, tools)):
-        for kind in classes:
-            if not only or any(o in kind for o in only):
-                yield from (Draw(side, kind, number, seed) for number in range(count))
+    for number in range(max(wrong, right, tools)):
+        for side, classes, count in (*sides, ("tool", rewritten_by_tools.CLASSES, tools)):
+            for kind in classes if number < count else ():
+                if not only or any(o in kind for o in only):
+                    yield Draw(side, kind, number, seed)
 
 
 def table(found: Iterable[Outcome]) -> str:
