@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,7 +32,6 @@ class Head:
         channels: of z.
         step: of legal sizes.
         arithmetic: whether z is computed; otherwise its elements are those of x.
-        dims: of x.
     """
 
     text: str
@@ -39,37 +39,34 @@ class Head:
     channels: int
     step: Mapping[str, int]
     arithmetic: bool = False
-    dims: str = "n,h,w,3"
 
 
+_EVEN = {"h": 2, "w": 2}
 HEADS: dict[str, Head] = {
-    "space_to_batch": Head(
-        f"z = {TF}.SpaceToBatchND (x, block, none)\n", BLOCK, 3, {"h": 2, "w": 2}
-    ),
-    "batch_to_space": Head(f"z = {TF}.BatchToSpaceND (x, block, none)\n", BLOCK, 3, {"n": 4}),
+    "space_to_batch": Head(f"z = {TF}.SpaceToBatchND (x, block, none)", BLOCK, 3, _EVEN),
+    "batch_to_space": Head(f"z = {TF}.BatchToSpaceND (x, block, none)", BLOCK, 3, {"n": 4}),
     "patches": Head(
         f"z = {TF}.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1], "
-        'rates = [1, 1, 1, 1], padding = "SAME"> (x)\n',
+        'rates = [1, 1, 1, 1], padding = "SAME"> (x)',
         {},
         12,
         {},
     ),
     "beside": Head(
-        f"blocks = {TF}.SpaceToBatchND (x, block, none)\n also = Identity (blocks)\n"
-        " z = Identity (x)\n",
+        f"blocks = {TF}.SpaceToBatchND (x, block, none); also = Identity (blocks); z = Identity (x)",
         BLOCK,
         3,
-        {"h": 2, "w": 2},
+        _EVEN,
     ),
     "dilated": Head(
-        f"blocks = {TF}.SpaceToBatchND (x, block, ring)\n"
-        " turned = Transpose <perm = [0, 3, 1, 2]> (blocks)\n summed = Conv (turned, hw)\n"
-        " back = Transpose <perm = [0, 2, 3, 1]> (summed)\n"
-        f" z = {TF}.BatchToSpaceND (back, block, none)\n",
+        f"blocks = {TF}.SpaceToBatchND (x, block, ring); "
+        "turned = Transpose <perm = [0, 3, 1, 2]> (blocks); summed = Conv (turned, hw); "
+        "back = Transpose <perm = [0, 2, 3, 1]> (summed); "
+        f"z = {TF}.BatchToSpaceND (back, block, none)",
         {**BLOCK, "ring": np.full((2, 2), 2), "hw": weight("hw", 6, 3, 3, 3)},
         6,
-        {"h": 2, "w": 2},
-        True,
+        _EVEN,
+        arithmetic=True,
     ),
 }
 
@@ -79,47 +76,37 @@ def tailed(
     name: str,
     text: str,
     constants: Mapping[str, np.ndarray] | None = None,
-    *,
-    kind: str = "float",
-    **options: object,
+    **options: Any,
 ) -> Net:
-    """Build a net of a head and nodes behind it, which read z (or x) and give y."""
-    given = HEADS[head]
-    stored = {**given.constants, **(constants or {})}
-    if kind != "float":
-        stored = {
-            n: a.astype(NUMPY[kind]) if a.dtype == np.float32 else a for n, a in stored.items()
-        }
-    made = {"step": given.step, **options}
-    outputs = made.get("outputs")
-    if head == "beside" and outputs is None:
-        element = {"float": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}[kind]
-        made["outputs"] = {"y": element, "also": element}
-    return net(f"{head}/{name}", f"{kind}[{given.dims}] x", given.text + text, stored, **made)
+    """Build a net of a head and nodes behind it, which read z (or x) and give y; options of `net`."""
+    start = HEADS[head]
+    stored = {**start.constants, **(constants or {})}
+    if head == "beside":
+        options.setdefault("outputs", {"y": TensorProto.FLOAT, "also": TensorProto.FLOAT})
+    text = f"{start.text}; {text}"
+    return net(f"{head}/{name}", "float[n,h,w,3] x", text, stored, step=start.step, **options)
 
 
 def beside(name: str, given: str, text: str, element_type: int) -> Net:
     """Build a net of a SpaceToBatchND of `x`, and of nodes that make `y` of another input."""
     head = f"also = {TF}.SpaceToBatchND (x, block, none); "
     outputs = {"y": element_type, "also": TensorProto.FLOAT}
-    step = {"h": 2, "w": 2}
     inputs = f"float[b,h,w,3] x, {given}"
-    return net(name, inputs, head + text, BLOCK, outputs=outputs, step=step)
+    return net(name, inputs, head + text, BLOCK, outputs=outputs, step=_EVEN)
 
 
 def gated(text: str) -> str:
     """Let what a tail gives as `gy` count only where the data is large somewhere."""
-    return f"{text}; top = ReduceMax <keepdims = 0> (x); g = Greater (top, $50); {_GATE}"
-
-
-_GATE = "off = Sub (gy, gy); y = Where (g, gy, off)"
+    return (
+        f"{text}; top = ReduceMax <keepdims = 0> (x); g = Greater (top, $50); "
+        "off = Sub (gy, gy); y = Where (g, gy, off)"
+    )
 
 
 def rename_inner(model: onnx.ModelProto, head: str) -> None:
     """Give the values behind a head other names, so that none means something else than before."""
-    kept = {
-        n.output[0] for n in onnx.parser.parse_graph(f"g () => () {{ {HEADS[head].text} }}").node
-    }
+    text = HEADS[head].text.replace(";", " ")
+    kept = {n.output[0] for n in onnx.parser.parse_graph(f"g () => () {{ {text} }}").node}
     kept |= {v.name for v in (*model.graph.input, *model.graph.output)}
     inner = {o for n in model.graph.node for o in n.output} - kept
     renamed(model, {n: f"{n}_again" for n in inner if n and not n.startswith(("z/", "blocks/"))})
@@ -149,11 +136,11 @@ def _dilated(between: str, kind: str = "float", channels: int = 4, rank: int = 4
     return net(
         f"dilated{axes}d {operators} {kind}",
         f"{kind}[{dims}] x",
-        f"u = {TF}.SpaceToBatchND (x, block, ring)\n t = Transpose <perm = {front}> (u)\n"
-        f" v = Conv (t, w0, b0)\n {between}\n o = Conv (r, w1)\n l = Transpose <perm = {back}> (o)\n"
-        f" y = {TF}.BatchToSpaceND (l, block, none)\n",
+        f"u = {TF}.SpaceToBatchND (x, block, ring); t = Transpose <perm = {front}> (u); "
+        f"v = Conv (t, w0, b0); {between}; o = Conv (r, w1); l = Transpose <perm = {back}> (o); "
+        f"y = {TF}.BatchToSpaceND (l, block, none)",
         constants,
-        step={"h": 2, "w": 2},
+        step=_EVEN,
     )
 
 
@@ -164,8 +151,8 @@ def patched(stride: int, kernel: int, padding: str, tail: str = "y = Relu (k)") 
         "float[n,h,w,3] x",
         f"z = {TF}.ExtractImagePatches <ksizes = [1, {kernel}, {kernel}, 1], "
         f"strides = [1, {stride}, {stride}, 1], rates = [1, 1, 1, 1], "
-        f'padding = "{padding}"> (x)\n t = Transpose <perm = [0, 3, 1, 2]> (z)\n'
-        f" k = Conv (t, pw)\n {tail}",
+        f'padding = "{padding}"> (x); t = Transpose <perm = [0, 3, 1, 2]> (z); '
+        f"k = Conv (t, pw); {tail}",
         {"pw": weight("pw", 4, 3 * kernel * kernel, 1, 1)},
         offset={"h": 0 if padding == "SAME" else kernel, "w": 0 if padding == "SAME" else kernel},
     )
@@ -174,14 +161,14 @@ def patched(stride: int, kernel: int, padding: str, tail: str = "y = Relu (k)") 
 _BN = "BatchNormalization (a, gamma, beta, mean, var)"
 _BETWEEN = (
     "r = Relu (v)",
-    "a = Add (v, bias)\n r = Relu (a)",
-    f"a = Add (v, bias)\n m = {_BN}\n r = Relu (m)",
-    "s = Sigmoid (v)\n a = Tanh (v)\n r = Mul (s, a)",
+    "a = Add (v, bias); r = Relu (a)",
+    f"a = Add (v, bias); m = {_BN}; r = Relu (m)",
+    "s = Sigmoid (v); a = Tanh (v); r = Mul (s, a)",
     "r = LeakyRelu <alpha = 0.1> (v)",
 )
 
 
-def _wrapped(name: str, dims: dict[str, tuple[int | str, ...]], **options: object) -> Net:
+def _wrapped(name: str, dims: dict[str, tuple[int | str, ...]], **options: Any) -> Net:
     return Net(name, subjects.get(name).model, dims, **options)
 
 
@@ -213,18 +200,18 @@ def whole() -> dict[str, Net]:
         ),
     ]
     for head in HEADS:
-        tail = "q = Relu (z)\n a = Mul (q, $1.7)\n b = Add (a, $0.3)\n y = Sigmoid (b)"
+        tail = "q = Relu (z); a = Mul (q, $1.7); b = Add (a, $0.3); y = Sigmoid (b)"
         made.append(tailed(head, "relu", tail))
-        made.append(tailed(head, "mean", "m = ReduceMean <axes = [3]> (z)\n y = Sub (z, m)"))
-        norm = "d = Sub (z, m)\n e = Mul (d, d)\n v = ReduceMean <axes = [3]> (e)\n"
-        norm += "f = Add (v, $0.001)\n g = Sqrt (f)\n y = Div (d, g)"
-        made.append(tailed(head, "norm", "m = ReduceMean <axes = [3]> (z)\n" + norm))
+        made.append(tailed(head, "mean", "m = ReduceMean <axes = [3]> (z); y = Sub (z, m)"))
+        norm = "m = ReduceMean <axes = [3]> (z); d = Sub (z, m); e = Mul (d, d); "
+        norm += "v = ReduceMean <axes = [3]> (e); f = Add (v, $0.001); g = Sqrt (f); y = Div (d, g)"
+        made.append(tailed(head, "norm", norm))
         channels = HEADS[head].channels
         bytes_ = np.random.default_rng(channels).integers(-128, 128, (channels, 8), np.int8)
-        tail = "w = DequantizeLinear (w8, scale)\n y = MatMul (z, w)"
+        tail = "w = DequantizeLinear (w8, scale); y = MatMul (z, w)"
         made.append(tailed(head, "int8 weight", tail, {"w8": bytes_, "scale": np.float32(0.01)}))
         table = weight("table", 8, 4, scale=1.0)
-        tail = "a = ArgMax <axis = 3, keepdims = 0> (z)\n y = Gather (table, a)"
+        tail = "a = ArgMax <axis = 3, keepdims = 0> (z); y = Gather (table, a)"
         made.append(tailed(head, "table", tail, {"table": np.resize(table, (channels, 4))}))
     return {n.name: n for n in made}
 

@@ -1,6 +1,6 @@
 """Try to deceive `verify`: wrong models that look right, and right ones that look wrong.
 
-    python tests/mutation/deceiving.py --wrong 40 --right 60 --tools 80 -j 2 --folder FOLDER
+    python tests/mutation/deceiving.py --wrong 40 --right 80 --tools 100 -j 2 --folder FOLDER
 
 draws so many of each class of `deceptions`, `equivalents` and `rewritten_by_tools`, and prints for each
 class how many `verify` says PASSED, UNVERIFIED and FAILED of. A wrong one counts if it has a witness:
