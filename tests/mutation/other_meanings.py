@@ -71,7 +71,7 @@ _ROUND = (
         "a = Cast <to = 7> (z); y = Cast <to = 1> (a)",
         "a = Floor (z); b = Cast <to = 7> (a); y = Cast <to = 1> (b)",
     ),
-    Pair("Round for Ceil", "a = Sub (z, $0.5); y = Ceil (a)", "y = Round (z)"),
+    Pair("Ceil as Floor and one", "y = Ceil (z)", "a = Floor (z); y = Add (a, $1)"),
 )
 
 
