@@ -78,7 +78,7 @@ def _imported(model: onnx.ModelProto) -> onnx.ModelProto:
     there = {o.domain: o for o in model.opset_import}
     for domain in DOMAINS - there.keys():
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
-    if "" in there and "QuantizeLinear" in structure.counts(model):
+    if "" in there and structure.counts(model).keys() & {"QuantizeLinear", "DequantizeLinear"}:
         there[""].version = max(there[""].version, _QUANTISED_OPSET)
     return model
 

@@ -7,6 +7,8 @@ test is asked.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,3 +119,69 @@ def shapes(model: onnx.ModelProto, feeds: Feeds) -> dict[str, Any]:
     more.graph.output.extend(onnx.ValueInfoProto(name=n) for n in wanted)
     results = running.run(more, feeds, running.LEVELS[0])
     return dict(zip(wanted, results[len(kept) :], strict=True))
+
+
+def witness(
+    original: onnx.ModelProto,
+    right: onnx.ModelProto,
+    wrong: onnx.ModelProto,
+    feeds: Iterable[Feeds],
+    exact: bool = False,
+) -> str | None:
+    """Return how a wrong conversion differs from the original on one of the inputs.
+
+    The right conversion tells how much is noise; inputs on which it does not agree with the evaluator
+    tell nothing. None if no input shows a difference.
+
+    Args:
+        original: runs in onnx's evaluator.
+        right, wrong: run in onnxruntime with optimisations off.
+        feeds: inputs to try.
+        exact: whether every bit counts.
+    """
+    level = running.LEVELS[0]
+    opened = running.session(right, level)
+    try:
+        broken = running.session(wrong, level)
+    except Exception as error:  # whatever onnxruntime says
+        return f"does not load: {str(error)[:120]}"
+    if [o.name for o in broken.get_outputs()] != [o.name for o in opened.get_outputs()]:
+        return "its outputs have other names, or another order"
+    for given in feeds:
+        expected = [np.asarray(o) for o in reference.run(original, given)]
+        noise = [
+            apart(e, r) for e, r in zip(expected, running.run_session(opened, given), strict=True)
+        ]
+        if not all(math.isfinite(n) for n in noise):
+            continue
+        sizes = {n: a.shape for n, a in given.items()}
+        try:
+            results = running.run_session(broken, given)
+        except Exception as error:  # as above
+            return f"does not run at {sizes}: {str(error)[:120]}"
+        for e, r, n in zip(expected, results, noise, strict=True):
+            if exact and n == 0 and not running.same_bits(e, r):
+                return f"other bits at {sizes}"
+            floor = {np.float16: 1e-2}.get(e.dtype.type, 1e-5) if e.dtype.kind == "f" else 0.0
+            error = apart(e, r)
+            if error > max(NOISE * n, floor):
+                return f"{error:.1e} of the largest value apart at {sizes}"
+    return None
+
+
+def apart(wanted: np.ndarray, given: np.ndarray) -> float:
+    """The largest error by the largest value; infinite where NaNs, infinities or shapes differ."""
+    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        return math.inf
+    if wanted.dtype.kind not in "fiub":
+        return 0.0 if running.same_bits(wanted, given) else math.inf
+    if wanted.dtype.kind != "f":
+        return float(np.not_equal(wanted, given).any()) and 1.0
+    a, b = wanted.astype(np.float64), given.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return math.inf
+    a, b = a[finite], b[finite]
+    if not np.isfinite(b).all():
+        return math.inf
+    return float(np.abs(a - b).max(initial=0) / (np.abs(a).max(initial=0) or 1.0))
