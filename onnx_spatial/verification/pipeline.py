@@ -23,7 +23,7 @@ from onnx_spatial.verification.checks import (
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.diagnosis import advice, roles
+from onnx_spatial.verification.diagnosis import advice, inner_names, roles
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
 
@@ -64,6 +64,28 @@ CHECKS: tuple[ModelCheck, ...] = (
         when=lambda findings: conclude(findings).sites_only,
     ),
 )
+
+
+def _compared(context: Context) -> tuple[Context, Verification]:
+    """Run all checks; run them again without names that mean other values, if a value differs."""
+    first, verdict = context, _checked(context)
+    names = None if verdict.status == "passed" else inner_names.apart(context)
+    if names is None:
+        return context, verdict
+    context = Context(names.models, context.request, context.oracles)
+    for name in names.hidden:
+        context.findings.undecided.append(f"value {name!r} differs, but no output shows it")
+    again = _checked(context)
+    if again.status == "failed":
+        return first, verdict
+    return context, again
+
+
+def _checked(context: Context) -> Verification:
+    for check in CHECKS:
+        if check.when(context.findings):
+            check.run(context)
+    return conclude(context.findings)
 
 
 def verify(
@@ -113,11 +135,7 @@ def verify(
     folder = None if save_reproducer is None else Path(save_reproducer)
     try:
         given = given.resolved()
-        context = Context(given.without_earlier_form(), request, kernels)
-        for check in CHECKS:
-            if check.when(context.findings):
-                check.run(context)
-        result = conclude(context.findings)
+        context, result = _compared(Context(given.without_earlier_form(), request, kernels))
         if result.status == "failed":
             operators = [info.index for info in context.reference.known_infos]
             advice.add(result, context.models, operators, context.findings.difference, folder)

@@ -59,7 +59,7 @@ def _check(context: Context) -> None:
         findings.obstacles.append(str(failure))
         return
     program.close()  # every session maps the weights or holds copies: one at a time
-    findings.runs = _runs(trials, context)
+    findings.runs, findings.feeds = _runs(trials, context), trials[0].feeds
     loads = not infos and not program.pads and not program.substitutes
     expected = Baseline(program, marks, trials, original if loads else None, proven=proven)
     in_place = InPlace(findings.operators, context.chains, context.converted, context.watched)

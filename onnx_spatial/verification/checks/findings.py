@@ -185,6 +185,7 @@ class Findings:
         undecided: differences that may be rounding or not.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
+        feeds: inputs of the first run of the whole model; None if there is none.
         runs, outputs, forced, unsteady, rest, sampled: see `Verification`.
     """
 
@@ -199,6 +200,7 @@ class Findings:
     undecided: list[str] = field(default_factory=list)
     difference: Difference | None = None
     executed: set[int] = field(default_factory=set)
+    feeds: Mapping[str, Array] | None = None
     runs: list[Run] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     forced: dict[str, int] = field(default_factory=dict)

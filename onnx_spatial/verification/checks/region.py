@@ -25,6 +25,7 @@ from onnx_spatial.verification.compare.reference import Budget, Expected, Refere
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.report import Check
+from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import BothLevels, RunFailure
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
@@ -152,8 +153,9 @@ class RegionComparison:
     def close(self) -> None:
         """Release the sessions."""
         self._sessions.close()
-        if "_reference" in self.__dict__:
-            self._reference.close()
+        for name in ("_reference", "_converted_reference"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
         if "_rounding" in self.__dict__:
             self._rounding.close()
 
@@ -161,6 +163,11 @@ class RegionComparison:
     def _reference(self) -> Reference:
         epsilon = to_float64.coarsest([self._original.source.proto, self._converted])
         return Reference(self._original.program, self.region.output, epsilon, self._budget)
+
+    @cached_property
+    def _converted_reference(self) -> Reference:
+        program = Program(self._converted, (), self._models.converted.folder)
+        return Reference(program, self.region.output, self._reference.epsilon, self._budget)
 
     @cached_property
     def _rounding(self) -> Rounding:
@@ -182,7 +189,8 @@ class RegionComparison:
                 raise failure  # the whole model will tell whether that is the conversion's fault
             if expected is None or not expected.check("isolated", optimised, own, actual).passed:
                 expected = self._reference.expected(feeds, own)
-            yield self._judged("isolated", optimised, feeds, expected, actual, own)
+            spread = trial.assignment.spread
+            yield self._judged("isolated", optimised, feeds, expected, actual, own, spread)
 
     def _judged(
         self,
@@ -192,12 +200,21 @@ class RegionComparison:
         expected: Expected,
         actual: Array | str,
         default: Array,
+        spread: Spread | None = None,
     ) -> Compared:
         """Compare within the tolerance, then with the rounding measured in the original's part."""
         # The largest array of reals among the inputs: most likely the data.
         x = max(feeds.values(), key=lambda a: (is_float(a.dtype), a.size), default=default)
         same_kernels = not self._original.program.substitutes
-        check = expected.check(how, optimised, x, actual, same_kernels=same_kernels)
+        check = expected.check(
+            how,
+            optimised,
+            x,
+            actual,
+            same_kernels=same_kernels,
+            converted=lambda: self._converted_reference.in_float64(feeds),
+            spread=spread,
+        )
         own, output = expected.own, self.region.output
         if check.passed or isinstance(actual, str) or not expected.exactness.arithmetic:
             return Compared(check, feeds)
@@ -206,7 +223,8 @@ class RegionComparison:
         movements = self._rounding.of(feeds, {output: own}, optimised=optimised)
         if output not in movements:
             return Compared(check, feeds)
-        verdict = movements[output].verdict(actual, each=expected.has_magnitudes)
+        each = expected.has_magnitudes or spread == "specials"
+        verdict = movements[output].verdict(actual, each=each)
         if verdict is Verdict.ACCEPTED:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
         return Compared(check, feeds, verdict)

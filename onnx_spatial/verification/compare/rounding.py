@@ -99,7 +99,8 @@ class Movement:
     def verdict(self, actual: Array, *, each: bool = False) -> Verdict:
         """Decide whether rounding explains the difference from the output of another form.
 
-        If `each`, elements that move less than most are held to their own movement.
+        If `each`, elements that move less than most are held to their own movement, and only those
+        that became NaN or infinite in a run may do so.
         """
         distance = Distance(self.expected, actual)
         whole = distance.whole and all(d.whole for d in self._distances)
@@ -132,7 +133,10 @@ class Movement:
 
     def _explains_reals(self, distance: Distance, factor: float, each: bool) -> bool:
         measured = self._distances
-        if distance.strange > factor * max(d.strange for d in measured):
+        became_strange = [d.strange for d in measured]
+        if distance.strange.sum() > factor * max(strange.sum() for strange in became_strange):
+            return False
+        if each and (distance.strange & ~np.logical_or.reduce(became_strange)).any():
             return False
         p50, p99 = max(d.p50 for d in measured), max(d.p99 for d in measured)
         if distance.p50 > factor * p50 or distance.p99 > factor * p99:
@@ -143,12 +147,12 @@ class Movement:
         own = np.maximum(np.maximum.reduce(moved), least)
         with np.errstate(all="ignore"):
             steady = ~(own >= WILD * np.abs(self.expected.astype(np.float64)))
-        for times, free in ((ACCEPTED, FEW), (FAR * ACCEPTED, 0)):
-            limit = times * factor / ACCEPTED * own
-            beyond = int((steady & (distance.each > limit)).sum())
-            usual = max(_beyond(moved, k, times, least, steady) for k in range(len(moved)))
-            if beyond > ACCEPTED * usual + free:
-                return False
+            for times, free in ((ACCEPTED, FEW), (FAR * ACCEPTED, 0)):
+                limit = times * factor / ACCEPTED * own
+                beyond = int((steady & (distance.each > limit)).sum())
+                usual = max(_beyond(moved, k, times, least, steady) for k in range(len(moved)))
+                if beyond > ACCEPTED * usual + free:
+                    return False
         return True
 
 
