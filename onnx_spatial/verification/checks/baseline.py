@@ -23,7 +23,8 @@ class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
     `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
-    `proven` tells whether the converted model is proven to compute the same.
+    `proven` tells whether the converted model is proven to compute the same, `same_order` whether it
+    computes all reals by the original's nodes.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class Baseline:
         source: reader.Source | None,
         *,
         proven: bool = False,
+        same_order: bool = True,
     ) -> None:
         self.program = program
+        self._same_kernels = same_order and not program.substitutes
         self.marks = marks
         self._precise = Float64Outputs(program, marks, [t.feeds for t in trials], proven=proven)
         self._rounding = Rounding(program, source)
@@ -53,7 +56,7 @@ class Baseline:
             trial.outputs[name],
             actual,
             self.marks[name],
-            same_kernels=not self.program.substitutes,
+            same_kernels=self._same_kernels,
         )
         return [self._judged(results[0], trial, actual)] if len(results) == 1 else results
 
