@@ -309,3 +309,10 @@ def test_steps_behind_a_region_of_reals_may_flip(tail: str) -> None:
     assert "Conv" in [n.op_type for n in result.model.graph.node]
     name = max(result.model.graph.initializer, key=lambda t: len(t.raw_data)).name
     assert verify(original, changed(result.model, name, 1.01)).status == "failed"
+
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceSumSquare"])
+def test_a_sum_of_a_million(op: str) -> None:
+    """The more terms, the further two orders of them are apart."""
+    result = onnx_spatial.convert(net(f"y = {op}<axes = [1, 2, 3]>(r)", "1, 512, 410, 3"))
+    assert result.verification.status == "passed", result.verification.message
