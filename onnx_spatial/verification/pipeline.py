@@ -25,7 +25,7 @@ from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.context import Context, ModelCheck
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.tolerance import Bound, Tolerances
-from onnx_spatial.verification.diagnosis import advice, changes, precision, roles
+from onnx_spatial.verification.diagnosis import advice, changes, inner_names, precision, roles
 from onnx_spatial.verification.isolation import child, limits, retries
 from onnx_spatial.verification.report import Verification
 from onnx_spatial.verification.sizes.reference_runs import RunRequest
@@ -73,6 +73,29 @@ CHECKS: tuple[ModelCheck, ...] = (
         when=lambda findings: conclude(findings).sites_only,
     ),
 )
+
+
+def _compared(context: Context) -> tuple[Context, Verification]:
+    """Run all checks; run them again without names that mean other values, if a value differs."""
+    first, verdict = context, _checked(context)
+    names = None if verdict.status == "passed" else inner_names.apart(context)
+    if names is None:
+        return context, verdict
+    context = Context(names.models, context.request, context.oracles, context.tolerances)
+    for name in names.hidden:
+        context.findings.undecided.append(f"value {name!r} differs, but no output shows it")
+    again = _checked(context)
+    if again.status == "failed":
+        return first, verdict
+    return context, again
+
+
+def _checked(context: Context) -> Verification:
+    findings = context.findings
+    for check in CHECKS:
+        if (check.of_outputs or not findings.outputs_only) and check.when(findings):
+            check.run(context)
+    return conclude(context.findings)
 
 
 def verify(
@@ -188,10 +211,7 @@ class _Work:
             pair = models.without_earlier_form().with_original_names()
             context = Context(pair, request, kernels, self.tolerances)
             context.findings.outputs_only = self.outputs_only
-            for check in CHECKS:
-                if (check.of_outputs or not self.outputs_only) and check.when(context.findings):
-                    check.run(context)
-            result = conclude(context.findings)
+            context, result = _compared(context)
             if result.status == "failed":
                 advice.add(result, context, self.reproducer)
                 if not precision.explain(result, context.models, self.tolerances):

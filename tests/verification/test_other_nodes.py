@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from hand_lowered import model
 
 from onnx_spatial.verification import verify
-from onnx_spatial.verification.checks import other_nodes, region
-from onnx_spatial.verification.sizes.rare_numbers import SPREADS
+from onnx_spatial.verification.checks import other_nodes
 
 #: A wrong weight of `small` changes y by less than its tolerance.
 NET = """
@@ -49,18 +49,20 @@ def test_the_same_written_otherwise_is_right(body: str) -> None:
     assert result, result.message
 
 
-def test_a_small_error_in_a_long_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside 256 products it is as rounding would be; beside a few it is not."""
+@pytest.mark.parametrize("front", ["y = MatMul(x, w)", "k = MatMul(x, w) y = Tanh(k)"])
+def test_one_weight_in_a_long_sum(front: str) -> None:
+    """Beside 256 products it is as rounding would be: weights are compared by their bytes."""
     ones = ", ".join(["1"] * 256)
-    text = "g (float[64,256] x) => (float[64,1] y) <float[256,1] w = {ONES}> { y = MatMul(x, w) }"
-    before = model(text.replace("ONES", ones))
+    text = f"g (float[64,256] x) => (float[64,1] y) <float[256,1] w = {{{ones}}}> {{ {front} }}"
+    before = model(text)
     after = onnx.ModelProto.FromString(before.SerializeToString())
     weights = onnx.numpy_helper.to_array(after.graph.initializer[0]).copy()
-    weights[100] *= 1.0002
+    weights[100] *= np.float32(1.000001)
     after.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, "w"))
-    assert verify(before, after).status == "failed"
-    monkeypatch.setattr(region, "SPREADS", tuple(s for s in SPREADS if s != "sparse"))
-    assert verify(before, after).status == "passed"
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert "its weights are not those of the original" in result.message
+    assert verify(before, model(text.replace("MatMul(x, w)", "Gemm(x, w)"))).status == "passed"
 
 
 BODY = """
@@ -125,16 +127,79 @@ def test_numbers_that_are_seldom(text: str, before: str, after: str) -> None:
     assert "was changed" in result.message
 
 
-def test_a_limit_that_what_is_in_front_keeps_out_of_reach() -> None:
-    """Not failed, and not passed: that it is out of reach is seen, and not known."""
-    text = """
-        g (float[N,6] x) => (float[N,6] y) <float half = {0.5}, float hundred = {100}>
-        { a = Sigmoid(x) BODY }
-    """
+LIMITED = """
+    g (float[N,6] x) => (float[N,6] y) <float half = {0.5}, float hundred = {100}> { BODY }
+"""
+
+
+@pytest.mark.parametrize(
+    ("front", "status"),
+    [
+        ("a = Sigmoid(x)", "passed"),
+        ("t = Tanh(x) c = Abs(t) a = Identity(c)", "passed"),
+        # That it is out of reach is seen, and not known.
+        (
+            "b0 = Sigmoid(x) b1 = Add(b0, half) b2 = Abs(b1) b3 = Sqrt(b2) a = Identity(b3)",
+            "unverified",
+        ),
+        ("a = Mul(x, half)", "failed"),
+    ],
+)
+def test_a_limit_that_what_is_in_front_keeps_out_of_reach(front: str, status: str) -> None:
+    text = LIMITED.replace("BODY", f"{front} BODY")
     before, after = "y = Mul(a, half)", "b = Min(a, hundred) y = Mul(b, half)"
     result = verify(model(text.replace("BODY", before)), model(text.replace("BODY", after)))
-    assert result.status == "unverified"
-    assert "it differs, but only on values that may never occur in the model" in result.message
+    assert result.status == status, result.message
+    if status == "unverified":
+        assert "it differs, but only on values that may never occur in the model" in result.message
+
+
+#: (original, the same written otherwise, the same with a mistake)
+FORMS = {
+    "HardSwish": (
+        "y = HardSwish(x)",
+        "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)",
+        "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) d = Constant<value_float = 5.9>()"
+        " y = Div(m, d)",
+    ),
+    "Swish": (
+        "s = Sigmoid(x) y = Mul(x, s)",
+        "n = Neg(x) e = Exp(n) d = Add(e, one) y = Div(x, d)",
+        "i = IsNaN(x) c = Where(i, zero, x) n = Neg(c) e = Exp(n) d = Add(e, one) y = Div(c, d)",
+    ),
+    "Div": (
+        "k = Constant<value_float = 255.0>() y = Div(x, k)",
+        "k = Constant<value_float = 0.003921569>() y = Mul(x, k)",
+        "k = Constant<value_float = 0.00392>() y = Mul(x, k)",
+    ),
+    "sums": (
+        "a = Mul(x, six) b = Add(a, three) c = Tanh(x) y = Add(b, c)",
+        "a = Tanh(x) b = Mul(x, six) c = Add(b, a) y = Add(c, three)",
+        "a = Tanh(x) b = Mul(x, six) c = Add(b, a) y = Add(c, one)",
+    ),
+    "softmax": (
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceL1<axes = [1]>(e)"
+        " z = Div(e, s) y = Sum(z, m)",
+        "m = ReduceMax<axes = [1]>(x) z = Softmax<axis = 1>(x) y = Sum(z, m)",
+        "m = ReduceMax<axes = [1]>(x) z = Softmax<axis = 0>(x) y = Sum(z, m)",
+    ),
+    "reciprocal root": (
+        "a = Abs(x) b = Add(a, one) s = Sqrt(b) y = Div(one, s)",
+        "a = Abs(x) b = Add(a, one) p = Constant<value_float = -0.5>() y = Pow(b, p)",
+        "a = Abs(x) b = Add(a, one) p = Constant<value_float = -0.51>() y = Pow(b, p)",
+    ),
+}
+NUMBERS = BODY.replace("six = {6}", "six = {6}, float one = {1}, float three = {3}")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_other_forms(name: str) -> None:
+    """The largest numbers overflow in one form, and names have another meaning in the other."""
+    models = [model(NUMBERS.replace("BODY", body)) for body in FORMS[name]]
+    for before, after in (models[:2], models[1::-1]):
+        result = verify(before, after)
+        assert result.status == "passed", result.message
+    assert verify(models[0], models[2]).status == "failed"
 
 
 BRANCHES = """

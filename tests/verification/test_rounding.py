@@ -261,3 +261,58 @@ def test_a_region_left_open_by_rounding_is_decided_on_small_numbers() -> None:
     assert [n.op_type for n in result.model.graph.node].count("Conv") == 1
     assert result.verification.status == "passed", result.verification.message
     assert verify(inside, changed(result.model, "w", 1.001)).status == "failed"
+
+
+def test_a_few_jumps_where_none_was_measured() -> None:
+    steps = np.full(20_000, 7, np.uint8)
+
+    def jumped(count: int, size: int = steps.size) -> np.ndarray:
+        return steps[:size] + (np.arange(size) < count).astype(np.uint8)
+
+    assert movement(steps, steps, steps).verdict(jumped(3)) is Verdict.ACCEPTED
+    assert movement(steps, steps, steps).verdict(jumped(9)) is Verdict.DIFFERS
+    few = steps[:400]
+    assert movement(few, few, few).verdict(jumped(1, 400)) is Verdict.UNDECIDED
+    assert movement(few, few, few).verdict(jumped(3, 400)) is Verdict.DIFFERS
+
+
+#: Behind patches with a MatMul, which become one convolution.
+STEPS = {
+    "steps": "uint8 y) { q = QuantizeLinear(m, scale, zero) y = Identity(q)",
+    "product of steps": "int32 y) { q = QuantizeLinear(m, scale, zero) y = MatMulInteger(q, v, zero)",
+    "real steps": "float y) { q = QuantizeLinear(m, scale, zero) y = DequantizeLinear(q, scale, zero)",
+}
+
+
+def patches(tail: str, seed: int) -> onnx.ModelProto:
+    output, nodes = tail.split(") {")
+    made = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17, "{TF}" : 1]>
+        g (float[2,6,64,8] x) => ({output})
+        <float scale = {{0.02}}, uint8 zero = {{128}}> {{
+            p = {TF}.ExtractImagePatches<ksizes = [1, 3, 3, 1], strides = [1, 1, 1, 1],
+                rates = [1, 1, 1, 1], padding = "SAME">(x)
+            m = MatMul(p, w) {nodes}
+        }}""")
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(0, 0.2, (72, 64)).astype(np.float32)
+    stored = {"w": weights, "v": rng.integers(-100, 100, (64, 8)).astype(np.int8)}
+    for name, values in stored.items():
+        made.graph.initializer.append(numpy_helper.from_array(values, name))
+    return made
+
+
+@pytest.mark.parametrize("tail", STEPS.values(), ids=STEPS)
+def test_steps_behind_a_region_of_reals_may_flip(tail: str) -> None:
+    original = patches(tail, seed=3)  # of which one flips, with optimisations off
+    result = onnx_spatial.convert(original, seed=3)
+    assert result.verification.status == "passed", result.verification.message
+    assert "Conv" in [n.op_type for n in result.model.graph.node]
+    name = max(result.model.graph.initializer, key=lambda t: len(t.raw_data)).name
+    assert verify(original, changed(result.model, name, 1.01)).status == "failed"
+
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceSumSquare"])
+def test_a_sum_of_a_million(op: str) -> None:
+    """The more terms, the further two orders of them are apart."""
+    result = onnx_spatial.convert(net(f"y = {op}<axes = [1, 2, 3]>(r)", "1, 512, 410, 3"))
+    assert result.verification.status == "passed", result.verification.message

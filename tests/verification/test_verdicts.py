@@ -335,3 +335,20 @@ def test_lost_metadata_is_mentioned() -> None:
     result = verify(before, space_to_batch_lowered())
     assert result
     assert result.message.endswith("metadata of the model is lost: 'author'")
+
+
+def test_a_batch_of_zero_that_a_reshape_cannot_hold() -> None:
+    """Beside sizes of which the product is zero, -1 could be any number: onnxruntime refuses."""
+    before = model("""
+        g (float[N,8,6,3] x) => (float[A,B,C,D] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}>
+        { y = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    text = """
+        g (float[N,8,6,3] x) => (float[A,B,C,D] y)
+          <int64[6] split = {0, -1, 2, 3, 2, 3}, int64[4] shape = {-1, 4, 3, 3}>
+        { a = Reshape(x, split) b = Transpose<perm = [PERM]>(a) y = Reshape(b, shape) }
+    """
+    result = verify(before, model(text.replace("PERM", "2, 4, 0, 1, 3, 5")))
+    assert result.status == "passed", result.message
+    assert verify(before, model(text.replace("PERM", "4, 2, 0, 1, 3, 5"))).status == "failed"

@@ -24,8 +24,8 @@ class Baseline:
     """The outputs of the original, with double precision and measured rounding where they are needed.
 
     `marks` say how exactly each can be expected; `source` is the original if onnxruntime loads it;
-    `proven` tells whether the converted model is proven to compute the same; `tolerances` are those that
-    the caller sets.
+    `proven` tells whether the converted model is proven to compute the same, `same_order` whether it
+    computes all reals by the original's nodes; `tolerances` are those that the caller sets.
     """
 
     def __init__(
@@ -35,10 +35,12 @@ class Baseline:
         source: reader.Source | None,
         *,
         proven: bool = False,
+        same_order: bool = True,
         tolerances: Tolerances | None = None,
     ) -> None:
         self.tolerances = tolerances or Tolerances()
         self.program = program
+        self._same_kernels = same_order and not program.substitutes
         self.marks = marks
         self._precise = Float64Outputs(program, marks, proven=proven)
         self._rounding = Rounding(program, source)
@@ -57,7 +59,7 @@ class Baseline:
             trial.outputs[name],
             actual,
             self.marks[name],
-            same_kernels=not self.program.substitutes,
+            same_kernels=self._same_kernels,
             tolerance=tolerance,
         )
         if tolerance is not None or len(results) > 1:  # a tolerance that is set decides alone

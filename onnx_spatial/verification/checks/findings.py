@@ -263,6 +263,7 @@ class Findings:
             optimisations or without.
         difference: the first output that differs, or run that fails, with its inputs.
         executed: positions of the operators that took part in a run of the whole model.
+        feeds: inputs of the first run of the whole model; None if there is none.
         lost_metadata: keys of the original's metadata that the converted model does not have.
         runs, outputs, forced, unsteady, rest, sampled, notes: see `Verification`.
     """
@@ -281,6 +282,7 @@ class Findings:
     aborted: dict[tuple[str, str], set[bool]] = field(default_factory=dict)
     difference: Difference | None = None
     executed: set[int] = field(default_factory=set)
+    feeds: Mapping[str, Array] | None = None
     runs: list[Run] = field(default_factory=list)
     outputs: list[OutputResult] = field(default_factory=list)
     forced: dict[str, int] = field(default_factory=dict)
@@ -302,8 +304,13 @@ class Findings:
         """Whether some node or output differs."""
         operators = any(o.difference is not None for o in (*self.operators, *self.convolutions))
         changed = any(node.difference is not None for node in self.changed)
+        return operators or changed or self.model_differs
+
+    @property
+    def model_differs(self) -> bool:
+        """Whether an output differs, or the converted model does not run."""
         outputs = any(output.passed is False for output in self.outputs)
-        return operators or changed or outputs or bool(self.failures or self.aborted)
+        return outputs or bool(self.failures or self.aborted)
 
     def fail(self, message: str, difference: Difference | None = None) -> None:
         """Add a failure, and the inputs that show it."""

@@ -212,6 +212,8 @@ class _Comparison:
         for outcome in self._runs.run(sample, x):
             if outcome.failure is not None and outcome.failure.out_of_memory:
                 raise outcome.failure
+            if outcome.failure is not None and not outcome.expected.size and not x.size:
+                continue  # no elements: the -1 of a Reshape could be any number
             self.never_ran &= outcome.failure is not None and outcome.failure.stage == "run"
             check = bitwise("isolated", outcome.optimised, x, outcome.expected, outcome.actual)
             self.operator.record(check, outcome.inputs, self.replacement.chain.sink)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison, Unreached
@@ -15,6 +17,10 @@ from onnx_spatial.verification.subgraphs.matching_region import (
     MatchingRegions,
     RegionKey,
 )
+
+#: Nodes before a region that may limit its values, at most, one behind the other.
+_NODES_BEFORE = 3
+_SUMS = Trait.PRODUCTS | Trait.WINDOWS | Trait.ACROSS
 
 
 @dataclass
@@ -46,6 +52,8 @@ class RegionResults:
         key = region.key
         if key not in self._results:
             compared = self._compared(region)
+            if _differs(compared) and (larger := self.regions.independent(region)) is not None:
+                compared = self._compared(larger)
             if _differs(compared) and not region.settled:
                 self._unconfirmed.add(key)
                 compared = self._confirmed(region)
@@ -78,11 +86,34 @@ class RegionResults:
         differed = region.key in self._unconfirmed  # by its values, maybe
         if not differed and (not _differs(rare) or region.fed):
             return [*usual, *rare]
+        if not differed and (possible := self._on_possible(region)) is not None:
+            return [*usual, *possible]
         wider = self.regions.widened(region)
         rare = [] if isinstance(wider, str) else self._on_rare(wider)
         if isinstance(wider, MatchingRegion) and (wider.fed if _differs(rare) else differed):
             return [*usual, *rare]
         return Unreached("it differs, but only on values that may never occur in the model")
+
+    def _on_possible(self, region: MatchingRegion) -> list[Compared] | None:
+        """Compare on what the nodes before a region make of rare numbers; None if that differs, too.
+
+        Behind Abs there are no negative numbers, behind Sigmoid none above 1.
+        """
+        known = {id(node) for node in region.before.nodes}
+        deeper = self.regions.deepened(region)
+        for _ in range(_NODES_BEFORE):
+            # Sums of many products hide a small difference.
+            if deeper is None or deeper.sites != region.sites:
+                return None
+            if any(
+                id(n) not in known and op_traits.of(n).traits & _SUMS for n in deeper.before.nodes
+            ):
+                return None
+            rare = self._on_rare(deeper)
+            if rare and not _differs(rare):
+                return rare
+            deeper = self.regions.deepened(deeper)
+        return None
 
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""

@@ -126,14 +126,15 @@ class Distance:
     Attributes:
         whole: whether all elements are whole numbers, or of a type without distances.
         changed: share of elements that differ.
-        strange: share of elements that are finite on one side only.
+        strange: elements that are finite on one side only.
         each: distance of each element; 0 for those.
         mean, p50, p99, largest: of the distances.
     """
 
     def __init__(self, expected: Array, actual: Array) -> None:
-        self.changed = self.strange = self.mean = self.p50 = self.p99 = self.largest = 0.0
+        self.changed = self.mean = self.p50 = self.p99 = self.largest = 0.0
         self.each: Errors = np.zeros(expected.shape, np.float32)
+        self.strange = np.zeros(expected.shape, np.bool_)
         self.whole = expected.dtype.kind in NOT_NUMBERS or (
             _is_whole(expected) and _is_whole(actual)
         )
@@ -147,10 +148,12 @@ class Distance:
         near = distances[finite]
         self.each = np.where(finite, distances, 0)
         self.changed = float((distances > 0).mean())
-        self.strange = float(1.0 - finite.mean())
+        self.strange = ~finite
         if near.size:
             p50, p99 = np.quantile(near, (0.5, 0.99), method="higher")
-            self.mean, self.p50, self.p99 = float(near.mean()), float(p50), float(p99)
+            self.p50, self.p99 = float(p50), float(p99)
+            with np.errstate(over="ignore"):
+                self.mean = float(near.mean())
             self.largest = float(near.max())
 
 

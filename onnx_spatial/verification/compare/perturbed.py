@@ -23,7 +23,7 @@ from onnx_spatial.verification.runtime.flat_model import take_number
 from onnx_spatial.verification.runtime.program import Program
 
 #: A computed real, and what goes into a sum of products, is off by up to so many units in the last
-#: place; the latter by that times (1 + 0.02 sqrt(products)) as sums of many round more.
+#: place; the latter, and other sums, by that times (1 + 0.02 sqrt(terms)) as sums of many round more.
 UNITS, PER_ROOT = 4.0, 0.02
 #: What enters QuantizeLinear is off by up to this share of a step where integer kernels may take the
 #: place of real ones.
@@ -31,6 +31,8 @@ STEP = 0.25
 
 #: Operators that sum products of their first two inputs.
 _PRODUCTS = op_traits.having(Trait.PRODUCTS)
+#: Traits of operators that sum up elements of their first input.
+_SUMS = Trait.REDUCES
 _REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
@@ -94,11 +96,12 @@ class _Writer:
         # DequantizeLinear rounds one product, which IEEE 754 leaves no freedom.
         keeps = op_traits.is_exact(node) or (standard and node.op_type == "DequantizeLinear")
         if not keeps and node.op_type not in to_float64.SIZES:
+            sums = node.input[0] if op_traits.of(node).traits & _SUMS else None
             for number, name in enumerate(node.output):
                 if name and self._types.get(name) in _REALS:
                     exact = self._new(f"{name} exact")
                     node.output[number] = exact
-                    behind += self._moved(exact, name, self._types[name], UNITS)
+                    behind += self._moved(exact, name, self._types[name], UNITS, sums)
         return [*front, node, *behind]
 
     def _step(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -113,27 +116,57 @@ class _Writer:
             self._node("Add", [x, part], moved),
         ]
 
-    def _moved(self, x: str, y: str, kind: int, units: float) -> list[onnx.NodeProto]:
-        """Compute y = x * (1 + r) with a random r of up to some units in the last place."""
+    def _moved(
+        self, x: str, y: str, kind: int, units: float, summed: str | None = None
+    ) -> list[onnx.NodeProto]:
+        """Compute y = x * (1 + r) with a random r of up to some units in the last place.
+
+        r is larger if x sums up the elements of `summed`.
+        """
         if kind != onnx.TensorProto.FLOAT16:
-            return self._times(x, y, kind, units * to_float64.EPSILON[kind])
+            return self._times(x, y, kind, units * to_float64.EPSILON[kind], summed)
         # onnxruntime draws float and double only: float16 is moved as float.
         wide, total = self._new(f"{y} wide"), self._new(f"{y} total")
         real = onnx.TensorProto.FLOAT
         return [
             self._node("Cast", [x], wide, to=real),
-            *self._times(wide, total, real, units * to_float64.EPSILON[kind]),
+            *self._times(wide, total, real, units * to_float64.EPSILON[kind], summed),
             self._node("Cast", [total], y, to=kind),
         ]
 
-    def _times(self, x: str, y: str, kind: int, size: float) -> list[onnx.NodeProto]:
+    def _times(
+        self, x: str, y: str, kind: int, size: float, summed: str | None
+    ) -> list[onnx.NodeProto]:
         noise, one, factor = (self._new(f"{y} {what}") for what in ("noise", "one", "factor"))
         value = helper.make_tensor("", kind, [], [1.0])
+        nodes = [self._random(x, noise, size), self._node("Constant", [], one, value=value)]
+        if summed is not None:
+            growth, larger = self._new(f"{y} growth"), self._new(f"{y} larger")
+            nodes += self._growth(summed, x, one, growth, kind)
+            nodes.append(self._node("Mul", [noise, growth], larger))
+            noise = larger
         return [
-            self._random(x, noise, size),
-            self._node("Constant", [], one, value=value),
+            *nodes,
             self._node("Add", [noise, one], factor),
             self._node("Mul", [x, factor], y),
+        ]
+
+    def _growth(self, x: str, y: str, one: str, output: str, kind: int) -> list[onnx.NodeProto]:
+        """Compute 1 + 0.02 sqrt(n) for the n elements of x that an element of y sums up."""
+        names = (self._new(f"{output} {i}") for i in range(7))
+        many, few, wide, narrow, count, root, share = names
+        scale = self._new(f"{output} scale")
+        value = helper.make_tensor("", kind, [], [PER_ROOT])
+        return [
+            self._node("Size", [x], many),
+            self._node("Size", [y], few),
+            self._node("Cast", [many], wide, to=kind),
+            self._node("Cast", [few], narrow, to=kind),
+            self._node("Div", [wide, narrow], count),
+            self._node("Sqrt", [count], root),
+            self._node("Constant", [], scale, value=value),
+            self._node("Mul", [root, scale], share),
+            self._node("Add", [share, one], output),
         ]
 
     def _new(self, name: str) -> str:

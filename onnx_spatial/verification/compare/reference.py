@@ -8,7 +8,7 @@ whole numbers of reals) the output of the original in its own types is the expec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -30,6 +30,7 @@ from onnx_spatial.verification.runtime.numpy_ops import KERNELS
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.stopwatch import Stopwatch
+from onnx_spatial.verification.sizes.rare_numbers import BEYOND_ARITHMETIC
 
 #: Units in the last place of its magnitude that an element may be off by, for each node that computes
 #: with reals, and for the real inputs.
@@ -77,10 +78,16 @@ class Expected:
         actual: Array | str,
         *,
         same_kernels: bool = True,
+        converted: Callable[[], Doubles | None] = lambda: None,
+        spread: str | None = None,
     ) -> Check:
         """Compare the output of the converted model on `x`; it may be the reason why there is none.
 
-        `same_kernels`: whether onnxruntime ran all standard nodes of the original.
+        Args:
+            how, optimised, x, actual: see `Check`.
+            same_kernels: whether onnxruntime ran all standard nodes of the original.
+            converted: computes the output of the converted model in double precision.
+            spread: how the data was made.
         """
         own, mark = self.own, self.exactness
         check = bitwise(how, optimised, x, own, actual)
@@ -88,9 +95,17 @@ class Expected:
             return replace(check, exact=not mark.arithmetic)
         check = within_tolerance(check, own, actual, mark, same_kernels=same_kernels)
         same_type = (dtype_name(own), own.shape) == (dtype_name(actual), actual.shape)
-        return self._in_float64(check, actual) if self.precise is not None and same_type else check
+        if self.precise is None or not same_type:
+            return check
+        return self._in_float64(check, actual, converted, spread)
 
-    def _in_float64(self, check: Check, actual: Array) -> Check:
+    def _in_float64(
+        self,
+        check: Check,
+        actual: Array,
+        converted: Callable[[], Doubles | None],
+        spread: str | None,
+    ) -> Check:
         """Judge a comparison by double precision."""
         with np.errstate(all="ignore"):
             apart, largest = errors(self._target, actual.astype(np.float64))
@@ -98,9 +113,13 @@ class Expected:
         known = self._trusted
         allowed = np.where(known, self.ulps, RTOL.get(dtype_name(self.own), 0.0) * largest)
         amounts = np.where(known, ulps, apart)
-        worst = float(apart.max()) if apart.size else 0.0
-        count = int((~(amounts <= allowed)).sum())
-        most = float(ulps[known].max()) if known.any() else 0.0
+        differs = ~(amounts <= allowed)
+        if differs.any():
+            differs &= ~self._overflows(actual, converted, spread)
+        counted = differs | (amounts <= allowed)
+        worst = float(apart.max(initial=0.0, where=counted))
+        count = int(differs.sum())
+        most = float(ulps.max(initial=0.0, where=counted & known))
         relative = worst / largest if largest else (np.inf if worst else 0.0)
         reason = None
         if count:
@@ -136,6 +155,25 @@ class Expected:
             apart, _ = errors(self._rounded, self.own.astype(np.float64))
             return np.asarray(np.where(apart > 0, apart / self.unit, 0.0) <= self.ulps)
 
+    def _overflows(
+        self, actual: Array, converted: Callable[[], Doubles | None], spread: str | None
+    ) -> npt.NDArray[np.bool_]:
+        """Return elements that say nothing: numbers that are too large for one order of operations."""
+        assert self.precise is not None
+        result = ~self._trusted & self._is_right(actual)  # the original's own
+        if spread in BEYOND_ARITHMETIC:
+            other = converted()
+            if other is not None and other.shape == result.shape:
+                result |= self._is_right(other)
+        return np.asarray(result)
+
+    def _is_right(self, values: Array) -> npt.NDArray[np.bool_]:
+        """Return which values are those in double precision."""
+        assert self.precise is not None
+        with np.errstate(all="ignore"):
+            apart, _ = errors(self.precise, values.astype(np.float64))
+            return np.asarray(np.where(apart > 0, apart / self.unit, 0.0) <= self.ulps)
+
     @cached_property
     def own_error(self) -> float:
         """Largest error of the original itself, relative to the largest element."""
@@ -168,6 +206,7 @@ class Reference:
         budget: of the model that it is part of.
 
     Attributes:
+        epsilon: as given.
         obstacle: why it was not computed in double precision; None if it was.
     """
 
@@ -177,7 +216,7 @@ class Reference:
         self._budget = budget or Budget()
         self._program = program
         self._output = output
-        self._epsilon = epsilon
+        self.epsilon = epsilon
         self._exactness = exactness.of_outputs(program)[output]
         self._precise: Program | None = None
         self._magnitude: Program | None = None
@@ -223,14 +262,19 @@ class Reference:
         if own.size + sum(array.size for array in feeds.values()) > MOST_ELEMENTS:
             self.obstacle = "its data is very large"
             return result
-        with np.errstate(invalid="ignore"):  # of signalling NaNs
-            wide = {n: a.astype(np.float64) if is_float(a.dtype) else a for n, a in feeds.items()}
+        wide = _widened(feeds)
         precise = self._run(self._precise, wide)
         if precise is None or precise.shape != own.shape:
             return result
         unit, ulps = self._unit(wide, precise, RTOL.get(dtype_name(own), 0.0))
         in_float64 = replace(result, precise=precise, unit=unit, ulps=ulps)
         return in_float64 if in_float64.agrees else result
+
+    def in_float64(self, feeds: Mapping[str, Array]) -> Doubles | None:
+        """Compute the output in double precision; None where that is impossible."""
+        if not self._prepared:
+            self._prepare()
+        return None if self._precise is None else self._run(self._precise, _widened(feeds))
 
     def _unit(
         self, wide: Mapping[str, Array], precise: Doubles, rtol: float
@@ -239,7 +283,7 @@ class Reference:
 
         Without magnitudes, the unit of the largest element, and at least `rtol` of that element.
         """
-        assert self._epsilon is not None
+        assert self.epsilon is not None
         largest = largest_finite(precise)
         if self._magnitude is not None:
             positive = {n: np.abs(a) if is_float(a.dtype) else a for n, a in wide.items()}
@@ -247,9 +291,9 @@ class Reference:
             if sizes is not None and sizes.shape == precise.shape:
                 # An element may be finite although its magnitude is not: behind Tanh.
                 sizes = np.where(np.isfinite(sizes), np.abs(sizes), largest)
-                sizes = np.maximum(sizes, to_float64.least(self._epsilon))
-                return self._epsilon * sizes, self._ulps
-        return self._epsilon * largest, max(rtol / self._epsilon, self._ulps)
+                sizes = np.maximum(sizes, to_float64.least(self.epsilon))
+                return self.epsilon * sizes, self._ulps
+        return self.epsilon * largest, max(rtol / self.epsilon, self._ulps)
 
     def _run(self, program: Program, feeds: Mapping[str, Array]) -> Doubles | None:
         program.stopwatch, program.seconds = Stopwatch(), self._budget.left
@@ -282,6 +326,11 @@ def _times(factor: float) -> str:
     if factor > _MOST_TIMES:
         return f"more than {_MOST_TIMES} times"
     return f"{factor:.{1 if factor < 10 else 0}f} times"
+
+
+def _widened(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        return {n: a.astype(np.float64) if is_float(a.dtype) else a for n, a in feeds.items()}
 
 
 def _allowed(program: Program) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -52,37 +53,21 @@ def bisect(
     `operators` are the spatial operators of the original, by position in `traversal.nodes`; `tolerance`
     is that of the output that differs, if the caller set one.
     """
-    before, after = models.original, models.converted
-    if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
+    shared = shared_values(models, operators, feeds, optimised=optimised)
+    if shared is None:
         return None
-    converted = Graphs(after.proto)
-    producers = {
-        name: node
-        for node in traversal.in_order(before.proto.graph)
-        for name in node.output
-        if name and converted.computes(name)
-    }
-    try:
-        program = Program(_with_outputs(before.proto, producers), operators, before.folder)
-        marks = exactness.of_outputs(program)
-        expected = program.run(feeds)
-        extended = _with_outputs(after.proto, producers)
-        model = reader.serialize(extended)
-        session = Session(model, optimise=optimised, folder=after.folder, of=CONVERTED)
-        actual = session.run(models.as_fed(feeds))
-    except (RunFailure, SpatialError):
-        return None
-    values = {n: v for n, v in {**feeds, **expected}.items() if isinstance(v, np.ndarray)}
+    marks = exactness.of_outputs(shared.program)
+    values = {n: v for n, v in {**feeds, **shared.before}.items() if isinstance(v, np.ndarray)}
     agreed = set(feeds)
-    for name, node in producers.items():
+    for name, node in shared.names.items():
         results = compare(
             name,
             0,
             optimised,
-            expected[name],
-            actual[name],
+            shared.before[name],
+            shared.after[name],
             marks[name],
-            same_kernels=not program.substitutes,
+            same_kernels=not shared.program.substitutes,
             tolerance=tolerance,
         )
         wrong = next((r for r in results if not r.passed), None)
@@ -102,6 +87,51 @@ def bisect(
             )
             return Bisection(first, values)
     return Bisection(None, values)
+
+
+@dataclass(frozen=True)
+class SharedValues:
+    """The values of the main graph that both models compute in a run.
+
+    Attributes:
+        names: the original's node of each value, in the order in which they are computed.
+        before, after: all outputs of the run, by name.
+        program: the original with these values as outputs.
+    """
+
+    names: Mapping[str, onnx.NodeProto]
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    program: Program
+
+
+def shared_values(
+    models: ModelPair,
+    operators: Collection[int],
+    feeds: Mapping[str, Array],
+    *,
+    optimised: bool,
+) -> SharedValues | None:
+    """Run both models with all values that both compute as outputs; None if that is impossible."""
+    before, after = models.original, models.converted
+    if max(before.proto.ByteSize(), after.proto.ByteSize()) > MOST_BYTES:
+        return None
+    converted = Graphs(after.proto)
+    names = {
+        name: node
+        for node in traversal.in_order(before.proto.graph)
+        for name in node.output
+        if name and converted.computes(name)
+    }
+    try:
+        program = Program(_with_outputs(before.proto, names), operators, before.folder)
+        expected = program.run(feeds)
+        extended = reader.serialize(_with_outputs(after.proto, names))
+        session = Session(extended, optimise=optimised, folder=after.folder, of=CONVERTED)
+        actual = session.run(models.as_fed(feeds))
+    except (RunFailure, SpatialError):
+        return None
+    return SharedValues(names, expected, actual, program)
 
 
 def _with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:

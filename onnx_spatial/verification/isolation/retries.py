@@ -23,7 +23,9 @@ class Ended(Exception):
     """All processes ended without a result; the message says what ended the first one."""
 
 
-def run(work: Callable[[child.Progress], T], progress: child.Progress, limit: child.MemoryLimit) -> T:
+def run(
+    work: Callable[[child.Progress], T], progress: child.Progress, limit: child.MemoryLimit
+) -> T:
     """Run a function in child processes and return its result.
 
     Raises:

@@ -35,6 +35,9 @@ Spread = Literal[
 ]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
 
+#: Kinds on which the order of operations decides what becomes NaN or infinite.
+BEYOND_ARITHMETIC = frozenset[str]({"nans", "specials", "largest"})
+
 #: At least as many as there are special numbers of a type. One of so many numbers is special; of few
 #: numbers up to a half.
 _SPECIALS = 20
@@ -88,7 +91,7 @@ def runs(
                 break
             feeds = {**trial.feeds, **fed}
             try:
-                yield replace(trial, feeds=feeds, outputs=program.run(feeds))
+                yield replace(trial, feeds=feeds, outputs=program.run(feeds), spread=kind)
             except RunFailure:
                 continue
 

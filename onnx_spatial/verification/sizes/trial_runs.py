@@ -45,6 +45,7 @@ class Trial:
         executed: sites that took part.
         any_bits: whether the inputs hold NaNs, infinities and extremes: then only outputs that do not
             depend on arithmetic can be compared.
+        spread: kind of unusual numbers in the inputs (`rare_numbers.Spread`), if they hold any.
         sizes_only: whether it tests sizes: what is wrong there shows on any data, by any tolerance.
     """
 
@@ -53,6 +54,7 @@ class Trial:
     outputs: dict[str, Any]
     executed: set[int]
     any_bits: bool = False
+    spread: str | None = None
     sizes_only: bool = False
 
 

@@ -14,7 +14,7 @@ must fit the data, so they are followed back to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -149,8 +149,24 @@ class MatchingRegions:
         """Return the region with a value of the graph at `place` as its output, or why there is none."""
         key = (place, output)
         if key not in self._regions:
-            self._regions[key] = self._region(*key)
+            self._regions[key] = self._region(*key, ())
         return self._regions[key]
+
+    def independent(self, region: MatchingRegion) -> MatchingRegion | None:
+        """Extend a region so that no value that it reads depends on another; None if none does."""
+        ties = self.upstream(region).ties
+        return self._including(ties, region) if ties else None
+
+    def deepened(self, region: MatchingRegion) -> MatchingRegion | None:
+        """Extend a region by the nodes that compute what it reads; None where that is impossible."""
+        computed = {name for name in region.inputs if self._is_shared(name, region.place)}
+        return self._including(computed, region) if computed else None
+
+    def _including(self, names: set[str], region: MatchingRegion) -> MatchingRegion | None:
+        """Extend a region by the nodes that compute some values that it reads."""
+        inside = names.union(*(node.output for node in region.before.nodes))
+        larger = self._region(region.place, region.output, inside)
+        return larger if isinstance(larger, MatchingRegion) else None
 
     def upstream(self, region: MatchingRegion) -> Upstream:
         """Return how the original computes values that a region reads from others.
@@ -260,27 +276,41 @@ class MatchingRegions:
 
     def _nearest(self, info: OperatorInfo) -> list[str] | str:
         """Return the nearest values behind a site that the converted model computes."""
-        place = info.place
-        start = str(info.node.output[0])
-        seen, todo, nearest = {start}, [start], list[str]()
-        while todo:
-            name = todo.pop()
-            if self.converted.computes(name, place):
-                if not self.is_size(name, place) or name == start:
-                    nearest.append(name)
-                continue
-            if len(seen) > _MOST_VALUES:
-                return "no value shortly after it is in the converted model"
-            readers = self._readers.get((place, name), ())
-            new = [n for reader in readers for n in reader.output if n and n not in seen]
-            seen.update(new)
-            todo.extend(new)
+        start, place = str(info.node.output[0]), info.place
+        if self.converted.computes(start, place):
+            return [start]
+        nearest = self.behind(place, start)
+        if nearest is None:
+            return "no value shortly after it is in the converted model"
         return nearest or (
             "its output is not in the converted model: it was merged with other nodes"
         )
 
-    def _region(self, place: traversal.Place, output: str) -> MatchingRegion | str:
-        inside: set[str] = set()
+    def behind(self, place: traversal.Place, start: str) -> list[str] | None:
+        """Return the nearest values behind a value that both models compute; None if it is too far.
+
+        Sizes are left out.
+        """
+        seen, todo, nearest = {start}, [start], list[str]()
+        while todo:
+            name = todo.pop()
+            if name != start and self.converted.computes(name, place):
+                if not self.is_size(name, place):
+                    nearest.append(name)
+                continue
+            if len(seen) > _MOST_VALUES:
+                return None
+            readers = self._readers.get((place, name), ())
+            new = [n for reader in readers for n in reader.output if n and n not in seen]
+            seen.update(new)
+            todo.extend(new)
+        return nearest
+
+    def _region(
+        self, place: traversal.Place, output: str, include: Collection[str]
+    ) -> MatchingRegion | str:
+        """Find the region of a value, which is to `include` the nodes that compute some others."""
+        inside = set(include)
 
         def stops(name: str, producer: Producer | None) -> bool:
             if name in inside:
@@ -299,10 +329,10 @@ class MatchingRegions:
             if len(before.nodes) > _MOST_NODES:
                 return "it was merged with too many nodes"
             foreign = after.read - before.read
-            if not foreign:
-                return self._matching(place, output, before, after)
             # The value that is computed last cannot be one that both begin with.
             latest = self._latest(before.read ^ after.read, place)
+            if latest is None and not foreign:
+                return self._matching(place, output, before, after)
             latest = latest or self._latest(before.read | after.read, place)
             if latest is None:
                 return f"it also reads {min(foreign)!r}: it was merged with other nodes"
