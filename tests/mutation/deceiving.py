@@ -71,11 +71,12 @@ class Outcome:
         draw: it.
         what: base and change; "" if there was no place for it.
         shown: how the two models differ, found without `verify`; None if no input shows it.
-        must_fail: whether a doubt about a wrong one is not enough.
+        must_fail: whether a doubt with which the command exits 0 is not enough.
         doubtful: whether a doubt about a right one is allowed.
         less_exact: whether it differs because it computes in a shorter type, which is to be said.
         status: of `verify`: "passed", "failed", "unverified"; "refused" if it raised an error for
             users; "raised" or "died" if it gave no answer.
+        sites_only: of `verify`; the command exits 0 then.
         message: of `verify`.
         seconds: of processor time that it took.
         files: where both models are, if it offends.
@@ -88,6 +89,7 @@ class Outcome:
     doubtful: bool = False
     less_exact: bool = False
     status: str = ""
+    sites_only: bool = False
     message: str = ""
     seconds: float = 0.0
     files: tuple[str, ...] = ()
@@ -95,9 +97,8 @@ class Outcome:
     @property
     def caught(self) -> bool:
         """Whether `verify` did not say that a wrong model is right."""
-        return self.status in ("failed", "refused") or (
-            self.status == "unverified" and not self.must_fail
-        )
+        doubted = self.status == "unverified" and not (self.must_fail and self.sites_only)
+        return doubted or self.status in ("failed", "refused")
 
     @property
     def offends(self) -> bool:
@@ -182,9 +183,9 @@ def _answer(draw: Draw, drawn: Case) -> Outcome:
         seed = draw.seed + draw.number
         models = drawn.original, drawn.changed
         verdict = onnx_spatial.verify(*models, seed=seed, **drawn.options)
-        answer = (verdict.status, verdict.message)
+        answer = (verdict.status, verdict.sites_only, verdict.message)
     except SpatialError as error:
-        answer = ("refused", str(error))
+        answer = ("refused", False, str(error))
     seconds = round(time.process_time() - started, 2)
     known = (drawn.what, drawn.shown, drawn.must_fail, drawn.doubtful, drawn.less_exact)
     return Outcome(draw, *known, *answer, seconds)

@@ -29,7 +29,8 @@ class Deception:
         exact: whether every bit counts, because data is only moved.
         definition: the original as the evaluator can run it, if it cannot run it itself.
         fact: why it is wrong where no run shows it.
-        must_fail: whether a doubt is not enough, because the right conversion is doubted too.
+        must_fail: whether a doubt with which the command exits 0 is not enough: the right conversion is
+            doubted in this way, too.
     """
 
     what: str

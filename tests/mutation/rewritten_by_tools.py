@@ -152,9 +152,10 @@ def _rewritten(tool: str) -> Callable[[int], Equivalent | None]:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
                 made = TOOLS[tool](copy)
-                running.session(made, running.LEVELS[0])
             except (Exception, SystemExit):
-                return None  # the tool refuses the model, or makes one that does not load
+                return None  # the tool refuses the model
+        if not _loads(made):
+            return None
         what = f"{name}{'' if fuse else ' not fused'}: {tool}"
         return Equivalent(
             what,
@@ -174,10 +175,19 @@ def _exported(number: int) -> Equivalent | None:
     if number >= len(pairs):
         return None
     first, second = pairs[number]
+    other = converted(onnx.load(second))
+    if not _loads(other):
+        return None
     what = f"{first.stem}: tf2onnx without the operators"
-    return Equivalent(
-        what, onnx.load(first), converted(onnx.load(second)), feeds=partial(_recorded, first)
-    )
+    return Equivalent(what, onnx.load(first), other, feeds=partial(_recorded, first))
+
+
+def _loads(model: onnx.ModelProto) -> bool:
+    try:
+        running.session(model, running.LEVELS[0])
+    except Exception:  # whatever onnxruntime says
+        return False
+    return True
 
 
 def _originals() -> Iterator[Path]:
