@@ -21,7 +21,9 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy.random  # noqa: F401  numpy imports it lazily, which would happen in each fork
+# Imported lazily by their libraries, which would happen in each fork.
+import numpy.random  # noqa: F401
+import onnx.reference.ops  # noqa: F401
 
 from onnx_spatial.custom_ops import available
 from onnx_spatial.validation.workers import job

@@ -46,22 +46,30 @@ class FatalCall:
     hopeless: bool = False
 
 
+def shared_memory(path: Path | None = None) -> mmap.mmap:
+    """Return memory for a record that two processes share: after a fork, or by a file at `path`."""
+    if path is None:
+        return mmap.mmap(-1, _SIZE)
+    if not path.exists():
+        path.write_bytes(bytes(_SIZE))
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), _SIZE)
+
+
 class CallRecord:
-    """What a process does at the moment, in a file that outlives it.
+    """What a process does at the moment, in memory that outlives it.
 
     Attributes:
-        path: the file.
         fatal: calls that ended earlier processes.
         too_large: what to say of nodes that need more memory than the process may take.
     """
 
-    def __init__(self, path: Path, fatal: Collection[FatalCall] = (), too_large: str = "") -> None:
-        self.path, self.too_large = path, too_large
+    def __init__(
+        self, memory: mmap.mmap, fatal: Collection[FatalCall] = (), too_large: str = ""
+    ) -> None:
+        self.too_large = too_large
         self.fatal = {call.number: call for call in fatal}
-        if not path.exists():
-            path.write_bytes(bytes(_SIZE))
-        with path.open("r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self._memory = memory
         self._hopeless = {call.model: call for call in fatal if call.hopeless}
         self._state: dict[str, Any] = dict.fromkeys(("model", "text", "doing"), "")
         self._state |= {"number": 0, "node": None}

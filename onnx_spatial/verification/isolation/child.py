@@ -2,8 +2,8 @@
 
 The child is forked where that is safe, which takes milliseconds: it has the arguments and libraries
 already. Elsewhere a new interpreter reads them from its stdin:
-`python -P -m onnx_spatial.verification.isolation.child FOLDER`. Both answer through a pipe, in a
-stream of pickled pairs, and write what libraries print to a log:
+`python -P -m onnx_spatial.verification.isolation.child RECORD`. Both answer through a pipe, in a
+stream of pickled pairs. What libraries print is lost.
 
     ("progress", text) ...    ("result", value) or ("error", exception)
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import mmap
 import os
 import pickle
 import signal
@@ -32,7 +33,6 @@ from onnx_spatial.verification.isolation.calls import CallRecord, FatalCall
 T = TypeVar("T")
 Progress = Callable[[str], None]
 
-_CALLS, _LOG = "calls", "log"
 #: Seconds between two looks at the memory of the child.
 _INTERVAL = 0.02
 #: The system's own limit, against which reserved memory counts, too, is so much higher than the one
@@ -107,23 +107,20 @@ def run(
     Raises:
         Died: the child ended without a result.
     """
-    with tempfile.TemporaryDirectory(prefix="onnx-spatial-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        record = CallRecord(folder / _CALLS)
-        start = _forked if (can_fork() if fork is None else fork) else _spawned
-        with start(work, folder, limit, fatal) as (process, stream), stream:
-            with _watched(process, limit.size) as exceeded:
-                while answer := _answer(stream):
-                    kind, value = answer
-                    if kind == "progress":
-                        progress(value)
-                    elif kind == "result":
-                        result: T = value
-                        return result
-                    else:
-                        raise value
-                code = process.wait()
-            raise _died(record.read(), code, limit, memory=exceeded.is_set())
+    start = _forked if (can_fork() if fork is None else fork) else _spawned
+    with start(work, limit, fatal) as (process, stream, memory), stream:
+        with _watched(process, limit.size) as exceeded:
+            while answer := _answer(stream):
+                kind, value = answer
+                if kind == "progress":
+                    progress(value)
+                elif kind == "result":
+                    result: T = value
+                    return result
+                else:
+                    raise value
+            code = process.wait()
+        raise _died(CallRecord(memory).read(), code, limit, memory=exceeded.is_set())
 
 
 def _answer(stream: BinaryIO) -> tuple[str, Any] | None:
@@ -205,9 +202,10 @@ _Process = _Forked | subprocess.Popen[bytes]
 
 @contextmanager
 def _forked(
-    work: Callable[[Progress], Any], folder: Path, limit: MemoryLimit, fatal: Sequence[FatalCall]
-) -> Iterator[tuple[_Process, BinaryIO]]:
+    work: Callable[[Progress], Any], limit: MemoryLimit, fatal: Sequence[FatalCall]
+) -> Iterator[tuple[_Process, BinaryIO, mmap.mmap]]:
     reading, writing = os.pipe()
+    memory = calls.shared_memory()
     # Python runs functions after a fork, and swallows what a signal raises in them.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
     with warnings.catch_warnings():
@@ -220,10 +218,10 @@ def _forked(
         try:
             gc.freeze()  # sessions of the parent must not be collected: their threads are not here
             faulthandler.disable()
-            log = os.open(folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            _do(work, folder, os.fdopen(writing, "wb"), limit, fatal)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            _do(work, memory, os.fdopen(writing, "wb"), limit, fatal)
             code = 0
         finally:
             os._exit(code)  # without the parent's cleanup
@@ -231,7 +229,7 @@ def _forked(
     os.close(writing)
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        yield process, os.fdopen(reading, "rb")
+        yield process, os.fdopen(reading, "rb"), memory
     except BaseException:  # such as Ctrl-C
         process.kill()
         raise
@@ -241,26 +239,30 @@ def _forked(
 
 @contextmanager
 def _spawned(
-    work: Callable[[Progress], Any], folder: Path, limit: MemoryLimit, fatal: Sequence[FatalCall]
-) -> Iterator[tuple[_Process, BinaryIO]]:
-    with (folder / _LOG).open("wb") as log:
+    work: Callable[[Progress], Any], limit: MemoryLimit, fatal: Sequence[FatalCall]
+) -> Iterator[tuple[_Process, BinaryIO, mmap.mmap]]:
+    with tempfile.TemporaryDirectory(prefix="onnx-spatial-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "calls"
+        memory = calls.shared_memory(path)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(folder)],
+            [sys.executable, "-P", "-m", __name__, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=subprocess.DEVNULL,
             env=environment(),
         )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        with suppress(BrokenPipeError), process.stdin:
-            pickle.dump((work, limit, tuple(fatal)), process.stdin, pickle.HIGHEST_PROTOCOL)
-        yield process, cast(BinaryIO, process.stdout)
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        process.wait()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            with suppress(BrokenPipeError), process.stdin:
+                pickle.dump((work, limit, tuple(fatal)), process.stdin, pickle.HIGHEST_PROTOCOL)
+            yield process, cast(BinaryIO, process.stdout), memory
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            process.wait()
+            with suppress(BufferError):
+                memory.close()  # some systems do not delete a file that is mapped
 
 
 def environment(variables: dict[str, str] | None = None) -> dict[str, str]:
@@ -275,7 +277,7 @@ def environment(variables: dict[str, str] | None = None) -> dict[str, str]:
 
 def _do(
     work: Callable[[Progress], Any],
-    folder: Path,
+    memory: mmap.mmap,
     stream: BinaryIO,
     limit: MemoryLimit,
     fatal: Sequence[FatalCall],
@@ -287,7 +289,7 @@ def _do(
     limits.leave_no_core()
     if (own := limits.private_memory(os.getpid(), reserved=True)) is not None:
         limits.limit_memory(own + _RESERVED * limit.size + _STACKS)
-    record = calls.current = CallRecord(folder / _CALLS, fatal, limit.exceeded)
+    record = calls.current = CallRecord(memory, fatal, limit.exceeded)
 
     def send(kind: str, value: object) -> None:
         pickle.dump((kind, value), stream, pickle.HIGHEST_PROTOCOL)
@@ -314,12 +316,12 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-def main(folder: Path) -> None:
-    """Run the function that comes on stdin."""
+def main(path: Path) -> None:
+    """Run the function that comes on stdin, and record its calls in a file."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # other output must not mix with the answers
     work, limit, fatal = pickle.load(sys.stdin.buffer)
-    _do(work, folder, answers, limit, fatal)
+    _do(work, calls.shared_memory(path), answers, limit, fatal)
     os._exit(0)  # threads of libraries are not waited for
 
 

@@ -17,6 +17,7 @@ from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import onnx
@@ -152,7 +153,7 @@ def _tensors(graphs: Graphs, folder: Path | None) -> Iterator[tuple[Key, onnx.Te
             attribute = node.attribute[0]
             if attribute.HasField("t"):
                 yield (place, node.output[0]), attribute.t
-            else:
+            elif attribute.name != "value":
                 array = constant_folding.held(node, lambda t: constant_value(t, folder))
                 if array is not None:
                     yield (place, node.output[0]), onnx.numpy_helper.from_array(array)
@@ -207,9 +208,20 @@ class _Numbering:
         self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._bodies: dict[tuple[str, str, str], int] = {}
         self._overridable = self.graphs.overridable
+        for key in TopologicalSorter(self._calls()).static_order():  # a chain of any length
+            self._body(self._functions[key])
         self._graph(traversal.Place(), model.graph, ChainMap(), _versions(model))
-        for function in self._functions.values():
-            self._body(function)
+
+    def _calls(self) -> dict[tuple[str, str, str], set[tuple[str, str, str]]]:
+        """Return the functions that each function calls; no valid model has a cycle."""
+        return {
+            key: {
+                called
+                for _, _, node in traversal.graph_nodes(traversal.Place(), function)
+                if (called := (node.domain, node.op_type, node.overload)) in self._functions
+            }
+            for key, function in self._functions.items()
+        }
 
     def _number(self, *definition: Hashable) -> int:
         return self.numbers.setdefault(definition, len(self.numbers))
