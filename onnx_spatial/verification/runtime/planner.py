@@ -145,7 +145,7 @@ class Planner:
 def _constants(
     nodes: Sequence[onnx.NodeProto], special: Collection[int], stored: Collection[str]
 ) -> dict[int, None]:
-    """Return the positions of the nodes that compute from stored values alone, in an order to run them."""
+    """Return the positions of the nodes that compute from stored values alone, in order."""
     known, constants = {"", *stored}, dict[int, None]()
     todo = [
         i
