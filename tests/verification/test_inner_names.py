@@ -165,3 +165,31 @@ def test_an_operator_that_is_wrong_where_the_whole_does_not_run() -> None:
     result = verify(before, wrong)
     assert result.status == "failed"
     assert result.first_difference is not None and result.first_difference.kind == "site"
+
+
+TURNED = {
+    "of another type": ("ArgMax<axis = 3>({0})", "Cast<to = 1>({1})"),
+    "of another shape": ("Transpose<perm = [0, 3, 2, 1]>({0})", "Conv({1}, w)"),
+    "read with another": ("ReduceMean<axes = [3]>({0})", "Sub({0}, {1})"),
+    "limited later": ("Clip({0}, zero, one)", "Exp({1})"),
+}
+
+
+def turned(behind: tuple[str, str], names: tuple[str, str], error: float = 1.0) -> onnx.ModelProto:
+    """A net with two values of these names behind each other, and its result times `error`."""
+    lines = (
+        f"zero = Constant<value_float = 0.0>() one = Constant<value_float = 1.0>() "
+        f"k = Constant<value_float = {error}>() {names[0]} = tf.SpaceToBatchND(x, block, pads) "
+        f"{names[1]} = {behind[0]} e = {behind[1]} y = Mul(e, k)"
+    )
+    return net(lines.format(*names), w=WEIGHTS[:, :, :1, :1])
+
+
+@pytest.mark.parametrize("behind", TURNED.values(), ids=TURNED)
+def test_the_name_of_a_value_for_the_one_before(behind: tuple[str, str]) -> None:
+    """An output that is computed from it in another way does not show that it means the same."""
+    before = turned(behind, ("s", "a"))
+    result = verify(before, converted(turned(behind, ("a", "own")), fuse=False))
+    assert result.status == "passed", result.message
+    wrong = converted(turned(behind, ("a", "own"), 1.001), fuse=False)
+    assert verify(before, wrong).status == "failed"

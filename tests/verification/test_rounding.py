@@ -92,6 +92,50 @@ def test_the_report_says_what_was_accepted_and_why(tail: str) -> None:
     }
 
 
+def behind_dequantised(reader: str) -> onnx.ModelProto:
+    """A net with a weight of 8 bits behind an operator."""
+    made = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1]>
+        g (float[4, 6, 7, 3] x) => (float y)
+        <int64[2] block = {{2, 2}}, int64[2,2] none = {{0, 0, 0, 0}}, float scale = {{0.01}}> {{
+            z = {TF}.BatchToSpaceND(x, block, none)
+            w = DequantizeLinear(w8, scale)
+            {reader}
+        }}"""
+    )
+    w8 = np.random.default_rng(5).integers(-128, 128, (3, 8), np.int8)
+    made.graph.initializer.append(numpy_helper.from_array(w8, "w8"))
+    return made
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "y = MatMul(z, w)",
+        "u = MatMul(x, w) m = ReduceMax<keepdims = 0>(u) v = MatMul(z, w) y = Add(v, m)",
+    ],
+)
+def test_the_original_is_optimised_together_with_its_weights(reader: str) -> None:
+    """onnxruntime's extended level makes one MatMulNBits, which is less precise, of both nodes."""
+    original = behind_dequantised(reader)
+    result = onnx_spatial.convert(original)
+    assert result.verification.status == "passed", result.verification.message
+    (w8,) = (t for t in original.graph.initializer if t.name == "w8")
+    wrong = onnx.ModelProto.FromString(result.model.SerializeToString())
+    (stored,) = (t for t in wrong.graph.initializer if t.name == "w8")
+    values = numpy_helper.to_array(w8).copy()
+    values[0, 0] ^= 1
+    stored.CopyFrom(numpy_helper.from_array(values, "w8"))
+    assert verify(original, wrong).status == "failed"
+    slightly = onnx.ModelProto.FromString(result.model.SerializeToString())
+    product = next(n for n in slightly.graph.node if n.op_type == "MatMul" and n.input[0] == "z")
+    name, product.output[0] = product.output[0], "product"
+    slightly.graph.initializer.append(numpy_helper.from_array(np.float32(1.001), "factor"))
+    at = list(slightly.graph.node).index(product) + 1
+    slightly.graph.node.insert(at, onnx.helper.make_node("Mul", ["product", "factor"], [name]))
+    assert verify(original, slightly).status == "failed"
+
+
 ALONE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,64] x) => (float[N,5] y) {
     k = Constant<value_float = 40000.0>() m = MatMul(x, w) a = Mul(m, k) y = Sin(a)

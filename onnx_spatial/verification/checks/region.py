@@ -67,6 +67,10 @@ class Undecided(Doubt):
     """A reason why nothing is concluded: rounding may explain the difference."""
 
 
+class NeverRan(str):
+    """A reason why a region cannot be compared: only the original's part runs."""
+
+
 class Unreached(Doubt):
     """A reason why nothing is concluded: no run of the model reached the numbers that differ."""
 
@@ -122,7 +126,7 @@ class RegionComparison:
             return str(error)
         reasons = [c.check.reason or "" for c in compared]
         if len(trials) > 1 and all(r.startswith(_NO_RUN) for r in reasons):
-            return "it ran with none of the sizes that were tried"
+            return NeverRan("it ran with none of the sizes that were tried")
         return self._decided(compared)
 
     def _decided(self, compared: list[Compared]) -> list[Compared] | str:

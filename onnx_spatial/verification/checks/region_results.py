@@ -10,7 +10,13 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import Compared, Doubt, RegionComparison, Unreached
+from onnx_spatial.verification.checks.region import (
+    Compared,
+    Doubt,
+    NeverRan,
+    RegionComparison,
+    Unreached,
+)
 from onnx_spatial.verification.compare.reference import Budget
 from onnx_spatial.verification.subgraphs.matching_region import (
     MatchingRegion,
@@ -27,13 +33,17 @@ _SUMS = Trait.PRODUCTS | Trait.WINDOWS | Trait.ACROSS
 class RegionResults:
     """The results of comparing the regions of two models, on data of a seed.
 
-    `proofs` are those of regions, by `MatchingRegion.key`.
+    Attributes:
+        proofs: those of regions, by `MatchingRegion.key`.
+        differing: keys of the regions that differ on data made for them alone, although the larger
+            ones around them may agree.
     """
 
     regions: MatchingRegions
     models: ModelPair
     seed: int
     proofs: Mapping[RegionKey, Proof] = field(default_factory=dict)
+    differing: set[RegionKey] = field(default_factory=set)
     _budget: Budget = field(default_factory=Budget)
     _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _on_rare_too: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
@@ -52,6 +62,8 @@ class RegionResults:
         key = region.key
         if key not in self._results:
             compared = self._compared(region)
+            if _differs(compared) or isinstance(compared, NeverRan):
+                self.differing.add(key)
             if _differs(compared) and (larger := self.regions.independent(region)) is not None:
                 compared = self._compared(larger)
             if _differs(compared) and not region.settled:

@@ -166,6 +166,7 @@ class _Uses:
                         and name in region.before.read & region.after.read
                         and region.key not in same
                         and region.key not in self._differing
+                        and region.key not in self._context.region_results.differing
                     ):
                         same.add(region.key)
                         todo.append(region.key)
