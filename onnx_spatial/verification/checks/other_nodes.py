@@ -50,6 +50,7 @@ def check(context: Context) -> None:
     convolutions = {c.info.index for c in findings.convolutions}
     outputs = {v.name for v in context.models.original.proto.graph.output}
     findings.sampled += _added_and_unread(context)
+    findings.gaps += _redefined(context)
     work = 0
     todo = list(_changed(context))
     for index, node, place, name in todo:  # grows by calls of functions that cannot be compared
@@ -154,6 +155,19 @@ def _added_and_unread(context: Context) -> Iterator[str]:
             names = [name for name in node.output if name]
             if read.isdisjoint(names) and not any(original.computes(n, place) for n in names):
                 yield f"{ChangedNode(node, place).label} was added, and nothing reads it"
+
+
+def _redefined(context: Context) -> Iterator[str]:
+    """Yield the functions that the converted model adds in place of standard operators.
+
+    Runtimes disagree on which of the two is meant: onnxruntime runs its own kernel.
+    """
+    known = {(f.domain, f.name, f.overload) for f in context.original.model.functions}
+    for function in context.converted.model.functions:
+        if (function.domain, function.name, function.overload) in known:
+            continue
+        if onnx.defs.has(function.name, op_traits.canonical_domain(function.domain)):
+            yield f"function {function.name!r} was added, which redefines a standard operator"
 
 
 def _calls(place: traversal.Place, known: Collection[_Value], context: Context) -> list[_Value]:

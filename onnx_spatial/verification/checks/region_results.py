@@ -15,6 +15,7 @@ from onnx_spatial.verification.checks.region import (
     Doubt,
     NeverRan,
     RegionComparison,
+    Undecided,
     Unreached,
 )
 from onnx_spatial.verification.compare.reference import Budget
@@ -66,7 +67,7 @@ class RegionResults:
                 self.differing.add(key)
             if _differs(compared) and (larger := self.regions.independent(region)) is not None:
                 compared = self._compared(larger)
-            if _differs(compared) and not region.settled:
+            if _differs(compared) and not (region.settled or _at_any_size(compared)):
                 self._unconfirmed.add(key)
                 compared = self._confirmed(region)
             self._results[key] = compared
@@ -85,7 +86,7 @@ class RegionResults:
         if isinstance(compared, str) or _differs(compared):
             return compared
         if region.key not in self._on_rare_too:
-            self._on_rare_too[region.key] = self._spread(region, compared)
+            self._on_rare_too[region.key] = _decided(self._spread(region, compared))
         return self._on_rare_too[region.key]
 
     def _is_proven(self, region: MatchingRegion) -> bool:
@@ -147,4 +148,20 @@ class RegionResults:
 
 
 def _differs(compared: list[Compared] | str) -> bool:
-    return not isinstance(compared, str) and not all(c.check.passed for c in compared)
+    return not isinstance(compared, str) and not all(
+        c.check.passed or c.undecided for c in compared
+    )
+
+
+def _at_any_size(compared: list[Compared] | str) -> bool:
+    return not isinstance(compared, str) and any(c.at_any_size for c in compared)
+
+
+def _decided(compared: list[Compared] | str) -> list[Compared] | str:
+    """Return the comparisons that are decided; or that one is not, if none differs."""
+    if isinstance(compared, str):
+        return compared
+    unclear = next((c.check.reason for c in compared if c.undecided), None)
+    if unclear is not None and not _differs(compared):
+        return Undecided(f"undecided: rounding may explain that {unclear}")
+    return [c for c in compared if not c.undecided]

@@ -1,15 +1,17 @@
-"""Compare the weights of a part of a model that sums products once, by their bytes.
+"""Compare the weights of a part of a model that sums products, by their bytes.
 
     original   s = SpaceToBatch(x), c = Conv(s, w, b), y = BatchToSpace(c)
     converted  y = Conv(x, w, b), dilated
 
-A single weight in a sum of thousands changes it by less than rounding may. Where one node of each part
-reads all stored reals, and both compute by the same operators, no other node could make up for another
-weight: the bytes must be the same.
+A single weight in a sum of thousands changes it by less than rounding may. Where no other node of a part
+reads stored reals, and both parts compute by the same operators, nothing could make up for another
+weight: both must hold the same numbers, in any layout. What is added to a sum may be part of a bias.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,72 +20,113 @@ import onnx
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.arrays import Array, constant_value, is_float, same_bits
+from onnx_spatial.verification.arrays import Array, constant_value, dtype_name, is_float, same_bits
 from onnx_spatial.verification.compare import to_float64
 
 #: Larger weights are compared by their effect alone.
 _MOST_ELEMENTS = 2**26
+#: Operators that give all elements of their input in another shape or order.
+_LAYOUTS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_PRODUCT = "sum of products"
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The operators of a part that compute with reals, and the stored reals that one of them reads."""
+    """The operators of a part that compute with reals, and the reals that it stores for them.
+
+    Attributes:
+        operators: types of nodes; one name for all that sum products, none for a sum with stored reals.
+        factors: of sums of products.
+        biases: of the same; None if sums with other stored reals may be part of them.
+    """
 
     operators: tuple[str, ...]
-    stored: tuple[Array, ...]
+    factors: tuple[Array, ...]
+    biases: tuple[Array, ...] | None
 
     def differ(self, other: Weights) -> bool:
         """Return whether two parts compute by the same operators with other weights."""
-        if self.operators != other.operators or len(self.stored) != len(other.stored):
+        if self.operators != other.operators:
             return False
-        pairs = list(zip(self.stored, other.stored, strict=True))
-        return all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs) and not all(
-            same_bits(a + 0, b + 0)
-            for a, b in pairs  # -0.0 is 0.0
+        if _differ(self.factors, other.factors):
+            return True
+        return (
+            self.biases is not None
+            and other.biases is not None
+            and _differ(self.biases, other.biases)
         )
 
 
 def of(model: onnx.ModelProto, folder: Path | None) -> Weights | None:
-    """Return the weights of a part; None if it sums no products, or several nodes read stored reals."""
-    stored = {t.name: t for t in model.graph.initializer}
+    """Return the weights of a part; None if it sums no products, or other nodes may scale them."""
+    stored = _stored(model.graph)
     fed = {v.name for v in model.graph.input}
-    for node in model.graph.node:
-        if (
-            node.op_type == "Constant"
-            and len(node.attribute) == 1
-            and node.attribute[0].HasField("t")
-        ):
-            stored[node.output[0]] = node.attribute[0].t
     data = to_float64.reached(model.graph, to_float64.reals(model))
-    operators, reader = [], None
+    operators: list[str] = []
+    tensors: list[onnx.TensorProto] = []
+    adds = False
     for node in model.graph.node:
         if data.isdisjoint(traversal.needs(node)) or node.op_type in to_float64.SIZES:
             continue
-        if op_traits.is_exact(node) and not _reads(node, stored):
-            continue
-        if not op_traits.is_standard(node):
-            continue  # a spatial operator, which only moves data
-        if any(traversal.subgraphs(node)):
+        reads = _reals_read(node, stored)
+        if not op_traits.is_standard(node) or (op_traits.is_exact(node) and not reads):
+            continue  # it only moves data, as a spatial operator does
+        if any(traversal.subgraphs(node)) or not fed.isdisjoint(reads):
             return None
-        operators.append(node.op_type)
-        if _reads(node, stored):
-            if reader is not None or Trait.PRODUCTS not in op_traits.of(node).traits:
+        if Trait.PRODUCTS in op_traits.of(node).traits:
+            if any(a.name in ("alpha", "beta") and a.f != 1 for a in node.attribute):
                 return None
-            reader = node
-    if reader is None or not fed.isdisjoint(name for name in reader.input if name in stored):
+            operators.append(_PRODUCT)
+            tensors += (stored[name] for name in reads)
+        elif reads and node.op_type == "Add":
+            adds = True
+        elif reads and not op_traits.is_exact(node):
+            return None
+        else:
+            operators.append(node.op_type)
+    if not tensors or sum(int(np.prod(t.dims)) for t in tensors) > _MOST_ELEMENTS:
         return None
-    tensors = [stored[name] for name in reader.input if name in stored]
-    if sum(int(np.prod(t.dims)) for t in tensors) > _MOST_ELEMENTS:
-        return None
-    arrays = tuple(constant_value(tensor, folder) for tensor in tensors)
-    return Weights(tuple(sorted(operators)), arrays)
+    arrays = [constant_value(tensor, folder) + 0 for tensor in tensors]  # -0.0 is 0.0
+    factors = tuple(array for array in arrays if array.ndim > 1)
+    biases = None if adds else tuple(array for array in arrays if array.ndim < 2)
+    return Weights(tuple(sorted(operators)), factors, biases)
 
 
-def _reads(node: onnx.NodeProto, stored: dict[str, onnx.TensorProto]) -> bool:
-    """Return whether a node reads stored reals, other than sizes, axes or limits."""
+def _stored(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return the stored tensors of a graph by name, also by the names of their other layouts."""
+    stored = {t.name: t for t in graph.initializer}
+    for node in traversal.in_order(graph):
+        if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
+            stored[node.output[0]] = node.attribute[0].t
+        elif op_traits.is_standard(node) and node.op_type in _LAYOUTS and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    return stored
+
+
+def _reals_read(node: onnx.NodeProto, stored: Mapping[str, onnx.TensorProto]) -> list[str]:
+    """Return the stored reals that a node reads, other than sizes, axes or fill values."""
     positions = op_traits.moved_inputs(node)
-    names = [n for i, n in enumerate(node.input) if i not in positions]
-    return any(
-        n in stored and is_float(onnx.helper.tensor_dtype_to_np_dtype(stored[n].data_type))
-        for n in names
+    names = [n for i, n in enumerate(node.input) if i not in positions and n in stored]
+    dtypes = (onnx.helper.tensor_dtype_to_np_dtype(stored[n].data_type) for n in names)
+    return [n for n, dtype in zip(names, dtypes, strict=True) if is_float(dtype)]
+
+
+def _differ(before: Sequence[Array], after: Sequence[Array]) -> bool:
+    """Return whether arrays of the same types and sizes hold other numbers."""
+    mine, others = list[Array](), list(after)
+    for array in before:
+        same = next((i for i, other in enumerate(others) if same_bits(array, other)), None)
+        if same is None:
+            mine.append(array)
+        else:
+            others.pop(same)
+    kinds = (Counter((dtype_name(a), a.size) for a in arrays) for arrays in (mine, others))
+    return next(kinds) == next(kinds) and Counter(map(_numbers, mine)) != Counter(
+        map(_numbers, others)
     )
+
+
+def _numbers(array: Array) -> bytes:
+    """Return the bits of all elements in ascending order."""
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+    return np.sort(bits).tobytes()
