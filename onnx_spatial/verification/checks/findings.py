@@ -164,10 +164,12 @@ class NodeChange:
     Attributes:
         text: the rest of a sentence with the node as subject.
         inside: whether the node reads the same values as before: the change is in the node itself.
+        is_data: whether only numbers or strings that the node holds are changed, and not by rounding.
     """
 
     text: str
     inside: bool
+    is_data: bool = False
 
 
 @dataclass
@@ -229,16 +231,14 @@ class ChangedNode:
 
 def gaps_of(changed: Sequence[ChangedNode]) -> list[str]:
     """Return one line for each doubt, and one that counts the changed nodes that were not compared."""
-    lines = [_could_not(node, node.doubt) for node in changed if node.gap and node.doubt]
+    lines = [f"{n.label} was changed: {n.doubt}" for n in changed if n.gap and n.doubt]
     left = [node for node in changed if node.gap and not node.doubt]
     if len(left) > 1:
         text = f"{len(left)} changed nodes were not compared, the first is {left[0].label}"
         lines.append(f"{text}: {left[0].left}")
-    return lines if len(left) != 1 else [*lines, _could_not(left[0], left[0].left)]
-
-
-def _could_not(node: ChangedNode, reason: str | None) -> str:
-    return f"{node.label} was changed and could not be compared: {reason}"
+    if len(left) == 1:
+        lines.append(f"{left[0].label} was changed and could not be compared: {left[0].left}")
+    return lines
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -11,14 +12,25 @@ from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import external_data
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.verification.arrays import Array, constant_value, differing_bits
+from onnx_spatial.verification.arrays import (
+    STRING,
+    Array,
+    constant_value,
+    differing_bits,
+    dtype_name,
+    dtype_of,
+    is_float,
+)
 from onnx_spatial.verification.checks.findings import NodeChange
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare.error_metrics import NOT_NUMBERS, errors
+from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.subgraphs.value_graph import Graphs
 
 #: Bytes of a constant whose values are compared.
 _MOST_BYTES = 2**28
+#: Elements of a list that may be axes, sizes or pads; longer ones are tables.
+_SHORT = 16
 #: Characters of an attribute's value.
 _LONGEST = 40
 
@@ -42,14 +54,21 @@ def describe(
     inputs = [] if reordered else list(_inputs(node, counterpart, place, graphs))
     if (node.domain, node.op_type) != (counterpart.domain, counterpart.op_type):
         return NodeChange(f"is {_operator(counterpart)}, not {_operator(node)}", not inputs)
+    constants = list(_constants(node, counterpart, place, models, graphs))
+    attributes = list(_attributes(node, counterpart, models))
     own = [
-        *_constants(node, counterpart, place, models, graphs),
-        *_attributes(node, counterpart, models),
+        *(f"reads another constant {name!r}: {change.text}" for name, change in constants),
+        *(f"has {change.text}" for change in attributes),
         *(_order(node, counterpart) if reordered else ()),
     ]
     changes = own + inputs
+    if not changes:
+        return None
     more = f" (and {len(changes) - 1} more changes)" if len(changes) > 1 else ""
-    return NodeChange(f"{changes[0]}{more}", bool(own) and not inputs) if changes else None
+    is_data = len(changes) == len(constants) + len(attributes) and all(
+        change.is_data for change in (*(c for _, c in constants), *attributes)
+    )
+    return NodeChange(f"{changes[0]}{more}", bool(own) and not inputs, is_data)
 
 
 def _operator(node: onnx.NodeProto) -> str:
@@ -62,14 +81,42 @@ def _constants(
     place: traversal.Place,
     models: ModelPair,
     graphs: tuple[Graphs, Graphs],
-) -> Iterator[str]:
+) -> Iterator[tuple[str, _Change]]:
     """Compare the initializers that both nodes read at the same position."""
     for old, new in zip(node.input, counterpart.input, strict=False):
         was, now = graphs[0].find(old, place), graphs[1].find(new, place)
         if not (isinstance(was, onnx.TensorProto) and isinstance(now, onnx.TensorProto)):
             continue
-        if not _same(was, now, models) and (change := difference(was, now, models)):
-            yield f"reads another constant {new!r}: {change}"
+        if not _same(was, now, models) and (text := difference(was, now, models)):
+            yield new, _Change(text, _is_other_data(was, now, models))
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How a constant or an attribute is changed; see `NodeChange`."""
+
+    text: str
+    is_data: bool = False
+
+
+def _is_other_data(was: onnx.TensorProto, now: onnx.TensorProto, models: ModelPair) -> bool:
+    """Tell whether two constants of one type and shape hold other reals or strings, and not by rounding.
+
+    Integers may be sizes or positions, which can be written in several ways.
+    """
+    if (was.data_type, list(was.dims)) != (now.data_type, list(now.dims)):
+        return False
+    if was.data_type == STRING:
+        return True
+    if not is_float(dtype_of(was.data_type)) or max(was.ByteSize(), now.ByteSize()) > _MOST_BYTES:
+        return False
+    try:
+        before = constant_value(was, models.original.folder)
+        after = constant_value(now, models.converted.folder)
+    except ModelFileError:
+        return False
+    apart, largest = errors(before, after)
+    return bool((apart > RTOL.get(dtype_name(before), 0.0) * largest).any())
 
 
 def _same(was: onnx.TensorProto, now: onnx.TensorProto, models: ModelPair) -> bool:
@@ -115,17 +162,21 @@ def _type(tensor: onnx.TensorProto) -> str:
 
 def _attributes(
     node: onnx.NodeProto, counterpart: onnx.NodeProto, models: ModelPair
-) -> Iterator[str]:
+) -> Iterator[_Change]:
     old, new = ({a.name: a for a in n.attribute} for n in (node, counterpart))
     for name in sorted({*old, *new}):
         was, now = old.get(name), new.get(name)
         if was is None or now is None:
-            yield f"has {'no' if now is None else 'a new'} attribute {name!r}"
+            yield _Change(f"{'no' if now is None else 'a new'} attribute {name!r}")
         elif was != now:
             tensors = was.HasField("t") and now.HasField("t")
             change = difference(was.t, now.t, models) if tensors else _pair(was, now)
             if change:
-                yield f"has another {name!r}: {change}"
+                is_table = any(
+                    max(len(a.ints), len(a.floats), len(a.strings)) > _SHORT for a in (was, now)
+                )
+                is_data = _is_other_data(was.t, now.t, models) if tensors else is_table
+                yield _Change(f"another {name!r}: {change}", is_data)
 
 
 def _pair(was: onnx.AttributeProto, now: onnx.AttributeProto) -> str:
