@@ -6,6 +6,7 @@ import onnx
 import pytest
 from hand_lowered import model
 
+import onnx_spatial
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.work import multiply_adds
@@ -74,6 +75,33 @@ def test_one_remainder() -> None:
     assert result.first_difference is not None
     (data,) = result.first_difference.inputs.values()
     assert data.shape[1] % 32 == 22
+
+
+PATCHES = """
+    g (float[N,H,W,1] x) => (float[A,B,C,D] y)
+      <int64 time = {2}, int64 of = {16}, int64 which = {WHICH}>
+    {
+        z = tf.ExtractImagePatches<ksizes = [1, 8, 8, 1], strides = [1, 8, 8, 1], rates = [1, 1, 1, 1],
+            padding = "VALID">(x)
+        t = Transpose<perm = [0, 3, 1, 2]>(z)
+        y = Sigmoid(t)
+    }
+"""
+
+
+@pytest.mark.parametrize(("which", "status"), [(11, "failed"), (16, "passed")])
+def test_one_remainder_of_a_size_behind_a_stride(which: int, status: str) -> None:
+    """No size has the remainder 16 by 16."""
+    text = PATCHES.replace("WHICH", str(which))
+    after = onnx_spatial.convert(model(text), verify=False).model
+    damage = "k = Shape(v) h = Gather(k, time) m = Mod(h, of) l = Equal(m, which)"
+    damage += " n = Neg(v) t = Where(l, n, v)"
+    nodes = model(text.split("{\n        z")[0] + f"{{ v = Identity(x) {damage} y = Sigmoid(t) }}")
+    at = next(i for i, node in enumerate(after.graph.node) if "t" in node.output)
+    after.graph.node[at].output[0] = "v"
+    for node in reversed(nodes.graph.node[1:-1]):
+        after.graph.node.insert(at + 1, node)
+    assert verify(model(text), after).status == status
 
 
 @pytest.mark.parametrize("place", ["IN_FRONT", "INSIDE"])

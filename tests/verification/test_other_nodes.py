@@ -65,6 +65,34 @@ def test_one_weight_in_a_long_sum(front: str) -> None:
     assert verify(before, model(text.replace("MatMul(x, w)", "Gemm(x, w)"))).status == "passed"
 
 
+BEHIND_A_FOREIGN_OPERATOR = """
+    g (float[N,C,H,W] x) => (float[N,D,E,F] y) <float[1,1,2,2] w = {1, -2, 3, 0.5}>
+    { r = Relu(x) v = loc.Foo(r) c = Conv(v, w) y = Tanh(c) }
+"""
+
+
+def test_a_weight_behind_an_operator_that_no_runtime_has() -> None:
+    """Which sizes its output may have is unknown, and makes no difference to a weight."""
+    before = model(BEHIND_A_FOREIGN_OPERATOR)
+    result = verify(before, model(BEHIND_A_FOREIGN_OPERATOR.replace("-2", "-2.02")))
+    assert result.status == "failed"
+    assert "Conv node '<c>'" in result.message
+    same = verify(before, before)
+    assert same.status == "unverified" and same.sites_only
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_function_that_redefines_a_standard_operator(kept: bool) -> None:
+    before, after = model(BEHIND_A_FOREIGN_OPERATOR), model(BEHIND_A_FOREIGN_OPERATOR)
+    text = '<domain: "", opset_import: ["" : 17]> Relu (v) => (o) { o = Neg (v) }'
+    for each in (before, after) if kept else (after,):
+        each.functions.append(onnx.parser.parse_function(text))
+    result = verify(before, after)
+    assert result.status == "unverified" and result.sites_only == kept
+    line = "function 'Relu' was added, which redefines a standard operator"
+    assert (line in result.problems) != kept
+
+
 BODY = """
     g (float[N,6] x) => (float[N,6] y)
       <float zero = {0}, float two = {2}, float six = {6}, float[6] w = {1, 1, 1, 1, 1, 1}>

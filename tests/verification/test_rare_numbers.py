@@ -94,6 +94,11 @@ TWO_PASSES = NORMALISE.replace("SQUARES", "q = Mul(d, d) v = ReduceMean<axes = [
 ONE_PASS = NORMALISE.replace(
     "SQUARES", "q = Mul(x, x) p = ReduceMean<axes = [1]>(q) n = Mul(m, m) v = Sub(p, n)"
 )
+#: A sum of it with a number is judged by the magnitudes of its terms.
+VARIANCE = "m = ReduceMean<axes = [1]>(x) {} y = Add(v, eps)"
+TWO = "d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q)"
+OPPOSITE = "f = Sub(m, x) q = Mul(f, f) v = ReduceMean<axes = [1]>(q)"
+ONE = "q = Mul(x, x) p = ReduceMean<axes = [1]>(q) n = Mul(m, m) v = Sub(p, n)"
 NORM = "y = LayerNormalization<epsilon = 0.00001>(x, w)"
 ABOVE = "m = Greater(x, limit) y = Where(m, two, half)"
 CASES = [
@@ -127,6 +132,12 @@ CASES = [
         " o = Constant<value_float = 1.0>() y = Clip(h, zero, o)",
     ),
     (NORM, ONE_PASS, TWO_PASSES),
+    (VARIANCE.format(TWO), VARIANCE.format(ONE), VARIANCE.format(OPPOSITE)),
+    (
+        "c = Max(x, limit) y = Mul(c, two)",
+        "e = Equal(x, limit) a = Add(x, half) u = Where(e, a, x) c = Max(u, limit) y = Mul(c, two)",
+        "c = Max(limit, x) y = Add(c, c)",
+    ),
 ]
 
 

@@ -360,3 +360,19 @@ def test_a_sum_of_a_million(op: str) -> None:
     """The more terms, the further two orders of them are apart."""
     result = onnx_spatial.convert(net(f"y = {op}<axes = [1, 2, 3]>(r)", "1, 512, 410, 3"))
     assert result.verification.status == "passed", result.verification.message
+
+
+QUARTER = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,8] x) => (float[N,8] y) {{
+    k = Constant<value_float = 0.25>() a = Mul(x, k) {} y = Add(r, x)
+}}"""
+#: Of halves it makes the next number away from zero.
+HALF_AWAY = """h = Constant<value_float = 0.5>()
+    s = Sign(a) b = Abs(a) c = Add(b, h) f = Floor(c) r = Mul(s, f)"""
+
+
+def test_a_power_of_two_rounds_nothing() -> None:
+    """A quarter of a number is a tie in any form, so rounding does not explain where it goes."""
+    before = parser.parse_model(QUARTER.format("r = Round(a)"))
+    assert verify(before, parser.parse_model(QUARTER.format(HALF_AWAY))).status == "failed"
+    assert verify(before, parser.parse_model(QUARTER.format("n = Neg(a) m = Round(n) r = Neg(m)")))

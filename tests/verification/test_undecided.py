@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from onnx_spatial.verification.checks import region_results
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
 from onnx_spatial.verification.checks.region import Compared, RegionComparison, Undecided
@@ -41,6 +42,22 @@ def test_small_numbers_decide(
     comparison = object.__new__(RegionComparison)
     comparison.spread = lambda kinds: small if kinds == ("small",) else []  # type: ignore[method-assign]
     found = comparison._decided(usual)
+    assert isinstance(found, Undecided) if left is None else found == left
+
+
+@pytest.mark.parametrize(
+    ("all_of_them", "left"),
+    [
+        ([RIGHT, ACCEPTED], [RIGHT, ACCEPTED]),
+        ([RIGHT, OPEN], None),
+        ([OPEN, WRONG], [WRONG]),
+        ("it has no inputs", "it has no inputs"),
+    ],
+)
+def test_rare_numbers_that_stay_open_are_no_pass(
+    all_of_them: list[Compared] | str, left: list[Compared] | str | None
+) -> None:
+    found = region_results._decided(all_of_them)
     assert isinstance(found, Undecided) if left is None else found == left
 
 

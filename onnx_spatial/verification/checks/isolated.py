@@ -31,7 +31,7 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
-from onnx_spatial.verification.sizes.edge_shapes import edge_samples
+from onnx_spatial.verification.sizes.edge_shapes import edge_samples, remainder_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
 
@@ -152,7 +152,7 @@ def _samples(
     """
     seen = set()
     usual = 0
-    for sample in _head_samples(chain, rng):
+    for sample in _head_samples(chain, rng, proven=proven):
         if proven and (0 not in sample.shape if sample.unusual else usual == SIZES_OF_PROVEN):
             continue
         key = (sample.shape, tuple((i, v.tobytes()) for i, v in sample.parameters.items()))
@@ -166,7 +166,9 @@ def _samples(
             yield sample
 
 
-def _head_samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[ShapeSample]:
+def _head_samples(
+    chain: TransposeChain, rng: np.random.Generator, *, proven: bool
+) -> Iterator[ShapeSample]:
     """Yield usual sizes for the head of a chain, then unusual ones."""
     facts, call = chain.head.facts, chain.head.call
     assert call is not None
@@ -179,6 +181,8 @@ def _head_samples(chain: TransposeChain, rng: np.random.Generator) -> Iterator[S
         yield sample
     if first is not None:
         yield from edge_samples(facts, first, chain.head.opset or 0)
+    if first is not None and not proven:
+        yield from remainder_samples(facts, first)
 
 
 @dataclass

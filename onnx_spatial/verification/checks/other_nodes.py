@@ -165,7 +165,7 @@ def _added_and_unread(context: Context) -> Iterator[str]:
 def _redefined(context: Context) -> Iterator[str]:
     """Yield the functions that the converted model adds in place of standard operators.
 
-    Runtimes disagree on which of the two is meant: onnxruntime runs its own kernel.
+    Which of the two is meant is left to the runtime; onnxruntime runs its own kernel.
     """
     known = {(f.domain, f.name, f.overload) for f in context.original.model.functions}
     for function in context.converted.model.functions:

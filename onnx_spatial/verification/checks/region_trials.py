@@ -5,7 +5,9 @@ A convolution whose outer taps only ever meet padding could have any weights the
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
@@ -26,6 +28,8 @@ from onnx_spatial.verification.subgraphs.value_graph import Part
 SECONDS = 2.0
 #: Upper bound of the sizes that are asked for so that windows fit.
 _LARGEST = 2048
+#: Sizes behind larger strides are not varied.
+_LARGEST_STRIDE = 32
 #: Upper bound of the elements of an input (128 MiB of float32); more is compared in the model only.
 _MOST_ELEMENTS = 2**25
 
@@ -69,17 +73,29 @@ def further(
     trials += search.larger(first, _size_with_all_taps(region.before, infos))
     large = search.large()
     trials += large.long(first)
-    return trials + large.remainders(first) if _depends_on_sizes(region) else trials
+    if not _depends_on_sizes(region):
+        return trials
+    strides = _strides(region.before.nodes) | _strides(region.after.nodes)
+    return trials + large.remainders(first, strides)
 
 
 def _depends_on_sizes(region: MatchingRegion) -> bool:
     """Return whether a part reads sizes, or has strides, which leave remainders of them."""
     for node in (*region.before.nodes, *region.after.nodes):
         traits = op_traits.of(node).traits
-        strided = any(a.name == "strides" and max(a.ints, default=1) > 1 for a in node.attribute)
-        if Trait.SIZES in traits or (Trait.WINDOWS in traits and strided):
+        if Trait.SIZES in traits or (Trait.WINDOWS in traits and _stride(node) > 1):
             return True
     return bool(region.sites)
+
+
+def _strides(nodes: Iterable[onnx.NodeProto]) -> set[int]:
+    """Return the strides of values from the first one on, if all nodes lie behind each other."""
+    strides = itertools.accumulate(map(_stride, nodes), operator.mul)
+    return {stride for stride in strides if 1 < stride <= _LARGEST_STRIDE}
+
+
+def _stride(node: onnx.NodeProto) -> int:
+    return max((n for a in node.attribute if a.name == "strides" for n in a.ints), default=1)
 
 
 def _size_with_all_taps(part: Part, infos: Sequence[OperatorInfo]) -> int:

@@ -9,15 +9,17 @@ sizes, which depend on shapes and not on data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.compare import to_float64
 from onnx_spatial.verification.runtime.flat_model import take_number
 from onnx_spatial.verification.runtime.program import Program
@@ -33,6 +35,8 @@ STEP = 0.25
 _PRODUCTS = op_traits.having(Trait.PRODUCTS)
 #: Traits of operators that sum up elements of their first input.
 _SUMS = Trait.REDUCES
+#: Elements of a constant whose values are looked at.
+_FEW = 1024
 _REALS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
@@ -60,6 +64,7 @@ class _Writer:
         self._types = types
         self._quantised = quantised
         self._stored = {t.name: tuple(t.dims) for t in model.graph.initializer}
+        self._powers = set(_powers_of_two(model.graph))
         self._count = 0
 
     def graph(self, graph: onnx.GraphProto, outer: set[str]) -> None:
@@ -95,6 +100,7 @@ class _Writer:
                     node.input[number] = moved
         # DequantizeLinear rounds one product, which IEEE 754 leaves no freedom.
         keeps = op_traits.is_exact(node) or (standard and node.op_type == "DequantizeLinear")
+        keeps |= standard and self._scales_by_powers(node)
         if not keeps and node.op_type not in to_float64.SIZES:
             sums = node.input[0] if op_traits.of(node).traits & _SUMS else None
             for number, name in enumerate(node.output):
@@ -103,6 +109,11 @@ class _Writer:
                     node.output[number] = exact
                     behind += self._moved(exact, name, self._types[name], UNITS, sums)
         return [*front, node, *behind]
+
+    def _scales_by_powers(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node multiplies or divides by powers of two, which rounds nothing."""
+        factors = {"Mul": node.input[:2], "Div": node.input[1:2]}.get(node.op_type, ())
+        return not self._powers.isdisjoint(factors)
 
     def _step(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         x, scale = node.input[:2]
@@ -182,6 +193,33 @@ class _Writer:
     def _random(self, x: str, output: str, size: float) -> onnx.NodeProto:
         seed = float(self._count)
         return self._node("RandomUniformLike", [x], output, low=-size, high=size, seed=seed)
+
+
+def _powers_of_two(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names of the small stored tensors of which all numbers are powers of two."""
+    for name, array in _small_reals(graph):
+        mantissas, _ = np.frexp(np.abs(array))
+        if (mantissas == 0.5).all():
+            yield name
+
+
+def _small_reals(graph: onnx.GraphProto) -> Iterator[tuple[str, Array]]:
+    """Yield the names and values of small stored tensors of reals."""
+    for tensor in graph.initializer:
+        if (array := _small_real(tensor)) is not None:
+            yield tensor.name, array
+    for node in graph.node:
+        array = constant_folding.held(node, _small_real) if node.op_type == "Constant" else None
+        if array is not None and array.dtype.kind == "f":
+            yield node.output[0], array
+
+
+def _small_real(tensor: onnx.TensorProto) -> Array | None:
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if tensor.data_type not in _REALS or external or math.prod(tensor.dims) > _FEW:
+        return None
+    array: Array = onnx.numpy_helper.to_array(tensor)
+    return array
 
 
 def _terms(node: onnx.NodeProto, stored: Mapping[str, tuple[int, ...]]) -> int:

@@ -3,13 +3,14 @@
     original   s = SpaceToBatch(x), c = Conv(s, w, b), y = BatchToSpace(c)
     converted  y = Conv(x, w, b), dilated
 
-A single weight in a sum of thousands changes it by less than rounding may. Where no other node of a part
-reads stored reals, and both parts compute by the same operators, nothing could make up for another
-weight: both must hold the same numbers, in any layout. What is added to a sum may be part of a bias.
+A single weight in a sum of thousands changes it by less than rounding may. Where both parts compute by
+the same operators, nothing could make up for another weight: both must hold the same numbers, in any
+layout. What is added may have been scaled, or become part of a bias: then it is left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,14 +36,18 @@ class Weights:
     """The operators of a part that compute with reals, and the reals that it stores for them.
 
     Attributes:
-        operators: types of nodes; one name for all that sum products, none for a sum with stored reals.
-        factors: of sums of products.
-        biases: of the same; None if sums with other stored reals may be part of them.
+        operators: types of nodes, without sums with stored reals; one name for all sums of products.
+        factors: of products, and of sums of products.
+        offsets: what is added: biases and operands of Add.
+        sums: number of Adds with stored reals.
+        scales: whether products with stored reals may have scaled what is added.
     """
 
     operators: tuple[str, ...]
     factors: tuple[Array, ...]
-    biases: tuple[Array, ...] | None
+    offsets: tuple[Array, ...]
+    sums: int
+    scales: bool
 
     def differ(self, other: Weights) -> bool:
         """Return whether two parts compute by the same operators with other weights."""
@@ -50,21 +55,18 @@ class Weights:
             return False
         if _differ(self.factors, other.factors):
             return True
-        return (
-            self.biases is not None
-            and other.biases is not None
-            and _differ(self.biases, other.biases)
-        )
+        return not self.scales and self.sums == other.sums and _differ(self.offsets, other.offsets)
 
 
 def of(model: onnx.ModelProto, folder: Path | None) -> Weights | None:
-    """Return the weights of a part; None if it sums no products, or other nodes may scale them."""
+    """Return the weights of a part; None if it sums no products, or other nodes read stored reals."""
     stored = _stored(model.graph)
     fed = {v.name for v in model.graph.input}
     data = to_float64.reached(model.graph, to_float64.reals(model))
     operators: list[str] = []
-    tensors: list[onnx.TensorProto] = []
-    adds = False
+    factors: list[onnx.TensorProto] = []
+    offsets: list[onnx.TensorProto] = []
+    sums, scales = 0, False
     for node in model.graph.node:
         if data.isdisjoint(traversal.needs(node)) or node.op_type in to_float64.SIZES:
             continue
@@ -73,23 +75,30 @@ def of(model: onnx.ModelProto, folder: Path | None) -> Weights | None:
             continue  # it only moves data, as a spatial operator does
         if any(traversal.subgraphs(node)) or not fed.isdisjoint(reads):
             return None
+        tensors = [stored[name] for name in reads]
+        many = [t for t in tensors if math.prod(t.dims) > 1]
         if Trait.PRODUCTS in op_traits.of(node).traits:
             if any(a.name in ("alpha", "beta") and a.f != 1 for a in node.attribute):
                 return None
+            factors += (t for t in tensors if len(t.dims) > 1)
+            offsets += (t for t in tensors if len(t.dims) < 2)
             operators.append(_PRODUCT)
-            tensors += (stored[name] for name in reads)
         elif reads and node.op_type == "Add":
-            adds = True
-        elif reads and not op_traits.is_exact(node):
-            return None
+            offsets += many
+            sums += 1
         else:
             operators.append(node.op_type)
-    if not tensors or sum(int(np.prod(t.dims)) for t in tensors) > _MOST_ELEMENTS:
+            if reads and node.op_type in ("Mul", "Div"):
+                factors += many
+                scales = True
+            elif reads and not op_traits.is_exact(node):
+                return None
+    every = [*factors, *offsets]
+    if _PRODUCT not in operators or sum(math.prod(t.dims) for t in every) > _MOST_ELEMENTS:
         return None
-    arrays = [constant_value(tensor, folder) + 0 for tensor in tensors]  # -0.0 is 0.0
-    factors = tuple(array for array in arrays if array.ndim > 1)
-    biases = None if adds else tuple(array for array in arrays if array.ndim < 2)
-    return Weights(tuple(sorted(operators)), factors, biases)
+    arrays = [constant_value(tensor, folder) + 0 for tensor in every]  # -0.0 is 0.0
+    parts = tuple(arrays[: len(factors)]), tuple(arrays[len(factors) :])
+    return Weights(tuple(sorted(operators)), *parts, sums, scales)
 
 
 def _stored(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

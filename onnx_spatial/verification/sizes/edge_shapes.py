@@ -25,6 +25,8 @@ from onnx_spatial.verification.sizes.operator_shapes import ShapeSample, fits
 LONG = 2**16 + 1
 #: Elements of the input and of the output with a long axis, at most.
 MOST_ELEMENTS = 2**18
+#: Sizes of each remainder by this number are sampled: the strides of most nets divide it.
+_REMAINDERS = 32
 #: The opset in which Reshape got allowzero.
 _ALLOWZERO = 14
 #: Number of consecutive sizes to try: a block divides one of them.
@@ -33,14 +35,9 @@ _WIDTH = 256
 
 def edge_samples(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
     """Yield samples with the parameters of a usual one and other sizes; a long axis makes it `large`."""
-    known = [fact.value if fact is not None else None for fact in facts.inputs]
-    arrays = [usual.parameters.get(i, value) for i, value in enumerate(known)]
-    operator = read(facts).bind(arrays)
+    operator = _bound(facts, usual)
     groups = _groups(facts, len(usual.shape))
-    least = list(usual.shape)
-    for axes in groups:
-        stop = min(usual.shape[axes[0]], _WIDTH) + 1
-        least = _with(least, axes, _first(operator, len(least), axes, 1, stop))
+    least = _least(operator, groups, usual)
     try:
         elements = _elements(operator, least)
     except OperatorError:  # each axis is legal by itself, and not all of them together
@@ -61,6 +58,41 @@ def edge_samples(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[S
                 yield replace(sample, large=True)
     if groups and groups[0] == [0] and opset >= _ALLOWZERO:
         yield from _legal(usual, operator, _with(least, [0], 0))
+
+
+def remainder_samples(facts: NodeFacts, usual: ShapeSample) -> Iterator[ShapeSample]:
+    """Yield samples in which a size of the data, and one of the output, has each remainder by 32.
+
+    The sizes of one axis after the other vary; the others are the least ones.
+    """
+    operator = _bound(facts, usual)
+    groups = _groups(facts, len(usual.shape))
+    least = _least(operator, groups, usual)
+    for axes in groups:
+        met = set[tuple[int, int]]()
+        for size in range(1, _REMAINDERS**2):
+            shape = _with(least, axes, size)
+            for sample in _legal(usual, operator, shape):
+                sizes = enumerate((*shape, *operator.output_shape(sample.shape)))
+                rests = {(i, d % _REMAINDERS) for i, d in sizes if isinstance(d, int)}
+                if sample.elements <= MOST_ELEMENTS and not rests <= met:
+                    met |= rests
+                    yield replace(sample, large=True)
+
+
+def _bound(facts: NodeFacts, usual: ShapeSample) -> Operator:
+    """Return the operator with the parameters of a sample."""
+    known = [fact.value if fact is not None else None for fact in facts.inputs]
+    return read(facts).bind([usual.parameters.get(i, value) for i, value in enumerate(known)])
+
+
+def _least(operator: Operator, groups: Sequence[Sequence[int]], usual: ShapeSample) -> list[int]:
+    """Return the shape of a sample with the least size of each group of axes that is legal."""
+    least = list(usual.shape)
+    for axes in groups:
+        stop = min(usual.shape[axes[0]], _WIDTH) + 1
+        least = _with(least, axes, _first(operator, len(least), axes, 1, stop))
+    return least
 
 
 def _groups(facts: NodeFacts, rank: int) -> list[list[int]]:

@@ -3,13 +3,15 @@
     usual        2 x 257 x 1025 x 3    as in use: images, thousands of steps, a batch of 17
     long         1 x 17 x 65537 x 3    a Slice that ends at 1000, sizes in 16 bits
     remainders   2 x 33..64 x 40..71   pads that are wrong for one remainder of a stride
+                 2 x 33, 41, .. 281 x 40   the same for sizes behind a stride of 8
 
 All are bounded by their work, not by time: the verdict must not depend on the machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -81,8 +83,11 @@ class LargeSizes:
                         break
         return runs
 
-    def remainders(self, trial: Trial) -> list[Trial]:
-        """Return runs at sizes of each remainder, of all dims but the batch, if they are little work."""
+    def remainders(self, trial: Trial, strides: Collection[int] = ()) -> list[Trial]:
+        """Return runs at sizes of each remainder, of all dims but the batch, if they are little work.
+
+        The sizes behind some strides have each remainder, too: those of one dim after the other.
+        """
         sides = [group for group in self.groups if not group.is_batch]
         old = trial.assignment.sizes
         if not sides or _REMAINDERS * self.candidates.work(old) > _MOST_WORK:
@@ -95,7 +100,21 @@ class LargeSizes:
                 start = replace(trial.assignment, number=7)
                 chosen = [legal[step % len(legal)] for legal in sizes]
                 runs += self._of(start.resized([group.symbols for group in sides], chosen))
+            for group, stride in itertools.product(sides, sorted(strides)):
+                self._begin()
+                runs += self._behind(trial, group, stride)
         return runs
+
+    def _behind(self, trial: Trial, group: SizeGroup, stride: int) -> list[Trial]:
+        """Return runs in which a size behind a stride has each remainder."""
+        start = replace(trial.assignment, number=8)
+        size = start.sizes[group.symbols[0]]
+        last = start.resized([group.symbols], [size + stride * _REMAINDERS])
+        if self._excess(last, _MOST_LONG, _MOST_WORK // _REMAINDERS) > 1:
+            return []
+        further = (self._legal(group, size + stride * step) for step in range(1, _REMAINDERS))
+        sizes = [start.resized([group.symbols], [s]) for s in dict.fromkeys(further)]
+        return [run for assignment in sizes for run in self._of(assignment)]
 
     def _long(self, start: Assignment, group: SizeGroup) -> list[Trial]:
         if group.is_batch:
