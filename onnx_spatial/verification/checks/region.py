@@ -14,13 +14,15 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
-from onnx_spatial.verification.arrays import Array, dtype_name, is_float, type_of
+from onnx_spatial.verification.arrays import FLOATS, Array, dtype_name, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import to_float64, weights
+from onnx_spatial.verification.compare.error_metrics import largest_finite
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.reference import Budget, Expected, Reference
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
@@ -41,11 +43,15 @@ _RANDOM = "it was fused with a random node"
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison, its data, and the verdict of measured rounding beyond the tolerance."""
+    """A comparison, its data, and the verdict of measured rounding beyond the tolerance.
+
+    `overflows` tells that it differs only where rare numbers exceed the range of a type.
+    """
 
     check: Check
     feeds: dict[str, Array]
     verdict: Verdict | None = None
+    overflows: bool = False
 
     @property
     def undecided(self) -> bool:
@@ -56,7 +62,8 @@ class Compared:
     def differs(self) -> bool:
         """Whether both parts run, and compute something else."""
         reason = self.check.reason
-        return reason is not None and not self.undecided and not reason.startswith(_NO_RUN)
+        open_question = self.undecided or self.overflows
+        return reason is not None and not open_question and not reason.startswith(_NO_RUN)
 
 
 class Doubt(str):
@@ -73,6 +80,10 @@ class NeverRan(str):
 
 class Unreached(Doubt):
     """A reason why nothing is concluded: no run of the model reached the numbers that differ."""
+
+
+class Overflows(Unreached):
+    """A reason why nothing is concluded: it differs, but only where rare numbers overflow."""
 
 
 class RegionComparison:
@@ -190,6 +201,17 @@ class RegionComparison:
             return Undecided(f"undecided: rounding may explain that {compared.check.reason}")
         return compared
 
+    def _same_in_float64(self, feeds: Mapping[str, Array], own: Array) -> npt.NDArray[np.bool_]:
+        """Return the elements of which both parts in double precision agree."""
+        before = self._reference.in_float64(feeds)
+        after = None if before is None else self._converted_reference.in_float64(feeds)
+        if before is None or after is None or not before.shape == after.shape == own.shape:
+            return np.zeros(own.shape, bool)
+        least = RTOL["float64"] * largest_finite(before)
+        with np.errstate(all="ignore"):
+            allowed = np.maximum(RTOL.get(dtype_name(own), 0.0) * np.abs(before), least)
+            return np.asarray(np.abs(after - before) <= allowed)
+
     def close(self) -> None:
         """Release the sessions."""
         self._sessions.close()
@@ -262,16 +284,21 @@ class RegionComparison:
         """Compare within the tolerance, then with the rounding measured in the original's part."""
         # The largest array of reals among the inputs: most likely the data.
         x = max(feeds.values(), key=lambda a: (is_float(a.dtype), a.size), default=default)
-        same_kernels = not self._original.program.substitutes
-        check = expected.check(
-            how,
-            optimised,
-            x,
-            actual,
-            same_kernels=same_kernels,
-            converted=lambda: self._converted_reference.in_float64(feeds),
-            spread=spread,
-        )
+
+        def checked(expected: Expected, actual: Array | str) -> Check:
+            return expected.check(
+                how,
+                optimised,
+                x,
+                actual,
+                same_kernels=not self._original.program.substitutes,
+                converted=lambda: self._converted_reference.in_float64(feeds),
+                spread=spread,
+            )
+
+        if spread is not None and self._reference.computes:
+            actual = _unlimited(expected.own, actual)
+        check = checked(expected, actual)
         own, output = expected.own, self.region.output
         check = _also_plain(check, own)
         if check.passed or isinstance(actual, str) or not expected.exactness.arithmetic:
@@ -285,7 +312,43 @@ class RegionComparison:
         verdict = movements[output].verdict(actual, each=each)
         if verdict is Verdict.ACCEPTED:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
+        elif spread is not None:
+            counted = _not_overflowed(feeds, own, actual)
+            if spread == "large":
+                counted &= ~self._same_in_float64(feeds, own)
+            rest = np.where(counted, actual, np.zeros((), own.dtype))
+            if not counted.all() and checked(expected.only(counted), rest).passed:
+                return Compared(check, feeds, overflows=True)
         return Compared(check, feeds, verdict)
+
+
+def _unlimited(own: Array, actual: Array | str) -> Array | str:
+    """Return an output with the largest number of its type and infinity as the original has them.
+
+    onnxruntime's Clip without a limit returns the largest number where Relu returns infinity.
+    """
+    if isinstance(actual, str) or actual.dtype != own.dtype or actual.shape != own.shape:
+        return actual
+    if own.dtype not in FLOATS:
+        return actual
+    limit = np.nextafter(np.array(np.inf, own.dtype), np.zeros((), own.dtype))
+    same_sign = np.signbit(own) == np.signbit(actual)
+    either, least = np.isinf(own) | np.isinf(actual), np.minimum(np.abs(own), np.abs(actual))
+    return np.where(either & same_sign & (least == limit), own, actual)
+
+
+def _not_overflowed(feeds: Mapping[str, Array], own: Array, actual: Array) -> npt.NDArray[np.bool_]:
+    """Return the elements where both outputs are numbers, and finite if all inputs are.
+
+    NaN that is made of numbers, and infinity that is made of finite ones, follow from the order of
+    operations; all others follow from the data.
+    """
+    reals = [a for a in feeds.values() if a.dtype in FLOATS]
+    if own.dtype not in FLOATS or any(np.isnan(a).any() for a in reals):
+        return np.ones(own.shape, bool)
+    if all(np.isfinite(a).all() for a in reals):
+        return np.isfinite(own) & np.isfinite(actual)
+    return ~(np.isnan(own) | np.isnan(actual))
 
 
 def _of_other_weights(compared: Compared) -> Compared:

@@ -14,6 +14,7 @@ from onnx_spatial.verification.checks.region import (
     Compared,
     Doubt,
     NeverRan,
+    Overflows,
     RegionComparison,
     Unreached,
 )
@@ -85,7 +86,7 @@ class RegionResults:
         if isinstance(compared, str) or _differs(compared):
             return compared
         if region.key not in self._on_rare_too:
-            self._on_rare_too[region.key] = self._spread(region, compared)
+            self._on_rare_too[region.key] = _without_overflow(self._spread(region, compared))
         return self._on_rare_too[region.key]
 
     def _is_proven(self, region: MatchingRegion) -> bool:
@@ -148,3 +149,13 @@ class RegionResults:
 
 def _differs(compared: list[Compared] | str) -> bool:
     return not isinstance(compared, str) and not all(c.check.passed for c in compared)
+
+
+def _without_overflow(compared: list[Compared] | str) -> list[Compared] | str:
+    """Return the comparisons that decide; or a doubt if one overflows and none differs."""
+    if isinstance(compared, str):
+        return compared
+    rest = [c for c in compared if not c.overflows]
+    if len(rest) == len(compared) or _differs(rest):
+        return rest
+    return Overflows("it differs, but only where rare numbers overflow")
