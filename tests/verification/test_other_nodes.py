@@ -120,7 +120,6 @@ WHOLE = """
         (BODY, "y = Tanh(x)", "c = Min(x, two) y = Tanh(c)"),
         (BODY, "y = Mul(x, two)", "n = IsNaN(x) c = Where(n, zero, x) y = Mul(c, two)"),
         (BODY, "y = Reciprocal(x)", "c = Add(x, zero) y = Reciprocal(c)"),
-        (BODY, "y = Softmax(x)", "e = Exp(x) s = ReduceL1<axes = [1]>(e) y = Div(e, s)"),
         (
             BODY,
             "m = Greater(x, zero) y = Where(m, two, six)",

@@ -256,3 +256,68 @@ def test_reals_next_to_a_constant() -> None:
     six = np.float32(6)
     near = {six, np.nextafter(six, np.float32(7)), np.nextafter(six, np.float32(5))}
     assert near | {-n for n in near} == set(met)
+
+
+#: A form, another one of the same function, a wrong one, and the verdict on the second.
+SAME = {
+    "Softplus": (
+        "y = Softplus(v)",
+        "e = Exp(v) p = Add(e, one) y = Log(p)",
+        "e = Exp(v) p = Add(e, half) y = Log(p)",
+        "unverified",
+    ),
+    "Softmax": (
+        "y = Softmax<axis = 1>(v)",
+        "e = Exp(v) p = ReduceSum<keepdims = 1>(e, last) y = Div(e, p)",
+        "e = Exp(v) p = ReduceSum<keepdims = 1>(e, last) q = Add(p, half) y = Div(e, q)",
+        "unverified",
+    ),
+    "LogSoftmax": (
+        "y = LogSoftmax<axis = 1>(v)",
+        "p = Softmax<axis = 1>(v) y = Log(p)",
+        "p = Softmax<axis = 0>(v) y = Log(p)",
+        "unverified",
+    ),
+    "LpNormalization": (
+        "y = LpNormalization<axis = 1, p = 2>(v)",
+        "n = ReduceL2<axes = [1]>(v) y = Div(v, n)",
+        "n = ReduceL1<axes = [1]>(v) y = Div(v, n)",
+        "unverified",
+    ),
+    "Relu": ("y = Relu(v)", "y = Clip(v, zero)", "y = Clip(v, zero, thousand)", "passed"),
+    "Relu with a limit": (
+        "y = Relu(v)",
+        "y = Clip(v, zero, most)",
+        "n = IsInf(v) w = Where(n, zero, v) y = Relu(w)",
+        "passed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "wrong", "status"), SAME.values(), ids=SAME)
+def test_numbers_that_overflow_in_one_form(
+    before: str, after: str, wrong: str, status: str
+) -> None:
+    """They raise a doubt; usual numbers, and finite results of all numbers, decide."""
+
+    def net(text: str) -> onnx.ModelProto:
+        return model(
+            f"""g (float[24,16] x) => (float[24,16] y)
+            <float one = {{1}}, float half = {{0.5}}, float zero = {{0}}, float thousand = {{1000}},
+             float most = {{3.4028234663852886e38}}, int64[1] last = {{1}}> {{
+                v = Neg(x) {text}
+            }}"""
+        )
+
+    assert verify(net(before), net(after)).status == status
+    assert verify(net(after), net(before)).status == status
+    assert verify(net(before), net(wrong)).status == "failed"
+
+
+def test_numbers_that_overflow_inside_a_fused_region() -> None:
+    """Usual numbers in a run of the whole model do not settle it."""
+    conv = "c = Conv<pads = [1, 0]>(t, w)"
+    before = model(ORIGINAL.replace(conv, f"{conv.replace('c =', 's0 =')} c = Softplus(s0)"))
+    form = "k = Constant<value_float = ONE>() e = Exp({i}) p = Add(e, k) {o} = Log(p)"
+    assert verify(before, fused(form.replace("ONE", "1.0"), "BEHIND")).status == "unverified"
+    assert verify(before, fused(form.replace("ONE", "1.01"), "BEHIND")).status == "failed"

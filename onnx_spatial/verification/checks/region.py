@@ -14,14 +14,16 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.compare import to_float64, weights
-from onnx_spatial.verification.compare.error_metrics import errors
+from onnx_spatial.verification.compare import overflow, to_float64, weights
+from onnx_spatial.verification.compare.error_metrics import errors, largest_finite
+from onnx_spatial.verification.compare.float64_outputs import WORSE
 from onnx_spatial.verification.compare.outputs import RTOL
 from onnx_spatial.verification.compare.reference import Budget, Expected, Reference
 from onnx_spatial.verification.compare.rounding import Rounding, Verdict
@@ -48,12 +50,14 @@ class Compared:
     """A comparison, its data, and the verdict of measured rounding beyond the tolerance.
 
     `at_any_size` tells that a difference does not depend on the sizes of the data.
+    `overflows` tells that it differs only where rare numbers exceed the range of a type.
     """
 
     check: Check
     feeds: dict[str, Array]
     verdict: Verdict | None = None
     at_any_size: bool = False
+    overflows: bool = False
 
     @property
     def undecided(self) -> bool:
@@ -64,7 +68,8 @@ class Compared:
     def differs(self) -> bool:
         """Whether both parts run, and compute something else."""
         reason = self.check.reason
-        return reason is not None and not self.undecided and not reason.startswith(_NO_RUN)
+        open_question = self.undecided or self.overflows
+        return reason is not None and not open_question and not reason.startswith(_NO_RUN)
 
 
 class Doubt(str):
@@ -81,6 +86,10 @@ class NeverRan(str):
 
 class Unreached(Doubt):
     """A reason why nothing is concluded: no run of the model reached the numbers that differ."""
+
+
+class Overflows(Unreached):
+    """A reason why nothing is concluded: it differs, but only where rare numbers overflow."""
 
 
 class RegionComparison:
@@ -197,7 +206,7 @@ class RegionComparison:
             return Undecided(f"undecided: rounding may explain that {compared.check.reason}")
         return compared
 
-    def _same_in_float64(self, feeds: Mapping[str, Array], own: Array, actual: Array) -> bool:
+    def _vanishes_in_float64(self, feeds: Mapping[str, Array], own: Array, actual: Array) -> bool:
         """Return whether a difference all but vanishes where both parts run in double precision."""
         before = self._reference.in_float64(feeds)
         after = None if before is None else self._converted_reference.in_float64(feeds)
@@ -205,6 +214,17 @@ class RegionComparison:
             return False
         apart, remaining = (errors(*pair)[0] for pair in ((own, actual), (before, after)))
         return bool(remaining.max(initial=0.0) <= _VANISHES * apart.max(initial=0.0))
+
+    def _agree_in_float64(self, feeds: Mapping[str, Array], own: Array) -> npt.NDArray[np.bool_]:
+        """Return the elements of which both parts in double precision agree."""
+        before = self._reference.in_float64(feeds)
+        after = None if before is None else self._converted_reference.in_float64(feeds)
+        if before is None or after is None or not before.shape == after.shape == own.shape:
+            return np.zeros(own.shape, bool)
+        least = RTOL["float64"] * largest_finite(before)
+        with np.errstate(all="ignore"):
+            allowed = np.maximum(RTOL.get(dtype_name(own), 0.0) * np.abs(before), least)
+            return np.asarray(np.abs(after - before) <= allowed)
 
     def close(self) -> None:
         """Release the sessions."""
@@ -278,18 +298,23 @@ class RegionComparison:
         """Compare within the tolerance, then with the rounding measured in the original's part."""
         # The largest array of reals among the inputs: most likely the data.
         x = max(feeds.values(), key=lambda a: (is_float(a.dtype), a.size), default=default)
-        same_kernels = not self._original.program.substitutes
-        check = expected.check(
-            how,
-            optimised,
-            x,
-            actual,
-            same_kernels=same_kernels,
-            converted=lambda: self._converted_reference.in_float64(feeds),
-            spread=spread,
-        )
+
+        def checked(expected: Expected, actual: Array | str) -> Check:
+            return expected.check(
+                how,
+                optimised,
+                x,
+                actual,
+                same_kernels=not self._original.program.substitutes,
+                converted=lambda: self._converted_reference.in_float64(feeds),
+                spread=spread,
+            )
+
+        if spread is not None and self._reference.computes:
+            actual = overflow.unlimited(expected.own, actual)
+        check = checked(expected, actual)
         own, output = expected.own, self.region.output
-        is_bounded, check = check.passed, _also_plain(check, own, spread)
+        is_bounded, check = check.passed, _also_plain(check, expected, spread)
         if check.passed or isinstance(actual, str) or not expected.exactness.arithmetic:
             return Compared(check, feeds)
         if actual.dtype != own.dtype or actual.shape != own.shape:
@@ -303,10 +328,17 @@ class RegionComparison:
         verdict = movements[output].verdict(actual, each=each)
         if verdict is Verdict.UNDECIDED and spread is not None:
             beyond = is_bounded or spread in BEYOND_ARITHMETIC
-            if beyond or self._same_in_float64(feeds, own, actual):
+            if beyond or self._vanishes_in_float64(feeds, own, actual):
                 verdict = Verdict.ACCEPTED
         if verdict is Verdict.ACCEPTED:
             check = replace(check, mismatches=0, reason=None, max_ulps=None, allowed_ulps=None)
+        elif spread is not None:
+            counted = overflow.not_overflowed(feeds, own, actual)
+            if spread == "large":
+                counted &= ~self._agree_in_float64(feeds, own)
+            rest = np.where(counted, actual, np.zeros((), own.dtype))
+            if not counted.all() and checked(expected.only(counted), rest).passed:
+                return Compared(check, feeds, overflows=True)
         return Compared(check, feeds, verdict)
 
 
@@ -318,16 +350,19 @@ def _of_other_weights(compared: Compared) -> Compared:
     return Compared(check, compared.feeds, at_any_size=True)
 
 
-def _also_plain(check: Check, own: Array, spread: str | None) -> Check:
+def _also_plain(check: Check, expected: Expected, spread: str | None) -> Check:
     """Hold short reals, and all on shifted data, to the rtol of outputs, too.
 
     Their sums may be off by more, and a variance that loses its digits is far below its terms.
     """
+    own = expected.own
     rtol = RTOL.get(dtype_name(own), 0.0)
     error = check.max_relative_error or 0.0
     if not check.passed or check.allowed_ulps is None or error <= rtol:
         return check
-    if own.dtype.itemsize > 2 and spread != "shifted":
+    if own.dtype.itemsize > 2 and (
+        spread != "shifted" or error <= WORSE * expected.own_error  # the original loses them, too
+    ):
         return check
     reason = (
         f"elements differ by at most {error:.2g} of the largest value where {rtol:g} is allowed"

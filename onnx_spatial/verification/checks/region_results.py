@@ -14,6 +14,7 @@ from onnx_spatial.verification.checks.region import (
     Compared,
     Doubt,
     NeverRan,
+    Overflows,
     RegionComparison,
     Undecided,
     Unreached,
@@ -158,10 +159,13 @@ def _at_any_size(compared: list[Compared] | str) -> bool:
 
 
 def _decided(compared: list[Compared] | str) -> list[Compared] | str:
-    """Return the comparisons that are decided; or that one is not, if none differs."""
+    """Return the comparisons that decide; or a doubt if none of these differs, but another does."""
     if isinstance(compared, str):
         return compared
+    rest = [c for c in compared if not (c.undecided or c.overflows)]
+    if _differs(rest) or len(rest) == len(compared):
+        return rest
     unclear = next((c.check.reason for c in compared if c.undecided), None)
-    if unclear is not None and not _differs(compared):
+    if unclear is not None:
         return Undecided(f"undecided: rounding may explain that {unclear}")
-    return [c for c in compared if not c.undecided]
+    return Overflows("it differs, but only where rare numbers overflow")

@@ -99,6 +99,12 @@ class Expected:
             return check
         return self._in_float64(check, actual, converted, spread)
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> Expected:
+        """Return the same with zeros for all other elements."""
+        own = np.where(kept, self.own, np.zeros((), self.own.dtype))
+        precise = None if self.precise is None else np.where(kept, self.precise, 0.0)
+        return replace(self, own=own, precise=precise)
+
     def _in_float64(
         self,
         check: Check,
