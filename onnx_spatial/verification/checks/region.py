@@ -315,6 +315,8 @@ class RegionComparison:
         check = checked(expected, actual)
         own, output = expected.own, self.region.output
         is_bounded, check = check.passed, _also_plain(check, expected, spread)
+        if not check.passed and spread == "shifted" and _as_inexact(check, expected):
+            check = replace(check, mismatches=0, reason=None)
         if check.passed or isinstance(actual, str) or not expected.exactness.arithmetic:
             return Compared(check, feeds)
         if actual.dtype != own.dtype or actual.shape != own.shape:
@@ -360,11 +362,15 @@ def _also_plain(check: Check, expected: Expected, spread: str | None) -> Check:
     error = check.max_relative_error or 0.0
     if not check.passed or check.allowed_ulps is None or error <= rtol:
         return check
-    if own.dtype.itemsize > 2 and (
-        spread != "shifted" or error <= WORSE * expected.own_error  # the original loses them, too
-    ):
+    if own.dtype.itemsize > 2 and spread != "shifted":
         return check
     reason = (
         f"elements differ by at most {error:.2g} of the largest value where {rtol:g} is allowed"
     )
     return replace(check, mismatches=max(1, check.mismatches), reason=reason)
+
+
+def _as_inexact(check: Check, expected: Expected) -> bool:
+    """Tell whether the original's own error in double precision is about as large."""
+    error = check.max_relative_error
+    return error is not None and error <= WORSE * expected.own_error
