@@ -326,8 +326,9 @@ def _one_bit(rng: Rng, number: int) -> Deception | None:
     pool = [k for k in bases.everything() if not k.endswith(("relu", "mean", "norm"))]
     key = pick(number, pool)
     base, right = bases.everything()[key], converted_net(key)
-    held = {t.name for t in base.model.graph.initializer}
     wrong = _copied(right)
+    read = {name for node in wrong.graph.node for name in node.input}
+    held = read.intersection(t.name for t in base.model.graph.initializer)
     reals = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8)
     stored = [
         t
