@@ -245,3 +245,76 @@ def test_reals_next_to_a_constant() -> None:
     six = np.float32(6)
     near = {six, np.nextafter(six, np.float32(7)), np.nextafter(six, np.float32(5))}
     assert near | {-n for n in near} == set(met)
+
+
+#: (inputs, output, original, wrong, right) of nodes behind sums, averages and masks.
+AGGREGATES = [
+    (
+        "float[N,8,6] x",
+        "float[N,8,6]",
+        "y = Relu(x)",
+        "m = ReduceMean<keepdims = 0>(x) c = Greater(m, limit) n = Neg(x) r = Relu(x)"
+        " y = Where(c, n, r)",
+        "m = ReduceMean<keepdims = 0>(x) c = Greater(m, limit) r = Relu(x) y = Where(c, r, r)",
+    ),
+    (
+        "float[1,2,8,8] x",
+        "float[1,2,A,B]",
+        "a = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x) g = Greater(a, limit)"
+        " y = Cast<to = 1>(g)",
+        "a_ = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x)"
+        " g_ = GreaterOrEqual(a_, limit) y = Cast<to = 1>(g_)",
+        "a_ = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x) g_ = Less(limit, a_)"
+        " y = Cast<to = 1>(g_)",
+    ),
+    (
+        "uint8[N,16,16] x",
+        "int32[N]",
+        "c = Cast<to = 6>(x) y = ReduceSum<keepdims = 0>(c, axes)",
+        "c_ = Cast<to = 6>(x) s_ = ReduceSum<keepdims = 0>(c_, axes) y = Min(s_, most)",
+        "c_ = Cast<to = 6>(x) i_ = Identity(c_) y = ReduceSum<keepdims = 0>(i_, axes)",
+    ),
+    (
+        "bool[N,64] k, float[N,64] x",
+        "float[N]",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(f, x)"
+        " s = ReduceSum<keepdims = 0>(p, last) y = Div(s, c)",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(f, x)"
+        " s = ReduceSum<keepdims = 0>(p, last) m = Max(c, one) y = Div(s, m)",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(x, f)"
+        " s = ReduceSum<keepdims = 0>(p, last) y = Div(s, c)",
+    ),
+    (
+        "bool[64] k",
+        "int64",
+        "c = Cast<to = 7>(k) y = ReduceSum<keepdims = 0>(c)",
+        "c_ = Cast<to = 7>(k) s_ = ReduceSum<keepdims = 0>(c_) y = Min(s_, few)",
+        "c_ = Cast<to = 7>(k) i_ = Identity(c_) y = ReduceSum<keepdims = 0>(i_)",
+    ),
+    (  # the rest of equal numbers without their mean is rounding
+        "float[N,96] x",
+        "float[N,96]",
+        "y = LayerNormalization<epsilon = 0.00001>(x, ones)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q)"
+        " e = Add(v, large) s = Sqrt(e) y = Div(d, s)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q)"
+        " e = Add(v, small) s = Sqrt(e) y = Div(d, s)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "output", "before", "wrong", "right"), AGGREGATES)
+def test_sums_averages_and_masks(
+    inputs: str, output: str, before: str, wrong: str, right: str
+) -> None:
+    ones = ", ".join(["1"] * 96)
+    text = f"""
+        g ({inputs}) => ({output} y)
+          <float limit = {{128}}, float one = {{1}}, float small = {{0.00001}}, float large = {{0.1}},
+           int32 most = {{65000}}, int64 few = {{60}}, int64[2] axes = {{1, 2}},
+           int64[1] last = {{1}}, float[96] ones = {{{ones}}}> {{ BODY }}
+    """
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message

@@ -5,13 +5,15 @@
 
 A single weight in a sum of thousands changes it by less than rounding may. Where one node of each part
 reads all stored reals, and both compute by the same operators, no other node could make up for another
-weight: the bytes must be the same.
+weight: the bytes must be the same. A bias may be added by a node of its own, as MatMul and Add are Gemm.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -55,7 +57,7 @@ def of(model: onnx.ModelProto, folder: Path | None) -> Weights | None:
         ):
             stored[node.output[0]] = node.attribute[0].t
     data = to_float64.reached(model.graph, to_float64.reals(model))
-    operators, reader = [], None
+    operators, reader, bias = list[str](), None, ""
     for node in model.graph.node:
         if data.isdisjoint(traversal.needs(node)) or node.op_type in to_float64.SIZES:
             continue
@@ -65,18 +67,58 @@ def of(model: onnx.ModelProto, folder: Path | None) -> Weights | None:
             continue  # a spatial operator, which only moves data
         if any(traversal.subgraphs(node)):
             return None
-        operators.append(node.op_type)
+        if reader is not None and _adds_bias(node, reader, stored):
+            bias = next(n for n in node.input if n in stored)
+            continue
+        operators.append("MatMul" if node.op_type == "Gemm" and _is_plain(node) else node.op_type)
         if _reads(node, stored):
             if reader is not None or Trait.PRODUCTS not in op_traits.of(node).traits:
                 return None
             reader = node
-    if reader is None or not fed.isdisjoint(name for name in reader.input if name in stored):
+    if reader is None:
         return None
-    tensors = [stored[name] for name in reader.input if name in stored]
+    names = [name for name in (*reader.input, bias) if name in stored]
+    if not fed.isdisjoint(names):
+        return None
+    tensors = [stored[name] for name in names]
     if sum(int(np.prod(t.dims)) for t in tensors) > _MOST_ELEMENTS:
         return None
-    arrays = tuple(constant_value(tensor, folder) for tensor in tensors)
-    return Weights(tuple(sorted(operators)), arrays)
+    arrays = [constant_value(tensor, folder) for tensor in tensors]
+    if reader.op_type == "Gemm" and _is_plain(reader) and reader.input[1] in stored:
+        place = names.index(reader.input[1])
+        arrays[place] = arrays[place].T if _attributes(reader).get("transB", 0) else arrays[place]
+    if len(arrays) == 2 and names[0] == reader.input[1]:  # with a bias, which broadcasts
+        arrays[1] = arrays[1].reshape(-1)
+    return Weights(tuple(sorted(operators)), tuple(arrays))
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _is_plain(gemm: onnx.NodeProto) -> bool:
+    """Return whether a Gemm is a MatMul and an Add, but for a transposed weight."""
+    attributes = _attributes(gemm)
+    scales = (attributes.get("alpha", 1.0), attributes.get("beta", 1.0))
+    return scales == (1.0, 1.0) and not attributes.get("transA", 0)
+
+
+def _adds_bias(
+    node: onnx.NodeProto, product: onnx.NodeProto, stored: dict[str, onnx.TensorProto]
+) -> bool:
+    """Return whether a node adds a bias of its own to the result of a MatMul or Conv without one."""
+    known = [n for n in node.input if n in stored]
+    if node.op_type != "Add" or len(known) != 1 or product.output[0] not in node.input:
+        return False
+    weight = stored.get(product.input[1])
+    if weight is None or len(product.input) > 2 or product.op_type not in ("MatMul", "Conv"):
+        return False
+    is_conv = product.op_type == "Conv"
+    shape, dims = list(stored[known[0]].dims), list(weight.dims)
+    channels = dims[0] if is_conv else dims[-1]
+    expected = [channels, *[1] * (len(dims) - 2)] if is_conv else [channels]
+    without_ones = shape[max(0, len(shape) - len(expected)) :]
+    return math.prod(shape) == channels and without_ones == expected
 
 
 def _reads(node: onnx.NodeProto, stored: dict[str, onnx.TensorProto]) -> bool:

@@ -11,10 +11,13 @@ A limit, a threshold or a rounded half shows only where a number meets it:
     specials   infinities, -0.0, subnormals
     largest    the largest finite numbers, for data that is only moved: what computes may overflow
     constants  numbers of the models (`model_numbers`), their opposites and neighbours
+    equal      one number for a whole input, row or channel: what averages it or adds it up meets a
+               limit, and a mask has no true element
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -31,7 +34,16 @@ from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 Spread = Literal[
-    "large", "small", "ties", "sparse", "shifted", "nans", "specials", "largest", "constants"
+    "large",
+    "small",
+    "ties",
+    "sparse",
+    "shifted",
+    "nans",
+    "specials",
+    "largest",
+    "constants",
+    "equal",
 ]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
 
@@ -50,6 +62,10 @@ _SHIFT = 64
 _BEYOND = (2**7, 2**8, 2**15, 2**16, 2**24 + 1, 2**31, 2**32 + 1, 2**53 + 1)
 #: Elements of all runs on the numbers of one pool: small inputs take several to meet each number.
 _ELEMENTS = 2**14
+#: Numbers of which an input may consist, besides those of the models (powers of two make sums of binary
+#: fractions whole); and least and most turns of it.
+_EQUAL = (0.0, 255.0, 16.0, 1000.0, 8.0, 1.0, -1000.0, 2.5)
+_EQUAL_TURNS = (16, 32)
 #: Integer operators that end the process where they divide by zero.
 _DIVIDES = frozenset({"Div", "Mod"})
 
@@ -75,12 +91,7 @@ def runs(
     most = max(1, _ELEMENTS // max(1, sum(a.size for a in free.values())))
     is_data = {n: _is_data(program.flat.graph, n) for n, a in free.items() if _is_whole(a)}
     for kind in kinds:
-        pool = {
-            "nans": _SPECIALS,
-            "specials": _SPECIALS,
-            "constants": 6 * (len(numbers) + len(_BEYOND)),
-        }.get(kind, 1)
-        for turn in range(min(most, -(-pool // max(1, least // 2)))):
+        for turn in range(_turns(kind, least, most, len(numbers))):
             fed: dict[str, Array] = {}
             for position, (name, array) in enumerate(free.items()):
                 rng = np.random.default_rng([seed, position, SPREADS.index(kind)])
@@ -96,6 +107,14 @@ def runs(
                 continue
 
 
+def _turns(kind: Spread, least: int, most: int, numbers: int) -> int:
+    """Return how many runs meet the numbers of a kind, of inputs with so many elements at least."""
+    if kind == "equal":
+        return int(np.clip(most, *_EQUAL_TURNS))
+    pool = {"nans": _SPECIALS, "specials": _SPECIALS, "constants": 6 * (numbers + len(_BEYOND))}
+    return min(most, -(-pool.get(kind, 1) // max(1, least // 2)))
+
+
 def _spread(
     array: Array,
     kind: Spread,
@@ -105,9 +124,14 @@ def _spread(
     is_data: bool,
 ) -> Array | None:
     """Return unusual numbers in place of usual ones; None leaves these as they are."""
+    if kind in ("constants", "equal") and _is_whole(array) and not is_data:
+        return None
+    if kind == "equal":
+        return _equal(array, rng, turn, numbers)
+    if array.dtype == np.bool_:
+        single = np.arange(array.size) == rng.integers(array.size)
+        return single.reshape(array.shape) if kind == "sparse" else None
     if kind == "constants":
-        if _is_whole(array) and not is_data:
-            return None
         pool = _pool(array.dtype, numbers)
         taken = np.arange(turn * array.size, (turn + 1) * array.size)
         return (
@@ -116,6 +140,46 @@ def _spread(
     if array.dtype in FLOATS:
         return _reals(array, kind, rng, turn)
     return _integers(array, kind, rng) if _is_whole(array) else None
+
+
+def _equal(
+    array: Array, rng: np.random.Generator, turn: int, numbers: Sequence[float | str]
+) -> Array | None:
+    """Return one number again and again: in the whole array, in each row, or in each channel."""
+    is_bool = array.dtype == np.bool_
+    values = np.array([True, False]) if is_bool else _equals(array.dtype, numbers)
+    if not values.size:
+        return None
+    rank = array.ndim
+    # Axes along which the number changes: rows of the last axis, channels behind the batch, and last.
+    changing = [set(range(rank - 1)), {0, 1}, {0, rank - 1}] if rank > 1 else []
+    layouts = [axes for axes in changing if len(axes) < rank]
+    if turn < len(layouts):
+        shape = [d if axis in layouts[turn] else 1 for axis, d in enumerate(array.shape)]
+        chosen = np.resize(rng.permutation(values), shape)
+        return np.array(np.broadcast_to(chosen, array.shape))
+    return np.full(array.shape, values[(turn - len(layouts)) % len(values)], array.dtype)
+
+
+def _equals(dtype: np.dtype[Any], numbers: Sequence[float | str]) -> Array:
+    """Return the numbers of a type of which a whole input may consist, the usual ones first."""
+    if dtype.kind == "O":
+        return np.array([n for n in numbers if isinstance(n, str)], object)
+    reals = [n for n in numbers if not isinstance(n, str)]
+    own = [m for n in reals for m in (1.5 * n, n)]
+    pairs = itertools.zip_longest(_EQUAL, own[::2], own[1::2])
+    wanted = dict.fromkeys(n for n in itertools.chain(*pairs) if n is not None)
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            values = np.array(list(wanted)).astype(dtype)
+        return np.asarray(values[np.isfinite(values)])
+    if dtype.kind not in "iu" or dtype.itemsize > 8:
+        return np.zeros(0, dtype)
+    limits = np.iinfo(dtype)
+    ends = [limits.max, limits.min + 1] if dtype.itemsize <= 2 else []
+    whole = [*ends, *(int(n) for n in wanted if abs(n) < 2**62)]
+    fitting = dict.fromkeys(n for n in whole if limits.min < n <= limits.max)
+    return np.array(list(fitting), dtype)
 
 
 def _is_whole(array: Array) -> bool:
@@ -198,7 +262,12 @@ def _is_data(graph: onnx.GraphProto, name: str) -> bool:
             continue
         elementwise = Trait.UNARY in traits or Trait.BROADCASTS in traits
         divides = node.op_type in _DIVIDES and 1 in read
-        if divides or not (read and (elementwise or read <= set(op_traits.moved_inputs(node)))):
+        moved = set(op_traits.moved_inputs(node))
+        if Trait.PRODUCTS in traits or node.op_type == "MatMulInteger":
+            moved = {0, 1}
+        elif Trait.REDUCES in traits or Trait.WINDOWS in traits:
+            moved = {0}
+        if divides or not (read and (elementwise or read <= moved)):
             return False
         reached.update(node.output)
     return True
