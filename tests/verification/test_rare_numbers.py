@@ -318,3 +318,91 @@ def test_sums_averages_and_masks(
     assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
     result = verify(original, model(text.replace("BODY", right)))
     assert result.status == "passed", result.message
+
+
+#: (inputs, output, original, wrong, right) of integers that are sizes, positions, axes or counts.
+POSITIONS = [
+    (
+        "float[N,4,3] x, int64[1] p",
+        "y = Slice(x, p, far, second)",
+        "q = Max(p, none) y = Slice(x, q, far, second)",
+        "q = Max(p, p) y = Slice(x, q, far, second)",
+    ),
+    (
+        "float[N,4,3] x, int64[1] p",
+        "y = CumSum(x, p)",
+        "c = Less(p, none) q = Where(c, none, p) y = CumSum(x, q)",
+        "c = Less(p, none) r = Add(p, three) q = Where(c, r, p) y = CumSum(x, q)",
+    ),
+    (
+        "float[N,2,3] x, int64[3] p",
+        "y = Tile(x, p)",
+        "q = Min(p, fifty) y = Tile(x, q)",
+        "q = Min(p, huge) y = Tile(x, q)",
+    ),
+    (
+        "float[N,2,3] x, int64[6] p",
+        "y = Pad(x, p)",
+        "q = Abs(p) y = Pad(x, q)",
+        "a = Neg(p) q = Neg(a) y = Pad(x, q)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "before", "wrong", "right"), POSITIONS)
+def test_limits_of_sizes_and_positions(inputs: str, before: str, wrong: str, right: str) -> None:
+    text = f"""
+        g ({inputs}) => (float[A,B,C] y)
+          <int64[1] none = {{0}}, int64[1] second = {{1}}, int64[1] three = {{3}},
+           int64[1] far = {{1000000}}, int64[1] fifty = {{50}}, int64[1] huge = {{60000}}>
+        {{ BODY }}
+    """
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message
+
+
+def limits(before: str, after: str, **usual: object) -> list[dict[str, list[int]]]:
+    """The small inputs of all runs on the limits of a replacement."""
+    feeds = {name: np.array(value, np.int64) for name, value in usual.items()}
+    trial = Trial(Assignment({}), feeds, {}, set())
+    program = Program(model(before), ())
+    runs = rare_numbers.runs(program, trial, ["limits"], [], 0, model(after))
+    return [{name: array.tolist() for name, array in run.feeds.items()} for run in runs]
+
+
+def test_several_inputs_take_their_limits_at_once() -> None:
+    text = """
+        g (int64 a, int64 b) => (bool y) <int64 three = {3}, int64 seven = {7}>
+        { p = Equal(a, three) q = Equal(b, seven) y = OP(p, q) }
+    """
+    runs = limits(text.replace("OP", "Or"), text.replace("OP", "And"), a=1, b=1)
+    assert {"a": 3, "b": 7} in runs
+    assert {"a": 4, "b": 1} in runs
+    assert {"a": 1, "b": -1} in runs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = Sub(a, three) y = Div(three, m)",
+        "m = Sub(a, three) y = Mod(three, m)",
+        "y = Range(a, three, three)",  # nothing computes with it
+    ],
+)
+def test_integers_without_limits_to_try(text: str) -> None:
+    """A division by zero ends the process."""
+    made = f"g (int64 a) => (int64[N] y) <int64 three = {{3}}> {{ {text} }}"
+    assert limits(made, made, a=2) == []
+
+
+def test_limits_of_sizes_are_small() -> None:
+    """Neither memory nor time for tensors of thousands of millions of elements."""
+    text = """
+        g (int64[2] a) => (float[A,B] y) <int64 huge = {4000000}, int64 few = {20}>
+        { m = Min(a, huge) k = Max(m, few) y = ConstantOfShape(k) }
+    """
+    numbers = [n for run in limits(text, text, a=[1, 2]) for n in run["a"]]
+    assert 21 in numbers
+    assert max(numbers) <= 2**12

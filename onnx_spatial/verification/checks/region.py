@@ -171,7 +171,9 @@ class RegionComparison:
     def _rare(self, first: Trial, kinds: Sequence[Spread]) -> Iterator[Trial]:
         """Repeat a run on rare numbers."""
         numbers = numbers_of((self._original.source.proto, self._converted))
-        return rare_numbers.runs(self._original.program, first, kinds, numbers, self._seed)
+        return rare_numbers.runs(
+            self._original.program, first, kinds, numbers, self._seed, self._converted
+        )
 
     def in_place(self, feeds: Mapping[str, Array], actual: Array) -> Compared | str:
         """Compare values of inputs and output in a run of the converted model; or return why not."""

@@ -13,6 +13,8 @@ A limit, a threshold or a rounded half shows only where a number meets it:
     constants  numbers of the models (`model_numbers`), their opposites and neighbours
     equal      one number for a whole input, row or channel: what averages it or adds it up meets a
                limit, and a mask has no true element
+    limits     constants with which the replacement computes: of all small inputs at once; of single
+               integers, which may be sizes or positions, also their neighbours and negative ones
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import FEW, FLOATS, Array, special_patterns
 from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
+from onnx_spatial.verification.sizes.model_numbers import DIVIDES, computed_with, may_end_process
 from onnx_spatial.verification.sizes.trial_runs import Trial
 
 Spread = Literal[
@@ -44,6 +47,7 @@ Spread = Literal[
     "largest",
     "constants",
     "equal",
+    "limits",
 ]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
 
@@ -66,8 +70,15 @@ _ELEMENTS = 2**14
 #: fractions whole); and least and most turns of it.
 _EQUAL = (0.0, 255.0, 16.0, 1000.0, 8.0, 1.0, -1000.0, 2.5)
 _EQUAL_TURNS = (16, 32)
-#: Integer operators that end the process where they divide by zero.
-_DIVIDES = frozenset({"Div", "Mod"})
+#: Runs on limits, of one integer or of all small inputs.
+_LIMIT_RUNS = 48
+#: The largest limit, and where a node makes a tensor of such a size; elements of that tensor.
+_LARGEST_LIMIT, _LARGEST_SIZE, _MOST_MADE = 2**16, 2**12, 2**24
+#: Operators whose integers are sizes of the result, or a number of turns.
+_MAKES = frozenset(
+    "AffineGrid BlackmanWindow CenterCropPad Col2Im ConstantOfShape DFT Expand HammingWindow HannWindow"
+    " Loop MaxUnpool MelWeightMatrix OneHot Pad Range Reshape Resize STFT Scan Tile Upsample".split()
+)
 
 
 def runs(
@@ -76,6 +87,7 @@ def runs(
     kinds: Iterable[Spread],
     numbers: Sequence[float | str],
     seed: int,
+    replacement: onnx.ModelProto | None = None,
 ) -> Iterator[Trial]:
     """Yield successful runs on the sizes of a trial and on unusual numbers.
 
@@ -85,12 +97,17 @@ def runs(
         kinds: of numbers.
         numbers: constants of the models.
         seed: of the data.
+        replacement: the converted model, which reads the same inputs.
     """
     free = {n: a for n, a in trial.feeds.items() if n not in trial.assignment.values and a.size}
     least = min((a.size for a in free.values()), default=0)
     most = max(1, _ELEMENTS // max(1, sum(a.size for a in free.values())))
     is_data = {n: _is_data(program.flat.graph, n) for n, a in free.items() if _is_whole(a)}
     for kind in kinds:
+        if kind == "limits":
+            limits = () if replacement is None else _limits(program, free, replacement)
+            yield from _successful(program, trial, kind, limits)
+            continue
         for turn in range(_turns(kind, least, most, len(numbers))):
             fed: dict[str, Array] = {}
             for position, (name, array) in enumerate(free.items()):
@@ -100,11 +117,58 @@ def runs(
                     fed[name] = changed
             if not fed:
                 break
-            feeds = {**trial.feeds, **fed}
-            try:
-                yield replace(trial, feeds=feeds, outputs=program.run(feeds), spread=kind)
-            except RunFailure:
-                continue
+            yield from _successful(program, trial, kind, [fed])
+
+
+def _successful(
+    program: Program, trial: Trial, kind: Spread, changed: Iterable[dict[str, Array]]
+) -> Iterator[Trial]:
+    """Yield the runs of a trial with other inputs that the original accepts."""
+    for fed in changed:
+        feeds = {**trial.feeds, **fed}
+        try:
+            yield replace(trial, feeds=feeds, outputs=program.run(feeds), spread=kind)
+        except RunFailure:
+            continue
+
+
+def _limits(
+    program: Program, free: dict[str, Array], replacement: onnx.ModelProto
+) -> Iterator[dict[str, Array]]:
+    """Yield inputs that take the constants with which the replacement computes."""
+    fed = {n: a for n, a in free.items() if a.dtype.kind in "iuf" and a.dtype.itemsize <= 8}
+    found = {n: computed_with(replacement, n) for n in fed}
+    numbers = {
+        n: [v for v in c if not isinstance(v, str)]
+        for n, c in found.items()
+        if c is not None and not any(may_end_process(m, n) for m in (program.flat, replacement))
+    }
+    makes = any(node.op_type in _MAKES for _, _, node in traversal.nodes(program.flat))
+    largest = max((a.size for a in free.values()), default=1)
+    most = min(_LARGEST_SIZE, _MOST_MADE // max(1, largest)) if makes else _LARGEST_LIMIT
+
+    def legal(array: Array, value: float) -> bool:
+        if not _is_whole(array):
+            return True
+        limits = np.iinfo(array.dtype)
+        return abs(value) <= most and limits.min < value <= limits.max
+
+    small = {n: c for n, c in numbers.items() if c and fed[n].size <= FEW}
+    for turn in range(max(map(len, small.values()), default=0) if len(small) > 1 else 0):
+        chosen = {n: c[turn % len(c)] for n, c in small.items()}
+        if all(legal(fed[n], v) for n, v in chosen.items()):
+            yield {n: np.full_like(fed[n], v) for n, v in chosen.items()}
+    edits = []
+    for name, constants in numbers.items():
+        if _is_whole(fed[name]):
+            whole = [int(v) for v in constants if v == int(v)]
+            near = [n for v in whole for n in (v + 1, -v, v - 1, v)]
+            values = [v for v in dict.fromkeys([-1, *near, -2]) if legal(fed[name], v)]
+            edits += [(i, v, name) for i in range(min(FEW, fed[name].size)) for v in values]
+    for index, value, name in sorted(edits, key=lambda e: e[0])[:_LIMIT_RUNS]:
+        changed = np.array(fed[name])
+        changed.reshape(-1)[index] = value
+        yield {name: changed}
 
 
 def _turns(kind: Spread, least: int, most: int, numbers: int) -> int:
@@ -261,7 +325,7 @@ def _is_data(graph: onnx.GraphProto, name: str) -> bool:
         if Trait.SIZES in traits:
             continue
         elementwise = Trait.UNARY in traits or Trait.BROADCASTS in traits
-        divides = node.op_type in _DIVIDES and 1 in read
+        divides = node.op_type in DIVIDES and 1 in read
         moved = set(op_traits.moved_inputs(node))
         if Trait.PRODUCTS in traits or node.op_type == "MatMulInteger":
             moved = {0, 1}
