@@ -363,6 +363,15 @@ def test_limits_of_sizes_and_positions(inputs: str, before: str, wrong: str, rig
     assert result.status == "passed", result.message
 
 
+def test_a_step_that_was_negative() -> None:
+    text = "g (int64 a, int64 b, int64 d) => (int64[N] y) { BODY }"
+    original = model(text.replace("BODY", "y = Range(a, b, d)"))
+    wrong = model(text.replace("BODY", "s = Abs(d) y = Range(a, b, s)"))
+    right = model(text.replace("BODY", "n = Neg(d) s = Neg(n) y = Range(a, b, s)"))
+    assert verify(original, wrong).status == "failed"
+    assert verify(original, right).status == "passed"
+
+
 def limits(before: str, after: str, **usual: object) -> list[dict[str, list[int]]]:
     """The small inputs of all runs on the limits of a replacement."""
     feeds = {name: np.array(value, np.int64) for name, value in usual.items()}

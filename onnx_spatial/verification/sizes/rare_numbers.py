@@ -138,10 +138,12 @@ def _limits(
     """Yield inputs that take the constants with which the replacement computes."""
     fed = {n: a for n, a in free.items() if a.dtype.kind in "iuf" and a.dtype.itemsize <= 8}
     found = {n: computed_with(replacement, n) for n in fed}
+    both = (program.flat, replacement)
+    safe = {n for n in fed if not any(may_end_process(model, n) for model in both)}
     numbers = {
         n: [v for v in c if not isinstance(v, str)]
         for n, c in found.items()
-        if c is not None and not any(may_end_process(m, n) for m in (program.flat, replacement))
+        if c is not None and n in safe
     }
     makes = any(node.op_type in _MAKES for _, _, node in traversal.nodes(program.flat))
     largest = max((a.size for a in free.values()), default=1)
@@ -165,10 +167,15 @@ def _limits(
             near = [n for v in whole for n in (v + 1, -v, v - 1, v)]
             values = [v for v in dict.fromkeys([-1, *near, -2]) if legal(fed[name], v)]
             edits += [(i, v, name) for i in range(min(FEW, fed[name].size)) for v in values]
+    # A step between two equal numbers does nothing, and usual scalars are equal.
+    single = [n for n, a in fed.items() if _is_whole(a) and a.size == 1]
+    apart = {n: np.full_like(fed[n], k) for k, n in enumerate(single) if n in safe}
     for index, value, name in sorted(edits, key=lambda e: e[0])[:_LIMIT_RUNS]:
         changed = np.array(fed[name])
         changed.reshape(-1)[index] = value
         yield {name: changed}
+        if len(apart) > 1:
+            yield {**apart, name: changed}
 
 
 def _turns(kind: Spread, least: int, most: int, numbers: int) -> int:
