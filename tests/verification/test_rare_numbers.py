@@ -321,3 +321,173 @@ def test_numbers_that_overflow_inside_a_fused_region() -> None:
     form = "k = Constant<value_float = ONE>() e = Exp({i}) p = Add(e, k) {o} = Log(p)"
     assert verify(before, fused(form.replace("ONE", "1.0"), "BEHIND")).status == "unverified"
     assert verify(before, fused(form.replace("ONE", "1.01"), "BEHIND")).status == "failed"
+
+
+#: (inputs, output, original, wrong, right) of nodes behind sums, averages and masks.
+AGGREGATES = [
+    (
+        "float[N,8,6] x",
+        "float[N,8,6]",
+        "y = Relu(x)",
+        "m = ReduceMean<keepdims = 0>(x) c = Greater(m, limit) n = Neg(x) r = Relu(x)"
+        " y = Where(c, n, r)",
+        "m = ReduceMean<keepdims = 0>(x) c = Greater(m, limit) r = Relu(x) y = Where(c, r, r)",
+    ),
+    (
+        "float[1,2,8,8] x",
+        "float[1,2,A,B]",
+        "a = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x) g = Greater(a, limit)"
+        " y = Cast<to = 1>(g)",
+        "a_ = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x)"
+        " g_ = GreaterOrEqual(a_, limit) y = Cast<to = 1>(g_)",
+        "a_ = AveragePool<kernel_shape = [4, 4], strides = [4, 4]>(x) g_ = Less(limit, a_)"
+        " y = Cast<to = 1>(g_)",
+    ),
+    (
+        "uint8[N,16,16] x",
+        "int32[N]",
+        "c = Cast<to = 6>(x) y = ReduceSum<keepdims = 0>(c, axes)",
+        "c_ = Cast<to = 6>(x) s_ = ReduceSum<keepdims = 0>(c_, axes) y = Min(s_, most)",
+        "c_ = Cast<to = 6>(x) i_ = Identity(c_) y = ReduceSum<keepdims = 0>(i_, axes)",
+    ),
+    (
+        "bool[N,64] k, float[N,64] x",
+        "float[N]",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(f, x)"
+        " s = ReduceSum<keepdims = 0>(p, last) y = Div(s, c)",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(f, x)"
+        " s = ReduceSum<keepdims = 0>(p, last) m = Max(c, one) y = Div(s, m)",
+        "f = Cast<to = 1>(k) c = ReduceSum<keepdims = 0>(f, last) p = Mul(x, f)"
+        " s = ReduceSum<keepdims = 0>(p, last) y = Div(s, c)",
+    ),
+    (
+        "bool[64] k",
+        "int64",
+        "c = Cast<to = 7>(k) y = ReduceSum<keepdims = 0>(c)",
+        "c_ = Cast<to = 7>(k) s_ = ReduceSum<keepdims = 0>(c_) y = Min(s_, few)",
+        "c_ = Cast<to = 7>(k) i_ = Identity(c_) y = ReduceSum<keepdims = 0>(i_)",
+    ),
+    (  # the rest of equal numbers without their mean is rounding
+        "float[N,96] x",
+        "float[N,96]",
+        "y = LayerNormalization<epsilon = 0.00001>(x, ones)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q)"
+        " e = Add(v, large) s = Sqrt(e) y = Div(d, s)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q)"
+        " e = Add(v, small) s = Sqrt(e) y = Div(d, s)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "output", "before", "wrong", "right"), AGGREGATES)
+def test_sums_averages_and_masks(
+    inputs: str, output: str, before: str, wrong: str, right: str
+) -> None:
+    ones = ", ".join(["1"] * 96)
+    text = f"""
+        g ({inputs}) => ({output} y)
+          <float limit = {{128}}, float one = {{1}}, float small = {{0.00001}}, float large = {{0.1}},
+           int32 most = {{65000}}, int64 few = {{60}}, int64[2] axes = {{1, 2}},
+           int64[1] last = {{1}}, float[96] ones = {{{ones}}}> {{ BODY }}
+    """
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message
+
+
+#: (inputs, output, original, wrong, right) of integers that are sizes, positions, axes or counts.
+POSITIONS = [
+    (
+        "float[N,4,3] x, int64[1] p",
+        "y = Slice(x, p, far, second)",
+        "q = Max(p, none) y = Slice(x, q, far, second)",
+        "q = Max(p, p) y = Slice(x, q, far, second)",
+    ),
+    (
+        "float[N,4,3] x, int64[1] p",
+        "y = CumSum(x, p)",
+        "c = Less(p, none) q = Where(c, none, p) y = CumSum(x, q)",
+        "c = Less(p, none) r = Add(p, three) q = Where(c, r, p) y = CumSum(x, q)",
+    ),
+    (
+        "float[N,2,3] x, int64[3] p",
+        "y = Tile(x, p)",
+        "q = Min(p, fifty) y = Tile(x, q)",
+        "q = Min(p, huge) y = Tile(x, q)",
+    ),
+    (
+        "float[N,2,3] x, int64[6] p",
+        "y = Pad(x, p)",
+        "q = Abs(p) y = Pad(x, q)",
+        "a = Neg(p) q = Neg(a) y = Pad(x, q)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "before", "wrong", "right"), POSITIONS)
+def test_limits_of_sizes_and_positions(inputs: str, before: str, wrong: str, right: str) -> None:
+    text = f"""
+        g ({inputs}) => (float[A,B,C] y)
+          <int64[1] none = {{0}}, int64[1] second = {{1}}, int64[1] three = {{3}},
+           int64[1] far = {{1000000}}, int64[1] fifty = {{50}}, int64[1] huge = {{60000}}>
+        {{ BODY }}
+    """
+    original = model(text.replace("BODY", before))
+    assert verify(original, model(text.replace("BODY", wrong))).status == "failed"
+    result = verify(original, model(text.replace("BODY", right)))
+    assert result.status == "passed", result.message
+
+
+def test_a_step_that_was_negative() -> None:
+    text = "g (int64 a, int64 b, int64 d) => (int64[N] y) { BODY }"
+    original = model(text.replace("BODY", "y = Range(a, b, d)"))
+    wrong = model(text.replace("BODY", "s = Abs(d) y = Range(a, b, s)"))
+    right = model(text.replace("BODY", "n = Neg(d) s = Neg(n) y = Range(a, b, s)"))
+    assert verify(original, wrong).status == "failed"
+    assert verify(original, right).status == "passed"
+
+
+def limits(before: str, after: str, **usual: object) -> list[dict[str, list[int]]]:
+    """The small inputs of all runs on the limits of a replacement."""
+    feeds = {name: np.array(value, np.int64) for name, value in usual.items()}
+    trial = Trial(Assignment({}), feeds, {}, set())
+    program = Program(model(before), ())
+    runs = rare_numbers.runs(program, trial, ["limits"], [], 0, model(after))
+    return [{name: array.tolist() for name, array in run.feeds.items()} for run in runs]
+
+
+def test_several_inputs_take_their_limits_at_once() -> None:
+    text = """
+        g (int64 a, int64 b) => (bool y) <int64 three = {3}, int64 seven = {7}>
+        { p = Equal(a, three) q = Equal(b, seven) y = OP(p, q) }
+    """
+    runs = limits(text.replace("OP", "Or"), text.replace("OP", "And"), a=1, b=1)
+    assert {"a": 3, "b": 7} in runs
+    assert {"a": 4, "b": 1} in runs
+    assert {"a": 1, "b": -1} in runs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = Sub(a, three) y = Div(three, m)",
+        "m = Sub(a, three) y = Mod(three, m)",
+        "y = Range(a, three, three)",  # nothing computes with it
+    ],
+)
+def test_integers_without_limits_to_try(text: str) -> None:
+    """A division by zero ends the process."""
+    made = f"g (int64 a) => (int64[N] y) <int64 three = {{3}}> {{ {text} }}"
+    assert limits(made, made, a=2) == []
+
+
+def test_limits_of_sizes_are_small() -> None:
+    """Neither memory nor time for tensors of thousands of millions of elements."""
+    text = """
+        g (int64[2] a) => (float[A,B] y) <int64 huge = {4000000}, int64 few = {20}>
+        { m = Min(a, huge) k = Max(m, few) y = ConstantOfShape(k) }
+    """
+    numbers = [n for run in limits(text, text, a=[1, 2]) for n in run["a"]]
+    assert 21 in numbers
+    assert max(numbers) <= 2**12

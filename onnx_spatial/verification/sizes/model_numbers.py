@@ -15,6 +15,7 @@ import onnx
 
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.arrays import constant_value
 
 #: Elements of a constant that is a limit or a table and no weight.
@@ -25,6 +26,12 @@ _MOST, _MOST_PAIRED = 128, 10
 _LARGEST = 2.0**64
 #: Sums before a scale at which results are rounded or limited.
 _ENDS = (0.0, 0.5, 1.0, 1.5, 2.5, -128.0, 127.0, 127.5, 255.0, 255.5)
+
+#: Integer operators that end the process where they divide by zero, and operators that trust integers.
+DIVIDES = frozenset({"Div", "Mod"})
+_TRUSTS = frozenset(
+    "AffineGrid CenterCropPad Col2Im DFT MaxRoiPool MaxUnpool MelWeightMatrix RoiAlign STFT".split()
+)
 
 _Number = float | str
 
@@ -49,6 +56,43 @@ def numbers_of(models: Iterable[onnx.ModelProto]) -> tuple[_Number, ...]:
     halves = (a * half for a in reals for half in (0.5, 1.5, 2.5))
     numbers = (n for n in (*found, *halves, *derived) if isinstance(n, str) or abs(n) < _LARGEST)
     return tuple(itertools.islice(dict.fromkeys(numbers), _MOST))
+
+
+def computed_with(model: onnx.ModelProto, name: str) -> list[_Number] | None:
+    """Return the constants with which nodes compare, limit or combine an input, element by element.
+
+    None if no node computes with the input so.
+    """
+    stored = {t.name: tuple(_values(t)) for t in traversal.tensors(model) if t.name}
+    same = {name}
+    numbers: dict[_Number, None] = {}
+    computes = False
+    for node in traversal.in_order(model.graph):
+        if node.op_type == "Constant":
+            stored[node.output[0]] = tuple(_attributes(node, 1))
+        traits = op_traits.of(node).traits
+        read = {i for i, n in enumerate(node.input) if n in same}
+        moves = op_traits.moved_inputs(node)
+        if read and (Trait.UNARY in traits or Trait.BROADCASTS in traits or read <= set(moves)):
+            same.update(node.output)
+            if Trait.TRUTH in traits or not (moves or Trait.BITWISE in traits):
+                computes = True
+                numbers.update((v, None) for n in node.input for v in stored.get(n, ()))
+    return list(numbers) if computes else None
+
+
+def may_end_process(model: onnx.ModelProto, name: str) -> bool:
+    """Return whether a node may end the process at some values of an input: it divides by them."""
+    dependent = {name}
+    for node in traversal.in_order(model.graph):
+        if dependent.isdisjoint(traversal.needs(node)) or Trait.SIZES in op_traits.of(node).traits:
+            continue
+        divides = node.op_type in DIVIDES and node.input[1] in dependent
+        inside = any(n.op_type in DIVIDES | _TRUSTS for n in traversal.inner_nodes(node))
+        if divides or inside or node.op_type in _TRUSTS or not op_traits.is_standard(node):
+            return True
+        dependent.update(node.output)
+    return False
 
 
 def _ends(read: list[float]) -> Iterator[float]:
