@@ -6,6 +6,7 @@ import onnx
 import pytest
 from hand_lowered import model
 
+import onnx_spatial
 from onnx_spatial.verification import verify
 from onnx_spatial.verification.sizes.model_inputs import graph_inputs
 from onnx_spatial.verification.sizes.work import multiply_adds
@@ -116,3 +117,59 @@ def test_sizes_in_use_are_bounded_by_work(channels: int, least: int) -> None:
     )
     longest = max(run.shapes["x"][2] for run in verify(before, after).runs)
     assert least <= longest <= 2**22 / channels
+
+
+FIXED = """
+    g (DATA x) => (float[A,B,C,D] s, float[E,F,G,H] y)
+      <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[1] zero = {0}, float none = {0},
+       int64[1] thirty_two = {32}, int64[1] last = {9223372036854775807}, int64 from = {0},
+       int64 step = {1}, int64 limit = {32}, int64 rows = {3000}, int64[4] of_batch = {-1, 1, 1, 1},
+       int64[4] of_rows = {1, -1, 1, 1}>
+    { s = tf.SpaceToBatchND(x, block, pads) BODY }
+"""
+BATCH, ROWS = "float[N,16,16,3]", "float[1,H,2,64]"
+BY_INDEX = """
+    h = Shape<start = {axis}, end = {end}>(x) c = Squeeze(h) i = Range(from, c, step)
+    l = Less(i, {limit}) r = Relu(x)
+"""
+IN_BATCH = BY_INDEX.format(axis=0, end=1, limit="limit")
+IN_ROWS = BY_INDEX.format(axis=1, end=2, limit="rows")
+
+
+@pytest.mark.parametrize(
+    ("data", "nodes", "status"),
+    [
+        (BATCH, "r = Relu(x) y = Slice(r, zero, thirty_two, zero)", "failed"),
+        (BATCH, "r = Relu(x) y = Slice(r, zero, last, zero)", "passed"),
+        (
+            BATCH,
+            IN_BATCH + "f = Cast<to = 1>(l) m = Reshape(f, of_batch) y = Mul(r, m)",
+            "failed",
+        ),
+        (BATCH, "y = Max(x, none)", "passed"),
+        (ROWS, IN_ROWS + "m = Reshape(l, of_rows) n = Neg(r) y = Where(m, r, n)", "failed"),
+        (ROWS, IN_ROWS + "m = Reshape(l, of_rows) y = Where(m, r, r)", "passed"),
+    ],
+)
+def test_a_limit_that_the_prover_finds_is_run(data: str, nodes: str, status: str) -> None:
+    """The other dims are fixed, and the limit is beyond the usual sizes."""
+    text = FIXED.replace("DATA", data)
+    before, after = (model(text.replace("BODY", body)) for body in ("y = Relu(x)", nodes))
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == status, result.message
+    if status == "failed":
+        assert "Relu node" in result.message
+
+
+def test_a_limit_that_is_too_large_to_be_run_leaves_a_node_open() -> None:
+    text = """
+        g (float[N,256,256,3] x) => (float[A,B,C,D] s, float[E,F,G,H] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[1] zero = {0},
+           int64[1] many = {1000}>
+        { s = tf.SpaceToBatchND(x, block, pads) BODY }
+    """
+    bodies = ("y = Relu(x)", "r = Relu(x) y = Slice(r, zero, many, zero)")
+    before, after = (model(text.replace("BODY", body)) for body in bodies)
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == "unverified"
+    assert "too large to run, dim 0 of the output is 1000, not N" in result.message

@@ -46,11 +46,13 @@ class Proof:
         scope: sizes that it is proven for; "sampled": for none.
         assumptions: what a proof for all sizes assumes.
         reason: why it is not proven.
+        sizes: shapes of inputs, by name, at which both parts of a region may differ.
     """
 
     scope: ProofScope
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
+    sizes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass

@@ -117,10 +117,21 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     finally:
         context.proof_seconds -= thread_time() - started
     if not comparison.equal:
-        return Proof("sampled", reason=comparison.reason)
+        sizes = region_maps.differing_sizes(region, comparison)
+        if sizes and not region.settled:
+            _prove_widened(region, context)
+        return Proof("sampled", reason=comparison.reason, sizes=sizes)
     if region.is_static:
         return Proof("these sizes")
     return Proof("all sizes", (*comparison.assumptions, *STANDING))
+
+
+def _prove_widened(region: MatchingRegion, context: Context) -> None:
+    """Prove a region from the model's inputs on: sizes at which it differs may never occur."""
+    wider = context.regions.widened(region)
+    if isinstance(wider, str) or not wider.settled or wider.key in context.region_proofs:
+        return
+    context.region_proofs[wider.key] = prove_region(wider, context)
 
 
 def _replaceable(part: Part, context: Context) -> str | None:
@@ -169,7 +180,7 @@ def _attempt(
         if replacement.is_static:
             return Proof("these sizes")
         return Proof("all sizes", (*comparison.assumptions, *STANDING))
-    if comparison.difference is not None and context.parameters_are_free(replacement.chain):
+    if comparison.differences and context.parameters_are_free(replacement.chain):
         found = counterexample.find(replacement, attempt, operator, source.folder, context.seed)
         if found is not None:
             return found

@@ -47,6 +47,7 @@ class RegionResults:
     _budget: Budget = field(default_factory=Budget)
     _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _on_rare_too: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
+    _unreached: dict[RegionKey, str] = field(default_factory=dict)
     _unconfirmed: set[RegionKey] = field(default_factory=set)
 
     def comparison(self, region: MatchingRegion) -> RegionComparison:
@@ -54,7 +55,12 @@ class RegionResults:
         proven = self._is_proven(region)
         analysed = self.regions.analysed(region) if proven else None
         return RegionComparison(
-            region, self.models, self.seed, self._budget, proven=proven, analysed=analysed
+            region,
+            self.models,
+            self.seed,
+            self._budget,
+            proof=self.proofs.get(region.key),
+            analysed=analysed,
         )
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
@@ -84,6 +90,9 @@ class RegionResults:
         compared = self.of(region)
         if isinstance(compared, str) or _differs(compared):
             return compared
+        return self._with_open(region, self._with_rare(region, compared))
+
+    def _with_rare(self, region: MatchingRegion, compared: list[Compared]) -> list[Compared] | str:
         if region.key not in self._on_rare_too:
             self._on_rare_too[region.key] = self._spread(region, compared)
         return self._on_rare_too[region.key]
@@ -139,7 +148,23 @@ class RegionResults:
 
     def _compared(self, region: MatchingRegion) -> list[Compared] | str:
         with closing(self.comparison(region)) as comparison:
-            return comparison.isolated()
+            compared = comparison.isolated()
+            if comparison.unreached is not None:
+                self._unreached[region.key] = comparison.unreached
+            return compared
+
+    def _with_open(
+        self, region: MatchingRegion, compared: list[Compared] | str
+    ) -> list[Compared] | str:
+        """Leave a region open where a difference that the prover found could not be run."""
+        reason = self._unreached.get(region.key)
+        if reason is None or isinstance(compared, str) or _differs(compared):
+            return compared
+        if not region.settled:
+            wider = self.regions.widened(region)
+            if isinstance(wider, MatchingRegion) and self._is_proven(wider):
+                return compared
+        return Unreached(reason)
 
     def _on_rare(self, region: MatchingRegion) -> list[Compared]:
         with closing(self.comparison(region)) as comparison:

@@ -14,9 +14,11 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes import reference_runs
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates
+from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
@@ -70,6 +72,35 @@ def further(
     large = search.large()
     trials += large.long(first)
     return trials + large.remainders(first) if _depends_on_sizes(region) else trials
+
+
+def differing(
+    search: Search, first: Trial, original: ReferenceModel, proof: Proof | None
+) -> tuple[list[Trial], str | None]:
+    """Run the original's part at the sizes at which the prover found a difference.
+
+    Returns:
+        the runs, and why a difference is left open: none of its sizes could be run.
+    """
+    trials: list[Trial] = []
+    too_large = False
+    large = search.large()
+    for shapes in proof.sizes if proof is not None else ():
+        sizes = {
+            dim: size
+            for known in original.inputs
+            for dim, size in zip(known.dims or (), shapes.get(known.name, ()), strict=False)
+            if isinstance(dim, str)
+        }
+        try:
+            trial = large.at(first, sizes)
+        except TooLargeError:
+            too_large = True
+            continue
+        trials += [trial] if trial is not None else []
+    if proof is None or not too_large:
+        return trials, None
+    return trials, f"at sizes that are too large to run, {proof.reason}"
 
 
 def _depends_on_sizes(region: MatchingRegion) -> bool:

@@ -9,7 +9,7 @@ All are bounded by their work, not by time: the verdict must not depend on the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -34,8 +34,14 @@ _REMAINDERS = 32
 _MOST_WORK = 2**31
 #: Elements of an input with one long axis, with a side of a thousand, and of any input.
 _MOST_LONG, _MOST_OF_THOUSAND, _MOST_ELEMENTS = 2**18, 2**20, 2**22
+#: Elements of an input whose size was asked for (128 MiB of float32).
+_MOST_AT = 2**25
 #: Sizes to try from a wanted one on, until one is legal; runs for one size.
 _NEXT, _TRIES = 256, 3
+
+
+class TooLargeError(Exception):
+    """The sizes asked for are too large to be run."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,22 @@ class LargeSizes:
                         runs += found
                         break
         return runs
+
+    def at(self, trial: Trial, sizes: Mapping[str, int]) -> Trial | None:
+        """Return a run with some sizes; None if they are not legal.
+
+        Raises:
+            TooLargeError: the run is too much work, or its data too large.
+        """
+        wanted = replace(trial.assignment, sizes={**trial.assignment.sizes, **sizes}, number=8)
+        self.trials.begin()
+        self.trials.most = max(self.trials.most, _MOST_AT)
+        if self._excess(wanted, _MOST_AT, _MOST_WORK) > 1:
+            raise TooLargeError
+        with suppress(BudgetExhausted, RunFailure):
+            run = self.run(wanted, tuple(sizes))
+            return None if run is None else replace(run, sizes_only=True)
+        return None
 
     def remainders(self, trial: Trial) -> list[Trial]:
         """Return runs at sizes of each remainder, of all dims but the batch, if they are little work."""
