@@ -133,6 +133,9 @@ BY_INDEX = """
     l = Less(i, {limit}) r = Relu(x)
 """
 IN_BATCH = BY_INDEX.format(axis=0, end=1, limit="limit")
+AS_REAL = """
+    h = Shape<start = 1, end = 2>(x) c = Squeeze(h) e = Cast<to = 1>(c) k = Cast<to = 7>(e) r = Relu(x)
+"""
 IN_ROWS = BY_INDEX.format(axis=1, end=2, limit="rows")
 
 
@@ -149,10 +152,11 @@ IN_ROWS = BY_INDEX.format(axis=1, end=2, limit="rows")
         (BATCH, "y = Max(x, none)", "passed"),
         (ROWS, IN_ROWS + "m = Reshape(l, of_rows) n = Neg(r) y = Where(m, r, n)", "failed"),
         (ROWS, IN_ROWS + "m = Reshape(l, of_rows) y = Where(m, r, r)", "passed"),
+        (ROWS, AS_REAL + "l = Less(k, rows) n = Neg(r) y = Where(l, r, n)", "failed"),
+        (ROWS, AS_REAL + "l = Less(k, rows) y = Where(l, r, r)", "passed"),
     ],
 )
-def test_a_limit_that_the_prover_finds_is_run(data: str, nodes: str, status: str) -> None:
-    """The other dims are fixed, and the limit is beyond the usual sizes."""
+def test_a_limit_beside_fixed_dims_is_run(data: str, nodes: str, status: str) -> None:
     text = FIXED.replace("DATA", data)
     before, after = (model(text.replace("BODY", body)) for body in ("y = Relu(x)", nodes))
     result = verify(before, onnx_spatial.convert(after, verify=False).model)
@@ -163,13 +167,34 @@ def test_a_limit_that_the_prover_finds_is_run(data: str, nodes: str, status: str
 
 def test_a_limit_that_is_too_large_to_be_run_leaves_a_node_open() -> None:
     text = """
-        g (float[N,256,256,3] x) => (float[A,B,C,D] s, float[E,F,G,H] y)
+        g (float[N,16,16,3] x) => (float[A,B,C,D] s, float[E,F,G,H] y)
           <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[1] zero = {0},
-           int64[1] many = {1000}>
+           int64[1] many = {1000000}>
         { s = tf.SpaceToBatchND(x, block, pads) BODY }
     """
     bodies = ("y = Relu(x)", "r = Relu(x) y = Slice(r, zero, many, zero)")
     before, after = (model(text.replace("BODY", body)) for body in bodies)
     result = verify(before, onnx_spatial.convert(after, verify=False).model)
     assert result.status == "unverified"
-    assert "too large to run, dim 0 of the output is 1000, not N" in result.message
+    assert "too large to run, dim 0 of the output is 1000000, not N" in result.message
+
+
+def test_a_limit_in_front_of_an_operator_is_run(nothing_is_proven: None) -> None:
+    before = model("""
+        g (float[1,H,16,64] x) => (float[A,B,C,D] s)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}>
+        { s = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    after = model("""
+        g (float[1,H,16,64] x) => (float[A,B,C,D] s)
+          <int64[1] zero = {0}, int64[1] one = {1}, int64[1] rows = {1600}, int64[1] last = {999999},
+           int64[5] cells = {-1, 2, 8, 2, 64}, int64[4] shape = {4, -1, 8, 64}>
+        {
+            top = Slice(x, zero, rows, one) rest = Slice(x, rows, last, one) n = Neg(rest)
+            whole = Concat<axis = 1>(top, n)
+            c = Reshape(whole, cells) t = Transpose<perm = [1, 3, 0, 2, 4]>(c) s = Reshape(t, shape)
+        }
+    """)
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert "on its own" in result.message

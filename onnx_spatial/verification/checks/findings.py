@@ -47,12 +47,15 @@ class Proof:
         assumptions: what a proof for all sizes assumes.
         reason: why it is not proven.
         sizes: shapes of inputs, by name, at which both parts of a region may differ.
+        widened: what is proven of such a region from the model's inputs on, where the sizes of its own
+            inputs may not occur in the model.
     """
 
     scope: ProofScope
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
     sizes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    widened: Proof | None = None
 
 
 @dataclass

@@ -118,20 +118,14 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
         context.proof_seconds -= thread_time() - started
     if not comparison.equal:
         sizes = region_maps.differing_sizes(region, comparison)
-        if sizes and not region.settled:
-            _prove_widened(region, context)
-        return Proof("sampled", reason=comparison.reason, sizes=sizes)
+        wider = context.regions.widened(region) if sizes and not region.settled else None
+        widened = None
+        if isinstance(wider, MatchingRegion) and wider.settled:
+            widened = prove_region(wider, context)
+        return Proof("sampled", reason=comparison.reason, sizes=sizes, widened=widened)
     if region.is_static:
         return Proof("these sizes")
     return Proof("all sizes", (*comparison.assumptions, *STANDING))
-
-
-def _prove_widened(region: MatchingRegion, context: Context) -> None:
-    """Prove a region from the model's inputs on: sizes at which it differs may never occur."""
-    wider = context.regions.widened(region)
-    if isinstance(wider, str) or not wider.settled or wider.key in context.region_proofs:
-        return
-    context.region_proofs[wider.key] = prove_region(wider, context)
 
 
 def _replaceable(part: Part, context: Context) -> str | None:

@@ -17,7 +17,7 @@ from onnx_spatial.operators.spellings import BlockCall
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.candidate_sizes import Candidates
+from onnx_spatial.verification.sizes.candidate_sizes import Candidates, stored_integers
 from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
@@ -26,6 +26,8 @@ from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Seconds of a search for sizes.
 SECONDS = 2.0
+#: Smaller limits than this are of usual sizes, or seen at them.
+_ALL_BELOW = 17
 #: Upper bound of the sizes that are asked for so that windows fit.
 _LARGEST = 2048
 #: Upper bound of the elements of an input (128 MiB of float32); more is compared in the model only.
@@ -70,7 +72,13 @@ def further(
     trials = [*search.others(first), *search.corners(first)]
     trials += search.larger(first, _size_with_all_taps(region.before, infos))
     large = search.large()
-    trials += large.long(first)
+    nodes = (*region.before.nodes, *region.after.nodes)
+    sums = any(op_traits.of(node).traits & (Trait.PRODUCTS | Trait.WINDOWS) for node in nodes)
+    trials += large.long(first, sums=sums)
+    before, after = (
+        set(stored_integers(part.stored, part.nodes)) for part in (region.before, region.after)
+    )
+    trials += large.beyond(first, sorted(after - before), _ALL_BELOW)
     return trials + large.remainders(first) if _depends_on_sizes(region) else trials
 
 
@@ -92,6 +100,8 @@ def differing(
             for dim, size in zip(known.dims or (), shapes.get(known.name, ()), strict=False)
             if isinstance(dim, str)
         }
+        if not sizes:  # of another region
+            continue
         try:
             trial = large.at(first, sizes)
         except TooLargeError:
