@@ -198,3 +198,24 @@ def test_a_limit_in_front_of_an_operator_is_run(nothing_is_proven: None) -> None
     result = verify(before, after)
     assert result.status == "failed"
     assert "on its own" in result.message
+
+
+@pytest.mark.parametrize(
+    ("nodes", "status"),
+    [("n = Min(m, rows)", "failed"), ("k = Add(m, none) n = Sub(k, none)", "passed")],
+)
+def test_a_limit_of_a_size_is_run_in_the_whole_model(nodes: str, status: str) -> None:
+    text = """
+        g (float[T,2] v, float[N,4,4,3] x) => (float[A,B,C,D] s, float[E] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64 rows = {5000},
+           int64 none = {0}, float zero = {0}>
+        {
+            s = tf.SpaceToBatchND(x, block, pads)
+            h = Shape<start = 0, end = 1>(v) m = Squeeze(h) NODES
+            a, y = Loop(n, , zero) <body = turn (int64 i, bool c, float p) => (bool d, float q, float b)
+                { d = Identity(c) q = Identity(p) b = Cast<to = 1>(i) }>
+        }
+    """
+    before, after = (model(text.replace("NODES", n)) for n in ("n = Identity(m)", nodes))
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == status, result.message

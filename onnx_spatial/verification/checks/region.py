@@ -124,9 +124,7 @@ class RegionComparison:
             trials = [first]
             if not self._proven:
                 infos = self._original.known_infos
-                found, self.unreached = region_trials.differing(
-                    search, first, self._original, self._proof
-                )
+                found, self.unreached = region_trials.differing(search, first, self._proof)
                 trials += found
                 trials += region_trials.further(search, first, self.region, infos)
             compared = self._until_one_differs(trials)

@@ -82,9 +82,7 @@ def further(
     return trials + large.remainders(first) if _depends_on_sizes(region) else trials
 
 
-def differing(
-    search: Search, first: Trial, original: ReferenceModel, proof: Proof | None
-) -> tuple[list[Trial], str | None]:
+def differing(search: Search, first: Trial, proof: Proof | None) -> tuple[list[Trial], str | None]:
     """Run the original's part at the sizes at which the prover found a difference.
 
     Returns:
@@ -94,16 +92,8 @@ def differing(
     too_large = False
     large = search.large()
     for shapes in proof.sizes if proof is not None else ():
-        sizes = {
-            dim: size
-            for known in original.inputs
-            for dim, size in zip(known.dims or (), shapes.get(known.name, ()), strict=False)
-            if isinstance(dim, str)
-        }
-        if not sizes:  # of another region
-            continue
         try:
-            trial = large.at(first, sizes)
+            trial = large.at(first, shapes)
         except TooLargeError:
             too_large = True
             continue

@@ -93,12 +93,20 @@ class LargeSizes:
                         break
         return runs
 
-    def at(self, trial: Trial, sizes: Mapping[str, int]) -> Trial | None:
-        """Return a run with some sizes; None if they are not legal.
+    def at(self, trial: Trial, shapes: Mapping[str, Sequence[int]]) -> Trial | None:
+        """Return a run with some shapes of inputs; None if they are not legal.
 
         Raises:
             TooLargeError: the run is too much work, or its data too large.
         """
+        sizes = {
+            dim: size
+            for known in self.trials.inputs
+            for dim, size in zip(known.dims or (), shapes.get(known.name, ()), strict=False)
+            if isinstance(dim, str)
+        }
+        if not sizes or not sizes.keys() <= self.least.keys():  # fixed by the user
+            return None
         wanted = replace(trial.assignment, sizes={**trial.assignment.sizes, **sizes}, number=8)
         self.trials.begin()
         self.trials.most = max(self.trials.most, _MOST_AT)
