@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,7 @@ from onnx_spatial.index_map import linear
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import same_values
 from onnx_spatial.index_map.elements import COMMUTATIVE, settled
-from onnx_spatial.index_map.expressions import FLOOR, ZERO, show, show_place
+from onnx_spatial.index_map.expressions import FLOOR, ZERO, Symbol, show, show_place
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 
@@ -27,12 +27,14 @@ class Difference:
         case: the facts of the case.
         left: the expected element or dim.
         right: the actual element or dim.
+        symbols: values of the symbols in this case, by kind and name.
     """
 
     message: str
     case: tuple[Polynomial, ...]
     left: Polynomial
     right: Polynomial
+    symbols: Mapping[tuple[Hashable, str], Polynomial]
 
 
 @dataclass(frozen=True)
@@ -44,45 +46,58 @@ class Comparison:
         reason: why that is not known, if it is not.
         assumptions: what is assumed of the sizes.
         cases: how many there are.
-        difference: the first case in which they are not provably equal.
+        differences: the first cases in which they are not provably equal.
     """
 
     equal: bool
     reason: str | None = None
     assumptions: tuple[str, ...] = ()
     cases: int = 0
-    difference: Difference | None = None
+    differences: tuple[Difference, ...] = ()
 
 
-def compare(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Comparison:
+def compare(
+    case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]], most_differences: int = 1
+) -> Comparison:
     """Compare two maps for all sizes and indices.
 
     Args:
         case: an empty case.
         maps: returns the expected and the actual map; the expected one names the digits of the index.
+        most_differences: number of differences at which to stop.
     """
     count = 0
+    differences: list[Difference] = []
     obligations: set[str] = set()
     try:
         for difference in case.all(lambda: _differs(case, maps)):
             count += 1
             if difference is not None:
-                return Comparison(
-                    False, difference.message, tuple(case.assumptions), count, difference
-                )
+                differences.append(difference)
+                if len(differences) == most_differences:
+                    return _different(case, count, differences)
             obligations |= case.obligations.keys()
+        if differences:
+            return _different(case, count, differences)
         for node in sorted(obligations):
             for _ in case.all(partial(_fulfil, case, maps, node)):
                 count += 1
-    except UndecidedError as error:
-        return Comparison(False, str(error), tuple(case.assumptions), count)
-    except RecursionError:
-        return Comparison(False, "the chain of nodes is too long", tuple(case.assumptions), count)
+    except (UndecidedError, RecursionError) as error:
+        if differences:
+            return _different(case, count, differences)
+        long = isinstance(error, RecursionError)
+        reason = "the chain of nodes is too long" if long else str(error)
+        return Comparison(False, reason, tuple(case.assumptions), count)
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         # A node that breaks its operator's rules: the model is wrong, or fails when it is run.
         reason = f"a node has no index map ({type(error).__name__}: {error})"
         return Comparison(False, reason, tuple(case.assumptions), count)
     return Comparison(True, None, tuple(case.assumptions), count)
+
+
+def _different(case: Case, count: int, differences: Sequence[Difference]) -> Comparison:
+    reason = differences[0].message
+    return Comparison(False, reason, tuple(case.assumptions), count, tuple(differences))
 
 
 def _maps(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -105,27 +120,31 @@ def _fulfil(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]], node: str
 
 def _differs(case: Case, maps: Callable[[Case], tuple[Tensor, Tensor]]) -> Difference | None:
     expected, actual = _maps(case, maps)
-    facts = tuple(case.facts)
     if expected.rank != actual.rank:
-        return Difference(
-            f"the rank of the output is {actual.rank}, not {expected.rank}", facts, ZERO, ZERO
-        )
+        message = f"the rank of the output is {actual.rank}, not {expected.rank}"
+        return _difference(case, message, ZERO, ZERO)
     for axis, (a, b) in enumerate(zip(expected.dims, actual.dims, strict=True)):
         if not case.are_equal(a, b):
-            return Difference(f"dim {axis} of the output is {show(b)}, not {show(a)}", facts, a, b)
+            message = f"dim {axis} of the output is {show(b)}, not {show(a)}"
+            return _difference(case, message, a, b)
     if not all(case.decide(d - 1) for d in expected.dims):
         return None  # no element
     index = expected.index()
     left, right = expected.at(index), actual.at(index)
     if not equal(case, left, right) and not _is_impossible(case):
         case.check_budget()
-        return Difference(
-            f"the element at {show_place(index)} is {show(right)}, not {show(left)}",
-            tuple(case.facts),
-            left,
-            right,
-        )
+        message = f"the element at {show_place(index)} is {show(right)}, not {show(left)}"
+        return _difference(case, message, left, right)
     return None
+
+
+def _difference(case: Case, message: str, left: Polynomial, right: Polynomial) -> Difference:
+    symbols = {
+        (atom.key.kind, atom.key.name): case.replaced(Polynomial({(atom,): 1}))
+        for atom in case.symbols
+        if isinstance(atom.key, Symbol)
+    }
+    return Difference(message, tuple(case.facts), left, right, symbols)
 
 
 def _is_impossible(case: Case) -> bool:

@@ -144,3 +144,105 @@ def test_sizes_in_use_are_bounded_by_work(channels: int, least: int) -> None:
     )
     longest = max(run.shapes["x"][2] for run in verify(before, after).runs)
     assert least <= longest <= 2**22 / channels
+
+
+FIXED = """
+    g (DATA x) => (float[A,B,C,D] s, float[E,F,G,H] y)
+      <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[1] zero = {0}, float none = {0},
+       int64[1] thirty_two = {32}, int64[1] last = {9223372036854775807}, int64 from = {0},
+       int64 step = {1}, int64 limit = {32}, int64 rows = {3000}, int64[4] of_batch = {-1, 1, 1, 1},
+       int64[4] of_rows = {1, -1, 1, 1}>
+    { s = tf.SpaceToBatchND(x, block, pads) BODY }
+"""
+BATCH, ROWS = "float[N,16,16,3]", "float[1,H,2,64]"
+BY_INDEX = """
+    h = Shape<start = {axis}, end = {end}>(x) c = Squeeze(h) i = Range(from, c, step)
+    l = Less(i, {limit}) r = Relu(x)
+"""
+IN_BATCH = BY_INDEX.format(axis=0, end=1, limit="limit")
+AS_REAL = """
+    h = Shape<start = 1, end = 2>(x) c = Squeeze(h) e = Cast<to = 1>(c) k = Cast<to = 7>(e) r = Relu(x)
+"""
+IN_ROWS = BY_INDEX.format(axis=1, end=2, limit="rows")
+
+
+@pytest.mark.parametrize(
+    ("data", "nodes", "status"),
+    [
+        (BATCH, "r = Relu(x) y = Slice(r, zero, thirty_two, zero)", "failed"),
+        (BATCH, "r = Relu(x) y = Slice(r, zero, last, zero)", "passed"),
+        (
+            BATCH,
+            IN_BATCH + "f = Cast<to = 1>(l) m = Reshape(f, of_batch) y = Mul(r, m)",
+            "failed",
+        ),
+        (BATCH, "y = Max(x, none)", "passed"),
+        (ROWS, IN_ROWS + "m = Reshape(l, of_rows) n = Neg(r) y = Where(m, r, n)", "failed"),
+        (ROWS, IN_ROWS + "m = Reshape(l, of_rows) y = Where(m, r, r)", "passed"),
+        (ROWS, AS_REAL + "l = Less(k, rows) n = Neg(r) y = Where(l, r, n)", "failed"),
+        (ROWS, AS_REAL + "l = Less(k, rows) y = Where(l, r, r)", "passed"),
+    ],
+)
+def test_a_limit_beside_fixed_dims_is_run(data: str, nodes: str, status: str) -> None:
+    text = FIXED.replace("DATA", data)
+    before, after = (model(text.replace("BODY", body)) for body in ("y = Relu(x)", nodes))
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == status, result.message
+    if status == "failed":
+        assert "Relu node" in result.message
+
+
+def test_a_limit_that_is_too_large_to_be_run_leaves_a_node_open() -> None:
+    text = """
+        g (float[N,16,16,3] x) => (float[A,B,C,D] s, float[E,F,G,H] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64[1] zero = {0},
+           int64[1] many = {1000000}>
+        { s = tf.SpaceToBatchND(x, block, pads) BODY }
+    """
+    bodies = ("y = Relu(x)", "r = Relu(x) y = Slice(r, zero, many, zero)")
+    before, after = (model(text.replace("BODY", body)) for body in bodies)
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == "unverified"
+    assert "too large to run, dim 0 of the output is 1000000, not N" in result.message
+
+
+def test_a_limit_in_front_of_an_operator_is_run(nothing_is_proven: None) -> None:
+    before = model("""
+        g (float[1,H,16,64] x) => (float[A,B,C,D] s)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}>
+        { s = tf.SpaceToBatchND(x, block, pads) }
+    """)
+    after = model("""
+        g (float[1,H,16,64] x) => (float[A,B,C,D] s)
+          <int64[1] zero = {0}, int64[1] one = {1}, int64[1] rows = {1600}, int64[1] last = {999999},
+           int64[5] cells = {-1, 2, 8, 2, 64}, int64[4] shape = {4, -1, 8, 64}>
+        {
+            top = Slice(x, zero, rows, one) rest = Slice(x, rows, last, one) n = Neg(rest)
+            whole = Concat<axis = 1>(top, n)
+            c = Reshape(whole, cells) t = Transpose<perm = [1, 3, 0, 2, 4]>(c) s = Reshape(t, shape)
+        }
+    """)
+    result = verify(before, after)
+    assert result.status == "failed"
+    assert "on its own" in result.message
+
+
+@pytest.mark.parametrize(
+    ("nodes", "status"),
+    [("n = Min(m, rows)", "failed"), ("k = Add(m, none) n = Sub(k, none)", "passed")],
+)
+def test_a_limit_of_a_size_is_run_in_the_whole_model(nodes: str, status: str) -> None:
+    text = """
+        g (float[T,2] v, float[N,4,4,3] x) => (float[A,B,C,D] s, float[E] y)
+          <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}, int64 rows = {5000},
+           int64 none = {0}, float zero = {0}>
+        {
+            s = tf.SpaceToBatchND(x, block, pads)
+            h = Shape<start = 0, end = 1>(v) m = Squeeze(h) NODES
+            a, y = Loop(n, , zero) <body = turn (int64 i, bool c, float p) => (bool d, float q, float b)
+                { d = Identity(c) q = Identity(p) b = Cast<to = 1>(i) }>
+        }
+    """
+    before, after = (model(text.replace("NODES", n)) for n in ("n = Identity(m)", nodes))
+    result = verify(before, onnx_spatial.convert(after, verify=False).model)
+    assert result.status == status, result.message

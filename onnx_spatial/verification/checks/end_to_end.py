@@ -42,7 +42,8 @@ def _check(context: Context) -> None:
     findings, request, reference = context.findings, context.request, context.reference
     original, infos = reference.source, reference.known_infos
     if findings.computes_sizes_otherwise:  # two sizes mixed up may be equal because of a stride
-        request = replace(request, more_sizes=MANY_SIZES)
+        shapes = findings.differing_shapes
+        request = replace(request, more_sizes=MANY_SIZES, shapes_too=shapes)
     if context.findings.differs:  # sizes in use would only show that once more
         request = replace(request, large_sizes=False)
     try:

@@ -46,11 +46,16 @@ class Proof:
         scope: sizes that it is proven for; "sampled": for none.
         assumptions: what a proof for all sizes assumes.
         reason: why it is not proven.
+        sizes: shapes of inputs, by name, at which both parts of a region may differ.
+        widened: what is proven of such a region from the model's inputs on, where the sizes of its own
+            inputs may not occur in the model.
     """
 
     scope: ProofScope
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
+    sizes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    widened: Proof | None = None
 
 
 @dataclass
@@ -251,6 +256,7 @@ class Findings:
         changed: its other nodes that the converted model changes.
         computes_sizes_otherwise: whether it has further changed nodes, which compute sizes: these are
             right if all runs are.
+        differing_shapes: shapes of the model's inputs at which these sizes may differ.
         outputs_only: whether nothing but outputs is compared.
         interface: differences between the inputs and outputs of the two models that keep both from
             running on the same data.
@@ -272,6 +278,7 @@ class Findings:
     convolutions: list[OperatorCheck] = field(default_factory=list)
     changed: list[ChangedNode] = field(default_factory=list)
     computes_sizes_otherwise: bool = False
+    differing_shapes: list[Mapping[str, tuple[int, ...]]] = field(default_factory=list)
     outputs_only: bool = False
     interface: list[str] = field(default_factory=list)
     types: list[str] = field(default_factory=list)

@@ -40,12 +40,10 @@ class Attempt:
 
     Attributes:
         comparison: the outcome.
-        case: the last case of the comparison: the one in which the maps differ, if they do.
         dims: of the data of the operator at the head of the chain.
     """
 
     comparison: Comparison
-    case: Case
     dims: tuple[Dim, ...]
 
 
@@ -87,7 +85,6 @@ def _prove(
     seconds: float,
 ) -> Attempt:
     """Compare the maps of a chain and its part for data of some dims."""
-    case = Case(seconds)
 
     def maps(case: Case) -> tuple[Tensor, Tensor]:
         source, parameters = _inputs(case, chain, dims)
@@ -97,7 +94,7 @@ def _prove(
         inputs = {n: t for n, t in (parameters | {chain.source: source}).items() if n in part.read}
         return expected, graph_maps(case, part, functions, folder, inputs).value(chain.sink)
 
-    return Attempt(compare(case, maps), case, dims)
+    return Attempt(compare(Case(seconds), maps), dims)
 
 
 def graph_maps(

@@ -8,7 +8,7 @@ onnxruntime's optimisations off and on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from onnx_spatial.verification.compare.bitwise import bitwise
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes import operator_shapes
+from onnx_spatial.verification.sizes.candidate_sizes import stored_integers
 from onnx_spatial.verification.sizes.edge_shapes import edge_samples, remainder_samples
 from onnx_spatial.verification.sizes.operator_shapes import ShapeSample
 from onnx_spatial.verification.subgraphs.transpose_chain import TransposeChain
@@ -105,7 +106,7 @@ def _compare(
     samples = [
         sample
         for sample in _samples(
-            chain, np.random.default_rng([seed, index]), proven=operator.is_proven
+            replacement, np.random.default_rng([seed, index]), proven=operator.is_proven
         )
         if is_countable(sample.shape) and sample.elements <= MAX_ELEMENTS
     ]
@@ -143,16 +144,18 @@ def _compare(
 
 
 def _samples(
-    chain: TransposeChain, rng: np.random.Generator, *, proven: bool
+    replacement: Replacement, rng: np.random.Generator, *, proven: bool
 ) -> Iterator[ShapeSample]:
     """Yield the sizes that are legal for the whole chain, each once.
 
     What is proven holds for all sizes of 1 or more. One usual size shows that onnxruntime computes it,
     and no images are not part of the proof.
     """
+    chain, part = replacement.chain, replacement.part
+    limits = () if proven else sorted(set(stored_integers(part.stored, part.nodes)))
     seen = set()
     usual = 0
-    for sample in _head_samples(chain, rng, proven=proven):
+    for sample in _head_samples(chain, rng, limits, proven=proven):
         if proven and (0 not in sample.shape if sample.unusual else usual == SIZES_OF_PROVEN):
             continue
         key = (sample.shape, tuple((i, v.tobytes()) for i, v in sample.parameters.items()))
@@ -167,7 +170,7 @@ def _samples(
 
 
 def _head_samples(
-    chain: TransposeChain, rng: np.random.Generator, *, proven: bool
+    chain: TransposeChain, rng: np.random.Generator, limits: Iterable[int], *, proven: bool
 ) -> Iterator[ShapeSample]:
     """Yield usual sizes for the head of a chain, then unusual ones."""
     facts, call = chain.head.facts, chain.head.call
@@ -180,7 +183,7 @@ def _head_samples(
         first = first or sample
         yield sample
     if first is not None:
-        yield from edge_samples(facts, first, chain.head.opset or 0)
+        yield from edge_samples(facts, first, chain.head.opset or 0, limits)
     if first is not None and not proven:
         yield from remainder_samples(facts, first)
 

@@ -12,7 +12,7 @@ numbers: thousands, thousandths, equal ones, NaNs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx
 
@@ -60,7 +60,9 @@ def check(context: Context) -> None:
         size = regions.is_size(name, place) and not regions.is_data(name, place)
         if size and not place.steps and name not in outputs:
             findings.computes_sizes_otherwise = True
-            _prove(node, place, name, context)
+            region = _prove(node, place, name, context)
+            if isinstance(region, MatchingRegion):
+                findings.differing_shapes += _differing_shapes(region, context)
             continue
         graphs = (context.original, context.converted)
         changed = ChangedNode(
@@ -112,6 +114,16 @@ def _prove(
     if reason is not None:
         context.findings.sampled.append(f"{ChangedNode(node, place).label} was changed: {reason}")
     return region
+
+
+def _differing_shapes(
+    region: MatchingRegion, context: Context
+) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return shapes of the model's inputs at which both parts of a region may differ."""
+    proof = context.region_proofs[region.key]
+    if region.fed:
+        return proof.sizes
+    return proof.widened.sizes if proof.widened is not None else ()
 
 
 def _work(region: MatchingRegion) -> int:

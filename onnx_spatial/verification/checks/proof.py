@@ -117,7 +117,12 @@ def prove_region(region: MatchingRegion, context: Context) -> Proof:
     finally:
         context.proof_seconds -= thread_time() - started
     if not comparison.equal:
-        return Proof("sampled", reason=comparison.reason)
+        sizes = region_maps.differing_sizes(region, comparison)
+        wider = context.regions.widened(region) if sizes and not region.settled else None
+        widened = None
+        if isinstance(wider, MatchingRegion) and wider.settled:
+            widened = prove_region(wider, context)
+        return Proof("sampled", reason=comparison.reason, sizes=sizes, widened=widened)
     if region.is_static:
         return Proof("these sizes")
     return Proof("all sizes", (*comparison.assumptions, *STANDING))
@@ -169,7 +174,7 @@ def _attempt(
         if replacement.is_static:
             return Proof("these sizes")
         return Proof("all sizes", (*comparison.assumptions, *STANDING))
-    if comparison.difference is not None and context.parameters_are_free(replacement.chain):
+    if comparison.differences and context.parameters_are_free(replacement.chain):
         found = counterexample.find(replacement, attempt, operator, source.folder, context.seed)
         if found is not None:
             return found

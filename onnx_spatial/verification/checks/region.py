@@ -20,6 +20,7 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import ModelFileError, OperatorError
 from onnx_spatial.verification.arrays import Array, dtype_name, is_float, type_of
 from onnx_spatial.verification.checks import region_trials
+from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.compare import overflow, to_float64, weights
 from onnx_spatial.verification.compare.error_metrics import errors, largest_finite
@@ -104,7 +105,7 @@ class RegionComparison:
         models: the models that it was cut from.
         seed: of the data.
         budget: seconds that are left for double precision.
-        proven: whether it is proven, so that one size is enough.
+        proof: what is proven of it: if it is proven, one size is enough.
         analysed: the sites of its original part, if they are known.
     """
 
@@ -115,11 +116,14 @@ class RegionComparison:
         seed: int,
         budget: Budget | None = None,
         *,
-        proven: bool = False,
+        proof: Proof | None = None,
         analysed: list[OperatorInfo] | None = None,
     ) -> None:
         self.region = region
-        self._proven = proven
+        self._proof = proof
+        self._proven = proof is not None and proof.scope != "sampled"
+        #: Why a difference that the prover found is left open, once the parts were compared.
+        self.unreached: str | None = None
         self._models = models
         self._seed = seed
         self._budget = budget or Budget()
@@ -141,6 +145,8 @@ class RegionComparison:
             trials = [first]
             if not self._proven:
                 infos = self._original.known_infos
+                found, self.unreached = region_trials.differing(search, first, self._proof)
+                trials += found
                 trials += region_trials.further(search, first, self.region, infos)
             compared = self._until_one_differs(trials)
         except (RunFailure, OperatorError, ModelFileError) as error:

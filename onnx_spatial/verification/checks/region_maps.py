@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import partial
 from time import thread_time
 
@@ -17,11 +18,16 @@ from onnx_spatial.index_map.integers import INTEGER
 from onnx_spatial.index_map.tensor import Tensor, given
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.verification.checks import case_values
 from onnx_spatial.verification.checks.index_maps import graph_maps, operator_map, opset_of
 from onnx_spatial.verification.checks.model_pair import ModelPair
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion, Upstream
 from onnx_spatial.verification.subgraphs.value_graph import Part
 
+#: Differences that are looked for: where two functions have different names, they may be the same.
+_DIFFERENCES = 6
+#: Sizes that are returned for a difference, and elements of the data of the largest one.
+_SIZES, _MOST_ELEMENTS = 3, 2**24
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
@@ -72,11 +78,41 @@ def prove_region(
         return expected, actual.value(region.output)
 
     end = thread_time() + seconds
-    comparison = compare(Case(seconds), partial(maps, upstream.names - upstream.ties))
+    comparison = compare(Case(seconds), partial(maps, upstream.names - upstream.ties), _DIFFERENCES)
     if upstream.ties and not comparison.equal:
         left = Case(end - thread_time())
-        comparison = compare(left, partial(maps, upstream.names))
+        comparison = compare(left, partial(maps, upstream.names), _DIFFERENCES)
     return comparison
+
+
+def differing_sizes(
+    region: MatchingRegion, comparison: Comparison
+) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return shapes of inputs at which both parts may differ: for each difference a few.
+
+    The smallest ones, and a large one: a difference behind a limit, and one somewhere below it.
+    """
+    if region.is_static:
+        return ()
+    sizes: dict[tuple[tuple[int, ...], ...], int] = {}
+    for difference in comparison.differences:
+        found: dict[tuple[tuple[int, ...], ...], int] = {}
+        for symbols in case_values.solutions(difference):
+            shapes = tuple(_shape(name, t, symbols) for name, t in region.inputs.items())
+            if all(min(shape, default=1) > 0 for shape in shapes):
+                found[shapes] = max(map(math.prod, shapes), default=1)
+        ordered = sorted(found, key=lambda shapes: found[shapes])
+        large = [shapes for shapes in ordered[_SIZES - 1 :] if found[shapes] <= _MOST_ELEMENTS]
+        sizes |= {shapes: found[shapes] for shapes in [*ordered[: _SIZES - 1], *large[-1:]]}
+    chosen = sorted(sizes, key=lambda shapes: sizes[shapes])
+    return tuple(dict(zip(region.inputs, shapes, strict=True)) for shapes in chosen)
+
+
+def _shape(name: str, known: onnx.TypeProto, symbols: Mapping[Hashable, int]) -> tuple[int, ...]:
+    return tuple(
+        dim if isinstance(dim, int) else symbols.get(_symbol_of(name, axis, dim), 1)
+        for axis, dim in enumerate(shape_inference.dims(known) or ())
+    )
 
 
 def _computed(graph: GraphMaps, name: str) -> Tensor | None:
@@ -112,4 +148,10 @@ def _given(case: Case, name: str, known: onnx.TypeProto) -> Tensor:
 
 def _size(case: Case, name: str, axis: int, dim: str | None) -> Polynomial:
     """Return the symbol of an unknown dim, which the model may have named."""
-    return case.symbol(dim) if dim else case.symbol(f"{name}.{axis}", kind="dim")
+    kind, label = _symbol_of(name, axis, dim)
+    return case.symbol(label, kind=kind)
+
+
+def _symbol_of(name: str, axis: int, dim: str | None) -> tuple[str, str]:
+    """Return the kind and the name of the symbol of an unknown dim."""
+    return ("size", dim) if dim else ("dim", f"{name}.{axis}")

@@ -49,14 +49,21 @@ class RegionResults:
     _budget: Budget = field(default_factory=Budget)
     _results: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
     _on_rare_too: dict[RegionKey, list[Compared] | str] = field(default_factory=dict)
+    _unreached: dict[RegionKey, str] = field(default_factory=dict)
     _unconfirmed: set[RegionKey] = field(default_factory=set)
 
-    def comparison(self, region: MatchingRegion) -> RegionComparison:
-        """Return a region ready to be compared."""
-        proven = self._is_proven(region)
+    def comparison(self, region: MatchingRegion, proof: Proof | None = None) -> RegionComparison:
+        """Return a region ready to be compared; `proof` is what is known of it apart from `proofs`."""
+        proof = proof or self.proofs.get(region.key)
+        proven = _is_proven(proof)
         analysed = self.regions.analysed(region) if proven else None
         return RegionComparison(
-            region, self.models, self.seed, self._budget, proven=proven, analysed=analysed
+            region,
+            self.models,
+            self.seed,
+            self._budget,
+            proof=proof,
+            analysed=analysed,
         )
 
     def of(self, region: MatchingRegion) -> list[Compared] | str:
@@ -76,7 +83,11 @@ class RegionResults:
 
     def checked(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region, also on rare numbers if it is not proven; or say why that is impossible."""
-        return self.of(region) if self._is_proven(region) else self.on_rare_numbers(region)
+        return (
+            self.of(region)
+            if _is_proven(self.proofs.get(region.key))
+            else self.on_rare_numbers(region)
+        )
 
     def on_rare_numbers(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare a region on usual and rare numbers; or return why that is impossible.
@@ -86,13 +97,12 @@ class RegionResults:
         compared = self.of(region)
         if isinstance(compared, str) or _differs(compared):
             return compared
+        return self._with_open(region, self._with_rare(region, compared))
+
+    def _with_rare(self, region: MatchingRegion, compared: list[Compared]) -> list[Compared] | str:
         if region.key not in self._on_rare_too:
             self._on_rare_too[region.key] = _decided(self._spread(region, compared))
         return self._on_rare_too[region.key]
-
-    def _is_proven(self, region: MatchingRegion) -> bool:
-        proof = self.proofs.get(region.key)
-        return proof is not None and proof.scope != "sampled"
 
     def _spread(self, region: MatchingRegion, usual: list[Compared]) -> list[Compared] | str:
         """Add the comparisons on rare numbers."""
@@ -132,20 +142,41 @@ class RegionResults:
     def _confirmed(self, region: MatchingRegion) -> list[Compared] | str:
         """Compare from the model's inputs on: the region differs at sizes that may never occur."""
         wider = self.regions.widened(region)
-        compared = wider if isinstance(wider, str) else self._compared(wider)
+        compared = wider if isinstance(wider, str) else self._compared(wider, self._widened(region))
         if isinstance(compared, str):
             return Doubt(f"it differs at sizes that may never occur in the model, and {compared}")
         if _differs(compared) and isinstance(wider, MatchingRegion) and not wider.settled:
             return Doubt("it differs, but only at sizes that may never occur in the model")
         return compared
 
-    def _compared(self, region: MatchingRegion) -> list[Compared] | str:
-        with closing(self.comparison(region)) as comparison:
-            return comparison.isolated()
+    def _widened(self, region: MatchingRegion) -> Proof | None:
+        """Return what is proven of a region from the model's inputs on."""
+        proof = self.proofs.get(region.key)
+        return proof.widened if proof is not None else None
+
+    def _compared(self, region: MatchingRegion, proof: Proof | None = None) -> list[Compared] | str:
+        with closing(self.comparison(region, proof)) as comparison:
+            compared = comparison.isolated()
+            if comparison.unreached is not None:
+                self._unreached[region.key] = comparison.unreached
+            return compared
+
+    def _with_open(
+        self, region: MatchingRegion, compared: list[Compared] | str
+    ) -> list[Compared] | str:
+        """Leave a region open where a difference that the prover found could not be run."""
+        reason = self._unreached.get(region.key)
+        if reason is None or isinstance(compared, str) or _differs(compared):
+            return compared
+        return compared if _is_proven(self._widened(region)) else Unreached(reason)
 
     def _on_rare(self, region: MatchingRegion) -> list[Compared]:
         with closing(self.comparison(region)) as comparison:
             return comparison.spread()
+
+
+def _is_proven(proof: Proof | None) -> bool:
+    return proof is not None and proof.scope != "sampled"
 
 
 def _differs(compared: list[Compared] | str) -> bool:

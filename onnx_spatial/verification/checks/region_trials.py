@@ -16,9 +16,11 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.evaluate import ReferenceModel
 from onnx_spatial.verification.sizes import reference_runs
-from onnx_spatial.verification.sizes.candidate_sizes import Candidates
+from onnx_spatial.verification.sizes.candidate_sizes import Candidates, stored_integers
+from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.size_search import Search
 from onnx_spatial.verification.sizes.trial_runs import Trial
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
@@ -26,6 +28,8 @@ from onnx_spatial.verification.subgraphs.value_graph import Part
 
 #: Seconds of a search for sizes.
 SECONDS = 2.0
+#: Smaller limits than this are of usual sizes, or seen at them.
+_ALL_BELOW = 17
 #: Upper bound of the sizes that are asked for so that windows fit.
 _LARGEST = 2048
 #: Sizes behind larger strides are not varied.
@@ -72,11 +76,38 @@ def further(
     trials = [*search.others(first), *search.corners(first)]
     trials += search.larger(first, _size_with_all_taps(region.before, infos))
     large = search.large()
-    trials += large.long(first)
+    nodes = (*region.before.nodes, *region.after.nodes)
+    sums = any(op_traits.of(node).traits & (Trait.PRODUCTS | Trait.WINDOWS) for node in nodes)
+    trials += large.long(first, sums=sums)
+    before, after = (
+        set(stored_integers(part.stored, part.nodes)) for part in (region.before, region.after)
+    )
+    trials += large.beyond(first, sorted(after - before), _ALL_BELOW)
     if not _depends_on_sizes(region):
         return trials
     strides = _strides(region.before.nodes) | _strides(region.after.nodes)
     return trials + large.remainders(first, strides)
+
+
+def differing(search: Search, first: Trial, proof: Proof | None) -> tuple[list[Trial], str | None]:
+    """Run the original's part at the sizes at which the prover found a difference.
+
+    Returns:
+        the runs, and why a difference is left open: none of its sizes could be run.
+    """
+    trials: list[Trial] = []
+    too_large = False
+    large = search.large()
+    for shapes in proof.sizes if proof is not None else ():
+        try:
+            trial = large.at(first, shapes)
+        except TooLargeError:
+            too_large = True
+            continue
+        trials += [trial] if trial is not None else []
+    if proof is None or not too_large:
+        return trials, None
+    return trials, f"at sizes that are too large to run, {proof.reason}"
 
 
 def _depends_on_sizes(region: MatchingRegion) -> bool:

@@ -267,14 +267,22 @@ def _integers_in(model: onnx.ModelProto) -> list[int]:
     """Return dims of weights and integers in small constants: likely values of a fixed size."""
     integers: dict[int, None] = {}
     for _, graph in traversal.graphs(model):
-        if isinstance(graph, onnx.GraphProto):
-            for tensor in graph.initializer:
-                integers.update(dict.fromkeys((*tensor.dims, *_values(tensor))))
-        for node in graph.node:
-            if node.op_type == "Constant" and node.attribute:
-                attribute = node.attribute[0]
-                integers.update(dict.fromkeys((*_values(attribute.t), *attribute.ints)))
+        stored = graph.initializer if isinstance(graph, onnx.GraphProto) else ()
+        integers.update(dict.fromkeys(d for tensor in stored for d in tensor.dims))
+        integers.update(dict.fromkeys(stored_integers(stored, graph.node)))
     return sorted(v for v in integers if 1 < v <= SMALL**2)[:_MODEL_INTEGERS]
+
+
+def stored_integers(
+    stored: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> Iterator[int]:
+    """Yield the integers in small constants of a graph."""
+    for tensor in stored:
+        yield from _values(tensor)
+    for node in nodes:
+        if node.op_type == "Constant" and node.attribute:
+            attribute = node.attribute[0]
+            yield from (*_values(attribute.t), *attribute.ints, attribute.i)
 
 
 def _values(tensor: onnx.TensorProto) -> list[int]:

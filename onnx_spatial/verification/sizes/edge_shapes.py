@@ -12,8 +12,9 @@ Known dims stay as they are.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onnx_spatial.errors import OperatorError
@@ -33,8 +34,13 @@ _ALLOWZERO = 14
 _WIDTH = 256
 
 
-def edge_samples(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[ShapeSample]:
-    """Yield samples with the parameters of a usual one and other sizes; a long axis makes it `large`."""
+def edge_samples(
+    facts: NodeFacts, usual: ShapeSample, opset: int, limits: Iterable[int] = ()
+) -> Iterator[ShapeSample]:
+    """Yield samples with the parameters of a usual one and other sizes; a long axis makes it `large`.
+
+    Sizes above some `limits` are among them: integers of the nodes that replace the operator.
+    """
     operator = _bound(facts, usual)
     groups = _groups(facts, len(usual.shape))
     least = _least(operator, groups, usual)
@@ -54,6 +60,11 @@ def edge_samples(facts: NodeFacts, usual: ShapeSample, opset: int) -> Iterator[S
         start = min(LONG, int(least[axes[0]] * room ** (1 / len(axes))))
         size = _first(operator, len(least), axes, start, start + _WIDTH)
         if start > usual.shape[axes[0]]:
+            for sample in _legal(usual, operator, _with(least, axes, size)):
+                yield replace(sample, large=True)
+    for limit, axes in itertools.product(limits, groups):
+        if LONG > limit > usual.shape[axes[0]]:
+            size = _first(operator, len(least), axes, limit + 1, limit + 1 + _WIDTH)
             for sample in _legal(usual, operator, _with(least, axes, size)):
                 yield replace(sample, large=True)
     if groups and groups[0] == [0] and opset >= _ALLOWZERO:

@@ -11,7 +11,7 @@ All are bounded by their work, not by time: the verdict must not depend on the m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,8 +36,16 @@ _REMAINDERS = 32
 _MOST_WORK = 2**31
 #: Elements of an input with one long axis, with a side of a thousand, and of any input.
 _MOST_LONG, _MOST_OF_THOUSAND, _MOST_ELEMENTS = 2**18, 2**20, 2**22
+#: Elements of an input where nothing sums products.
+_MOST_PLAIN = 2**24
+#: Elements of an input whose size was asked for (128 MiB of float32).
+_MOST_AT = 2**25
 #: Sizes to try from a wanted one on, until one is legal; runs for one size.
 _NEXT, _TRIES = 256, 3
+
+
+class TooLargeError(Exception):
+    """The sizes asked for are too large to be run."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,11 @@ class LargeSizes:
                 runs += self._up_to(start, groups, sizes)
         return runs
 
-    def long(self, trial: Trial) -> list[Trial]:
-        """Return runs with one dim after the other as long as the work allows, and the others small."""
+    def long(self, trial: Trial, *, sums: bool = True) -> list[Trial]:
+        """Return runs with one dim after the other as long as the work allows, and the others small.
+
+        Where nothing `sums` products, dims reach a thousand beside large fixed dims, too.
+        """
         self._begin()
         runs: list[Trial] = []
         with suppress(BudgetExhausted, RunFailure):
@@ -78,10 +89,34 @@ class LargeSizes:
                 others = [g for g in self.groups if g is not group]
                 small = replace(trial.assignment, sizes=self._with_least(trial, others), number=6)
                 for start in (small, replace(trial.assignment, number=6)):
-                    if found := self._long(start, group):
+                    if found := self._long(start, group, sums=sums):
                         runs += found
                         break
         return runs
+
+    def at(self, trial: Trial, shapes: Mapping[str, Sequence[int]]) -> Trial | None:
+        """Return a run with some shapes of inputs; None if they are not legal.
+
+        Raises:
+            TooLargeError: the run is too much work, or its data too large.
+        """
+        sizes = {
+            dim: size
+            for known in self.trials.inputs
+            for dim, size in zip(known.dims or (), shapes.get(known.name, ()), strict=False)
+            if isinstance(dim, str)
+        }
+        if not sizes or not sizes.keys() <= self.least.keys():  # fixed by the user
+            return None
+        wanted = replace(trial.assignment, sizes={**trial.assignment.sizes, **sizes}, number=8)
+        self.trials.begin()
+        self.trials.most = max(self.trials.most, _MOST_AT)
+        if self._excess(wanted, _MOST_AT, _MOST_WORK) > 1:
+            raise TooLargeError
+        with suppress(BudgetExhausted, RunFailure):
+            run = self.run(wanted, tuple(sizes))
+            return None if run is None else replace(run, sizes_only=True)
+        return None
 
     def remainders(self, trial: Trial, strides: Collection[int] = ()) -> list[Trial]:
         """Return runs at sizes of each remainder, of all dims but the batch, if they are little work.
@@ -116,10 +151,35 @@ class LargeSizes:
         sizes = [start.resized([group.symbols], [s]) for s in dict.fromkeys(further)]
         return [run for assignment in sizes for run in self._of(assignment)]
 
-    def _long(self, start: Assignment, group: SizeGroup) -> list[Trial]:
+    def beyond(self, trial: Trial, limits: Iterable[int], most: int) -> list[Trial]:
+        """Return runs with one dim after the other beyond each of some limits, and the others small.
+
+        Args:
+            trial: an earlier run.
+            limits: integers that the converted model may compare sizes with.
+            most: a size that all dims had in an earlier run: smaller limits tell nothing more.
+        """
+        self._begin()
+        self.trials.most = max(self.trials.most, _MOST_PLAIN)
+        runs: list[Trial] = []
+        with suppress(BudgetExhausted, RunFailure):
+            for limit, group in itertools.product(limits, self.groups):
+                if not max(most, trial.assignment.sizes[group.symbols[0]]) <= limit < _LONG:
+                    continue
+                others = [g for g in self.groups if g is not group]
+                start = replace(trial.assignment, sizes=self._with_least(trial, others), number=9)
+                wanted = start.resized([group.symbols], [self._legal(group, limit + 1)])
+                if self._excess(wanted, _MOST_PLAIN, _MOST_WORK) <= 1:
+                    runs += self._of(wanted)
+        return runs
+
+    def _long(self, start: Assignment, group: SizeGroup, *, sums: bool) -> list[Trial]:
+        thousand = start.resized([group.symbols], [_THOUSAND])
+        if not sums and self._excess(thousand, _MOST_LONG, _LONG_WORK) > 1:
+            self.trials.most = max(self.trials.most, _MOST_PLAIN)
+            return self._up_to(start, [group], [_THOUSAND], _MOST_PLAIN)
         if group.is_batch:
             return self._up_to(start, [group], [_THOUSAND], _MOST_LONG, _LONG_WORK)
-        thousand = start.resized([group.symbols], [_THOUSAND])
         if self._excess(thousand, _MOST_LONG, _LONG_WORK) > 1:
             return self._up_to(start, [group], [_THOUSAND], _MOST_OF_THOUSAND)
         return self._up_to(start, [group], [_LONG], _MOST_LONG, _LONG_WORK)

@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -18,6 +19,7 @@ from onnx_spatial.verification.runtime.program import Program
 from onnx_spatial.verification.runtime.sessions import RunFailure
 from onnx_spatial.verification.runtime.spatial_kernels import MAX_RANK
 from onnx_spatial.verification.sizes.candidate_sizes import Candidates, rank_from_sites
+from onnx_spatial.verification.sizes.large_sizes import TooLargeError
 from onnx_spatial.verification.sizes.model_inputs import (
     Assignment,
     GraphInput,
@@ -48,7 +50,10 @@ _OF_SHAPES = frozenset({"Cast", "Concat", "Gather", "Identity", "Slice", "Squeez
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Options of the caller, see `verify`; how many further sizes to run, and whether large ones."""
+    """Options of the caller, see `verify`; how many further sizes to run, and whether large ones.
+
+    `shapes_too` are shapes of inputs to run as far as they are legal, and not too large.
+    """
 
     inputs: Mapping[str, Array] | None
     shapes: Mapping[str, Sequence[int]]
@@ -56,6 +61,7 @@ class RunRequest:
     progress: Callable[[str], None]
     more_sizes: int = MORE_SIZES
     large_sizes: bool = True
+    shapes_too: Sequence[Mapping[str, Sequence[int]]] = ()
 
 
 @dataclass
@@ -128,6 +134,10 @@ def find(
         trials += [*search.varied(trials, request.more_sizes), *search.corners(first)]
     if request.large_sizes:
         trials += search.large().usual(first)
+        for shapes in request.shapes_too:
+            with suppress(TooLargeError):
+                trial = search.large().at(first, shapes)
+                trials += [trial] if trial is not None else []
     parameters = candidates.parameter_names()
     other = overrides(inputs, parameters, original.folder, request.seed)
     flags = any(i.element_type == BOOL and i.dims == () for i in inputs)
