@@ -93,7 +93,7 @@ def differing(search: Search, first: Trial, proof: Proof | None) -> tuple[list[T
     """Run the original's part at the sizes at which the prover found a difference.
 
     Returns:
-        the runs, and why a difference is left open: none of its sizes could be run.
+        the runs, and why a difference is left open: sizes that are too large to run.
     """
     trials: list[Trial] = []
     too_large = False
