@@ -9,7 +9,8 @@ import pytest
 from onnx_spatial.verification.checks import region_results
 from onnx_spatial.verification.checks.conclude import conclude
 from onnx_spatial.verification.checks.findings import Findings, OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, RegionComparison, Undecided
+from onnx_spatial.verification.checks.region import RegionComparison
+from onnx_spatial.verification.checks.region_judge import Compared, Undecided
 from onnx_spatial.verification.compare.rounding import Verdict
 from onnx_spatial.verification.report import Check, SiteResult
 

@@ -8,7 +8,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.checks import moved
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import OperatorCheck
-from onnx_spatial.verification.checks.region import Compared, Undecided, Unreached
+from onnx_spatial.verification.checks.region_judge import Compared, Undecided, Unreached
 
 
 def check(context: Context) -> None:

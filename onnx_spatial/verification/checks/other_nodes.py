@@ -23,7 +23,7 @@ from onnx_spatial.verification.checks import node_changes
 from onnx_spatial.verification.checks.context import Context
 from onnx_spatial.verification.checks.findings import ChangedNode
 from onnx_spatial.verification.checks.proof import prove_region
-from onnx_spatial.verification.checks.region import Doubt
+from onnx_spatial.verification.checks.region_judge import Doubt
 from onnx_spatial.verification.subgraphs.matching_region import MatchingRegion
 
 #: Work of all comparisons, in multiplications of one run, about: a model that another tool wrote anew

@@ -10,12 +10,12 @@ from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.verification.checks.findings import Proof
 from onnx_spatial.verification.checks.model_pair import ModelPair
-from onnx_spatial.verification.checks.region import (
+from onnx_spatial.verification.checks.region import RegionComparison
+from onnx_spatial.verification.checks.region_judge import (
     Compared,
     Doubt,
     NeverRan,
     Overflows,
-    RegionComparison,
     Undecided,
     Unreached,
 )
