@@ -95,7 +95,7 @@ class Replaced:
             rng = np.random.default_rng([seed, self.operator.info.index, number])
             chain = replacement.chain
             types = sorted(chain.head.element_types) or [onnx.TensorProto.FLOAT]
-            for sample in isolated._samples(chain, rng, proven=False):
+            for sample in isolated._samples(replacement, rng, proven=False):
                 if sample.elements > _MAX_ELEMENTS or 0 in sample.shape:  # no proof is about
                     continue
                 shape = chain.source_shape(sample.shape)

@@ -74,11 +74,7 @@ class RegionComparison:
         source = models.original.holding(region.original())
         self._original = ReferenceModel(source, models.domains, analysed)
         self._converted = region.converted()
-        folder = models.converted.folder
-        self._sessions = BothLevels(self._converted, region.output, folder)
-        self._judge = RegionJudge(
-            self._original.program, self._converted, folder, region.output, self._budget
-        )
+        self._sessions = BothLevels(self._converted, region.output, models.converted.folder)
 
     def isolated(self) -> list[Compared] | str:
         """Compare on generated data; or return why that is impossible."""
@@ -171,7 +167,13 @@ class RegionComparison:
     def close(self) -> None:
         """Release the sessions."""
         self._sessions.close()
-        self._judge.close()
+        if "_judge" in self.__dict__:
+            self._judge.close()
+
+    @cached_property
+    def _judge(self) -> RegionJudge:
+        program, folder = self._original.program, self._models.converted.folder
+        return RegionJudge(program, self._converted, folder, self.region.output, self._budget)
 
     @cached_property
     def _weights_differ(self) -> bool:

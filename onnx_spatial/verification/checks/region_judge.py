@@ -204,15 +204,15 @@ class RegionJudge:
         is_bounded: bool,
     ) -> Verdict:
         """Settle a verdict of rounding by double precision, or leave it open."""
+        if verdict is Verdict.ACCEPTED:
+            return verdict
         if verdict is Verdict.UNDECIDED:
             open_order = is_bounded or spread in BEYOND_ARITHMETIC
             if open_order or self._vanishes_in_float64(feeds, own, actual):
                 return Verdict.ACCEPTED
         epsilon = self.reference.epsilon or 0.0
         is_rest = spread == "equal" and _is_cancellation(actual, own, feeds, epsilon)
-        if verdict is Verdict.DIFFERS and is_rest:
-            return Verdict.UNDECIDED
-        return verdict
+        return Verdict.ACCEPTED if is_rest else verdict
 
     def _counted(
         self, feeds: Mapping[str, Array], own: Array, actual: Array, spread: str
