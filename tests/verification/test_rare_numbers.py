@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hand_lowered import model
 
@@ -13,6 +14,9 @@ from onnx_spatial.verification.sizes import rare_numbers
 from onnx_spatial.verification.sizes.model_inputs import Assignment
 from onnx_spatial.verification.sizes.model_numbers import numbers_of
 from onnx_spatial.verification.sizes.trial_runs import Trial
+
+#: The oldest onnxruntime that is supported computes some right forms otherwise.
+OLD = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31)
 
 CONSTANTS = """
     <int32[1] block = {2}, int32[1,2] pads = {0, 0}, int32[1,2] crops = {0, 0}, float zero = {0},
@@ -131,7 +135,12 @@ CASES = [
         "k = Constant<value_float = 0.01>() m = Mul(x, k) h = Add(half, m)"
         " o = Constant<value_float = 1.0>() y = Clip(h, zero, o)",
     ),
-    (NORM, ONE_PASS, TWO_PASSES),
+    pytest.param(
+        NORM,
+        ONE_PASS,
+        TWO_PASSES,
+        marks=pytest.mark.skipif(OLD, reason="its LayerNormalization loses the variance itself"),
+    ),
     (VARIANCE.format(TWO), VARIANCE.format(ONE), VARIANCE.format(OPPOSITE)),
     (
         "c = Max(x, limit) y = Mul(c, two)",
@@ -417,11 +426,12 @@ POSITIONS = [
         "q = Min(p, fifty) y = Tile(x, q)",
         "q = Min(p, huge) y = Tile(x, q)",
     ),
-    (
+    pytest.param(
         "float[N,2,3] x, int64[6] p",
         "y = Pad(x, p)",
         "q = Abs(p) y = Pad(x, q)",
         "a = Neg(p) q = Neg(a) y = Pad(x, q)",
+        marks=pytest.mark.skipif(OLD, reason="its Pad reads any memory for pads of both signs"),
     ),
 ]
 
