@@ -141,8 +141,7 @@ def test_what_cannot_be_run_must_be_the_same_message_by_message(old, new, tmp_pa
     shown = capsys.readouterr()
     # What leads to w can be run, and differs; what Magic does nobody knows.
     assert ("FAILED" if old in ("Mul", "{2}") else "UNVERIFIED") in shown.out
-    found = "differs from the original's" if old == "Magic" else "was changed"
-    assert (found in shown.err) == bool(old)
+    assert ("was changed" in shown.err) == bool(old)
 
 
 def test_the_command_that_verifies_it_again_does(tmp_path, capsys, monkeypatch):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import brute_force
 import maps
+import onnxruntime
 import pairs
 import pytest
+
+#: Chains that fail or lose digits before onnxruntime 1.32 only. The prover assumes the worst.
+MENDED = {"Split into more parts than elements", "Split of 4 into 3", "Range of large numbers"}
+NEW = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32)
 
 
 def difference(pair: pairs.Pair) -> brute_force.Sizes | None:
@@ -25,7 +30,8 @@ def test_equal_chains_are_proven(name):
 @pytest.mark.parametrize("name", pairs.DIFFERENT)
 def test_wrong_chains_are_not_proven(name):
     pair = pairs.DIFFERENT[name]
-    if difference(pair) is None:
+    mended = NEW and name in MENDED
+    if difference(pair) is None and not mended:
         raise RuntimeError("the pair does not differ at these sizes")
     assert not maps.compare(*pair.models()).equal
 

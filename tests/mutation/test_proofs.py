@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import count, islice
 
+import onnxruntime
 import pytest
 import refuting
 import subjects
@@ -20,6 +21,12 @@ from wrong_models import WRONG
 OPEN: dict[str, str] = {
     "BatchToSpace that fails where all is cropped": "proofs assume that results have elements",
 }
+#: Models that fail before onnxruntime 1.32 only. The prover assumes the worst.
+MENDED = {
+    "sum of a table without rows, along a negative axis",
+    "maximum of a table that has no rows once, along a negative axis",
+}
+NEW = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32)
 
 
 def wrong_proofs(found: list[Outcome]) -> list[str]:
@@ -47,7 +54,8 @@ def _written() -> list[object]:
 @pytest.mark.parametrize("number", _written())
 def test_models_by_hand_are_not_proven(number: int) -> None:
     outcome = refuting.written(number)
-    assert outcome.wrong is not None, "the model is right"
+    mended = NEW and outcome.what in MENDED
+    assert outcome.wrong is not None or mended, "the model is right"
     assert not wrong_proofs([outcome]) and not outcome.proven
 
 

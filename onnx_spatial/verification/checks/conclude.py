@@ -57,10 +57,10 @@ def conclude(findings: Findings) -> Verification:
             node.result.proven, node.result.assumptions = None, ()
     operators = _grouped((node.result.reason or "", node.cause) for node in wrong)
     failures = [*of_model, *operators, *of_values]
-    whole_gaps = whole.gaps + gaps_of([] if not_loaded else whole.changed)
+    whole_gaps = gaps_of([] if not_loaded else whole.changed) + whole.gaps
     gaps = [
-        *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
         *whole_gaps,
+        *(f"the whole model was not compared end to end: {r}" for r in whole.obstacles),
         *whole.undecided,
         *_not_compared(nodes, whole),
     ]
