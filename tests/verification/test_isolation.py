@@ -105,7 +105,7 @@ def test_more_memory_than_allowed() -> None:
     )
     result = verify(before, after, isolate=True, memory=2**27)
     assert result.status == "unverified"
-    assert "Loop node 'd' needs more than 128 MiB of memory" in result.message
+    assert "Loop node 'd' needs more than 128 MiB of memory" in " ".join(result.problems)
 
 
 def test_results_come_back_complete() -> None:
