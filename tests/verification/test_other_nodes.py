@@ -316,3 +316,30 @@ def test_sizes_that_are_mixed_up_and_mostly_alike() -> None:
     result = verify(before, after)
     assert result.status == "failed"
     assert len(result.runs) > len(verify(before, before).runs)
+
+
+def test_a_table_that_differs_where_no_data_reads_it() -> None:
+    text = """
+        g (float[N,8] x) => (float[N,8] y)
+          <float scale = {0.1}, uint8 zero = {128}, float[256] table = {TABLE}>
+        { q = QuantizeLinear(x, scale, zero) i = Cast<to = 7>(q) y = Gather(table, i) }
+    """
+    numbers = [str(n) for n in range(256)]
+    before = model(text.replace("TABLE", ", ".join(numbers)))
+    numbers[201] = "5"
+    result = verify(before, model(text.replace("TABLE", ", ".join(numbers))))
+    assert result.status == "unverified"
+    assert "1 of 256 elements differ" in result.message
+    assert verify(before, before)
+
+
+def test_an_output_that_also_reads_another_input() -> None:
+    text = """
+        g (float[N,6] x, float b) => (float[N,6] y, float z) <float limit = {0.123}>
+        { z = Neg(b) BODY }
+    """
+    before = model(text.replace("BODY", "y = Relu(x)"))
+    wrong = "e = Equal(b, limit) n = Neg(x) w = Where(e, n, x) y = Relu(w)"
+    result = verify(before, model(text.replace("BODY", wrong)))
+    assert result.status == "unverified"
+    assert "it also reads 'b'" in result.message

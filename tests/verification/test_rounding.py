@@ -376,3 +376,14 @@ def test_a_power_of_two_rounds_nothing() -> None:
     before = parser.parse_model(QUARTER.format("r = Round(a)"))
     assert verify(before, parser.parse_model(QUARTER.format(HALF_AWAY))).status == "failed"
     assert verify(before, parser.parse_model(QUARTER.format("n = Neg(a) m = Round(n) r = Neg(m)")))
+
+
+def test_an_element_that_one_run_moves_alone_excuses_no_other() -> None:
+    y = np.ones(5000, np.float32)
+    alone, wrong, close = y.copy(), y.copy(), y.copy()
+    alone[0] += 1e-3
+    wrong[1] += 0.3
+    close[1] += 2e-3
+    moved = movement(y, alone, y, y)
+    assert moved.verdict(wrong, each=True) is Verdict.DIFFERS
+    assert moved.verdict(close, each=True) is Verdict.ACCEPTED
