@@ -53,8 +53,6 @@ def apart(context: Context) -> NewNames | None:
     findings = context.findings
     if findings.interface or findings.types or findings.model_differs or findings.feeds is None:
         return None
-    if context.tolerances:  # outputs within a loose tolerance say little of the values inside
-        return None
     changed = {
         (node.place, node.node.output[0]): _read(context, node.place, node.node.output[0])
         for node in findings.changed
