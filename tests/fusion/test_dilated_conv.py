@@ -527,6 +527,36 @@ def test_a_remainder_leaves_something(fill: str) -> None:
     assert structure.ops(converted) == ["Transpose", "Conv", "Transpose"]
 
 
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "fill = Mod(lack, block)",
+        "cells = Div(lack, block) down = Mul(cells, block) fill = Sub(lack, down)",
+        # Nothing is known of this one but that it is a crop.
+        "part = Mod(lack, block) f = Cast <to = 1> (part) q = Div(f, unit) fill = Cast <to = 7> (q)",
+    ],
+)
+def test_a_computed_crop_behind_an_activation_is_not_negative(fill: str) -> None:
+    """Nothing beyond the border of Sigmoid's output is needed, which is no single number there."""
+    made = model(
+        COMPUTED.replace("fill = Mod(lack, block)", fill)
+        + ATROUS.replace("(s)", "(k)")
+        .replace("[before]", "k = Sigmoid(s) [before]")
+        .replace("<kernel_shape = [3, 3]>", "<pads = [1, 1, 0, 0]>"),
+        weights=KERNEL,
+        block=[2, 2],
+        base=[4, 4],
+        halves=[2, 2],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    made.graph.initializer.append(numpy_helper.from_array(np.array([1], np.float32), "unit"))
+    converted = check(made, (1, 5, 6, 3), (2, 8, 7, 3))
+    assert strategies(made) == ["dilated convolution"] * 2
+    assert "Max" not in structure.ops(converted)
+
+
 def test_crops_of_a_value_that_the_region_computes() -> None:
     made = model(
         """

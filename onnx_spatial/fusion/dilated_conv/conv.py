@@ -80,7 +80,7 @@ class BlockedConv:
         result = []
         for i, (axis, crop) in enumerate(zip(self._own(), output_crop, strict=True)):
             pair = (_rest(crop[0], axis, 0), _rest(crop[1], axis, 1))
-            fits = (pair[0] + pair[1]).expression.is_below(self._least(i, lengths))
+            fits = (pair[0] + pair[1]).is_below(self._least(i, lengths))
             result.append(pair if fits else (NOTHING, NOTHING))
         return tuple(result)
 
@@ -100,7 +100,7 @@ class BlockedConv:
         net = None if crop is None else self.net_pads(crop, output_crop)
         kept = []
         for i, pair in enumerate(output_crop):
-            total = (pair[0] + pair[1]).expression
+            total = pair[0] + pair[1]
             added = None if net is None else (net[i][0] + net[i][1]).constant
             reach = self._own()[i].reach
             grows = added is not None and reach is not None and added >= reach

@@ -171,7 +171,7 @@ class _WalkBack:
         before the end then.
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
-        related = combined(_in_terms_of, end.pads, *(entry.pads for entry in entries))
+        related = combined(PadAmount.in_terms_of, end.pads, *(entry.pads for entry in entries))
         read = {name for amount in flat(related) for (name, _), _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
             return whole(len(end.pads))
@@ -195,13 +195,3 @@ class _WalkBack:
             assert message is not None
             todo.extend(traversal.needs(message))
         return False
-
-
-def _in_terms_of(amount: PadAmount, *pads: PadAmount) -> PadAmount:
-    if amount.constant is not None:
-        return amount
-    for pad in pads:
-        difference = (amount - pad).constant
-        if difference is not None:
-            return pad + PadAmount.known(difference)
-    return amount

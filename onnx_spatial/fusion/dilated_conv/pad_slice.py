@@ -95,7 +95,8 @@ class PadSliceWriter:
         """Write max(amount, 0) as a size of the emitter."""
         if amount.constant is not None:
             return max(amount.constant, 0)
-        if amount.signs[1] or amount.times(-1).expression.nonnegative:
+        least, most = amount.bounds
+        if most is not None and most <= 0:
             return 0
         result: Size = amount.plus
         for (name, place), count in amount.elements:
@@ -105,8 +106,7 @@ class PadSliceWriter:
                 flat = emit.op("Cast", flat, to=int(onnx.TensorProto.INT64))
             (element,) = emit.elements(flat, [place])
             result = emit.add(result, emit.mul(element, count))
-        positive = amount.signs[0] or amount.expression.nonnegative
-        return result if positive else emit.max(result, 0)
+        return result if least is not None and least >= 0 else emit.max(result, 0)
 
 
 def _filling(layout: BlockedLayout, number: BorderValue, emit: Emitter) -> Array | None:
