@@ -11,7 +11,7 @@ import pytest
 import running
 import structure
 from converting import convert, plan
-from onnx import numpy_helper, parser
+from onnx import TensorProto, numpy_helper, parser
 
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.verification import verify
@@ -555,6 +555,67 @@ def test_a_computed_crop_behind_an_activation_is_not_negative(fill: str) -> None
     converted = check(made, (1, 5, 6, 3), (2, 8, 7, 3))
     assert strategies(made) == ["dilated convolution"] * 2
     assert "Max" not in structure.ops(converted)
+
+
+def test_layers_between_one_pair_of_operators() -> None:
+    """What TensorFlow documents for several dilated convolutions: pads and crops are one table.
+
+    The elements come from `fill`, so that what makes the table of them is not needed.
+    """
+    made = model(
+        COMPUTED[: COMPUTED.index("none_c")]
+        + """
+        s = SpaceToBatchND(x, block, pads)
+        t = Transpose <perm = [0, 3, 1, 2]> (s)
+        c = Conv <pads = [1, 1, 1, 1]> (t, w)
+        a = Add(c, bias)
+        r = Relu(a)
+        d = Conv <pads = [1, 1, 1, 1]> (r, v)
+        b = Transpose <perm = [0, 2, 3, 1]> (d)
+        y = BatchToSpaceND(b, block, pads)
+        """,
+        weights={**KERNEL, "bias": (4, 1, 1), "v": (2, 4, 3, 3)},
+        block=[2, 2],
+        base=[0, 0],
+        halves=[0, 0],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    converted = check(made, (1, 5, 6, 3), (2, 8, 7, 3), (1, 3, 3, 3))
+    ops = structure.ops(converted)
+    assert not {"Max", "Unsqueeze"} & set(ops)
+    assert (ops.count("Pad"), ops.count("Slice")) == (2, 1)  # the Slice is that of the shape
+    assert len(converted.graph.node) < len(made.graph.node)
+
+
+@pytest.mark.parametrize("element_type", [TensorProto.INT32, TensorProto.INT64])
+def test_pads_and_crops_that_are_inputs_are_read_as_vectors(element_type: int) -> None:
+    made = atrous()
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    for name in ("pads", "crops"):
+        made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == name))
+        given = onnx.helper.make_tensor_value_info(name, element_type, [2, 2])
+        made.graph.input.append(given)
+    for pads, crops in (
+        ([[2, 3], [2, 2]], [[0, 1], [0, 0]]),
+        ([[0, 1], [0, 0]], [[1, 0], [0, 2]]),
+        ([[4, 1], [3, 3]], [[3, 0], [0, 4]]),
+    ):
+        feeds = {"pads": np.array(pads, dtype), "crops": np.array(crops, dtype)}
+        converted = check(made, (1, 5, 6, 3), **feeds)
+    counts = structure.counts(converted)
+    assert (counts["Pad"], counts["Slice"], counts["Gather"], counts["Max"]) == (1, 1, 3, 0)
+
+
+def test_a_crop_of_unknown_sign_is_a_pad_and_a_known_crop() -> None:
+    """fill - 1 may be -1: padded is by fill, then 1 is cropped."""
+    made = computed("crops = Identity(three)")
+    made.graph.initializer.append(numpy_helper.from_array(np.full((2, 2), 3, np.int64), "three"))
+    converted = check(made, (1, 5, 6, 3), (2, 7, 8, 3))
+    ops = structure.counts(converted)
+    assert (ops["Pad"], ops["Max"], ops["Conv"]) == (1, 0, 1)
+    assert ops["Slice"] == 2  # one of the shape
 
 
 def test_crops_of_a_value_that_the_region_computes() -> None:

@@ -172,7 +172,7 @@ class _WalkBack:
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
         related = combined(PadAmount.in_terms_of, end.pads, *(entry.pads for entry in entries))
-        read = {name for amount in flat(related) for (name, _), _ in amount.elements}
+        read = {element.name for amount in flat(related) for element, _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
             return whole(len(end.pads))
         return related

@@ -11,12 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from itertools import chain
+from typing import NamedTuple
 
 from onnx_spatial.model.symbolic.bounds import ANY, Bounds, bounds
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
-#: An element of a run-time parameter: name of the value, and the element's place in it.
-Element = tuple[str, int]
+
+class Element(NamedTuple):
+    """An element of a run-time parameter: name of the value, place in it, and the polynomial."""
+
+    name: str
+    place: int
+    expression: Polynomial
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,9 @@ class PadAmount:
         return _known(number)
 
     @classmethod
-    def read(cls, element: Element, expression: Polynomial) -> PadAmount:
+    def read(cls, element: Element) -> PadAmount:
         """Read an element of a parameter: pads and crops are never negative."""
-        return cls._of(expression, ((element, 1),), 0, Bounds(0, None))
+        return cls._of(element.expression, ((element, 1),), 0, Bounds(0, None))
 
     @classmethod
     def _of(
@@ -105,6 +111,21 @@ class PadAmount:
         elements = [(element, count * factor) for element, count in self.elements if factor]
         legal = self.legal.times(factor)
         return self._of(self.expression * factor, elements, self.plus * factor, legal)
+
+    def split(self) -> tuple[PadAmount, PadAmount]:
+        """Return what to pad by and what to crop by then; neither is negative in a legal run."""
+        least, most = self.bounds
+        if least is not None:
+            crop = self.known(max(-least, 0)) if most is None or most > 0 else self.times(-1)
+            return self + crop, crop
+        if most is not None:
+            pad = self.known(max(most, 0))
+            return pad, pad - self
+        pad = self.known(max(self.plus, 0))
+        for element, factor in self.elements:
+            if factor > 0:
+                pad += self.read(element).times(factor)
+        return pad, pad - self
 
     def in_terms_of(self, *others: PadAmount) -> PadAmount:
         """Write it as another amount plus a number, if their difference is known."""

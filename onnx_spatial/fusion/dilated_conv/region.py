@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
+from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.fusion.rule import Reason
@@ -164,5 +164,5 @@ def amounts(
             numbers = {p: Polynomial.atom(("parameter", name, p)) for p in places}
         else:
             numbers = {p: entries[p] for p in places}
-        sides.append([PadAmount.read((name, p), amount) for p, amount in numbers.items()])
+        sides.append([PadAmount.read(Element(name, p, n)) for p, n in numbers.items()])
     return tuple(zip(*sides, strict=True)), sources

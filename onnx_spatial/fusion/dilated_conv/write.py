@@ -16,6 +16,7 @@ from operator import sub
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
@@ -81,7 +82,7 @@ class _Writer:
         self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
         sources = {name: value for end in ends for name, value in end.sources.items()}
-        self._pads = PadSliceWriter(view, sources)
+        self._pads = PadSliceWriter(view, AmountVectors(view, sources, regions.layouts))
         self._edit = RegionEdit()
 
     def run(self) -> RegionEdit:
@@ -95,7 +96,7 @@ class _Writer:
         self._pads.at_exits = True
         for end in regions.exits:
             self._try([end.name], partial(self._exit, end))
-        edit.elements = self._pads.elements
+        edit.elements = self._pads.amounts.elements
         kept = regions.shared
         edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
         edit.removed += regions.dead
@@ -247,18 +248,17 @@ def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
 
 
 def _own_pads(net: PadPair, length: int | None) -> PadPair:
-    """Select the part of the pads of an axis that a convolution can take itself.
+    """Select the part of the pads of an axis that a convolution can take itself: what is always padded.
 
     None of it if more may be cropped at one end than is there before the other end is padded.
     """
-    known = [amount.constant for amount in net]
     crops = [amount for amount in net if not amount.is_at_least(NOTHING)]
     grows = any(not NOTHING.is_at_least(amount) for amount in net)
     if crops and grows:
         cut = [amount.constant for amount in crops]
         if length is None or any(n is None or length < -n for n in cut):
             return (NOTHING, NOTHING)
-    begin, end = (PadAmount.known(max(n or 0, 0)) for n in known)
+    begin, end = (PadAmount.known(max(amount.bounds.least or 0, 0)) for amount in net)
     return begin, end
 
 
