@@ -703,6 +703,53 @@ def test_in_a_branch_and_in_a_function() -> None:
             assert np.array_equal(y, 2 * past - x)
 
 
+BRANCHES = """
+    y = If (on) <
+        then_branch = a () => (float[?,?,?,?] z) {
+            s = SpaceToBatchND(x, block, pads)
+            t = Transpose <perm = [0, 3, 1, 2]> (s)
+            c = Conv(t, w)
+            b = Transpose <perm = [0, 2, 3, 1]> (c)
+            z = BatchToSpaceND(b, block, crops)
+        },
+        else_branch = e () => (float[?,?,?,?] u) { REST }
+    >
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "op_types"),
+    [
+        ("u = Identity(x)", ["If"]),
+        ("i = ReduceSum(fill) f = Cast <to = 1> (i) u = Mul(x, f)",
+         ["Shape", "Slice", "Add", "Mod", "Sub", "Mod", "If"]),
+    ],
+)  # fmt: skip
+def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
+    rest: str, op_types: list[str]
+) -> None:
+    made = model(
+        COMPUTED + BRANCHES.replace("REST", rest),
+        given="float[N,H,W,3] x, bool on",
+        weights={"w": (3, 3, 3, 3)},
+        block=[2, 2],
+        base=[4, 4],
+        halves=[2, 2],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    for inner in structure.nodes(made):
+        inner.domain = "tf" if inner.op_type.endswith("ND") else ""
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("pads", 7, [2, 2]))
+    converted = convert(made, domains=["tf"])
+    assert [node.op_type for node in converted.graph.node] == op_types
+    assert not converted.graph.value_info
+    x = RNG.normal(size=(1, 5, 6, 3)).astype(np.float32)
+    for on in (True, False):
+        agree_unfused(made, x=x, on=np.array(on))
+
+
 # Why not
 
 
