@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import interpreter
@@ -315,6 +316,61 @@ def test_a_residual_sum_inside() -> None:
     )
     converted = check(made, (1, 5, 6, 3))
     assert structure.ops(converted) == ["Transpose", "Conv", "Add", "Transpose"]
+
+
+FILLS = """
+    n = Shape(x)
+    hw = Slice(n, one1, three1)
+    total = Add(hw, BASE)
+    rest = Mod(total, block)
+    lack = Sub(block, rest)
+    fill = Mod(lack, block)
+    high = Add(none, fill)
+    low_c = Unsqueeze(BASE, one1)
+    high_c = Unsqueeze(high, one1)
+    pads = Concat <axis = 1> (low_c, high_c)
+"""
+
+
+def _renamed(body: str, suffix: str) -> str:
+    words = "n hw total rest lack fill high low_c high_c pads".split()
+    return re.sub(rf"\b({'|'.join(words)})\b", rf"\g<1>{suffix}", body)
+
+
+@pytest.mark.parametrize("base", ["four", "five"])
+def test_a_residual_sum_of_one_image_in_two_blockings(base: str) -> None:
+    """The pads of one branch are what its convolution takes off; 5 are one too many for even sizes."""
+    body = (
+        _renamed(FILLS.replace("BASE", base), "1")
+        + _renamed(FILLS.replace("BASE", "none"), "2")
+        + """
+        s = SpaceToBatchND(x, block, pads1)
+        t = Transpose <perm = [0, 3, 1, 2]> (s)
+        c = Conv(t, w)
+        b = Transpose <perm = [0, 2, 3, 1]> (c)
+        q = SpaceToBatchND(x, block, pads2)
+        a = Add(b, q)
+        none_c = Unsqueeze(none, one1)
+        fill_c = Unsqueeze(fill2, one1)
+        crops = Concat <axis = 1> (none_c, fill_c)
+        y = BatchToSpaceND(a, block, crops)
+        """
+    )
+    made = model(
+        body,
+        weights={"w": (3, 3, 3, 3)},
+        block=[2, 2],
+        four=[4, 4],
+        five=[5, 5],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    if base == "four":
+        assert strategies(made) == ["dilated convolution"] * 3
+        check(made, (1, 5, 6, 3), (2, 8, 7, 3))
+    else:
+        assert "may be of different sizes" in declined(made)
 
 
 def test_a_bias_before_a_padded_convolution() -> None:

@@ -24,7 +24,6 @@ from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
@@ -220,7 +219,7 @@ class _Walk:
         dims = [source[0] * math.prod(blocks), *source[1:]]
         for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
             padded = source[axis] + pair[0].expression + pair[1].expression
-            dims[axis] = quotient(padded, Polynomial.of(block))
+            dims[axis] = self._view.divided(padded, block)
         sizes.note(message.output[0], dims)
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
