@@ -841,6 +841,13 @@ def test_reasons(change: tuple[str, str], reason: str) -> None:
     assert "dilated convolution" not in strategies(made)
 
 
+def test_a_block_that_only_the_run_knows() -> None:
+    made = atrous()
+    made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == "block"))
+    made.graph.input.append(onnx.helper.make_tensor_value_info("block", 7, [2]))
+    assert "not known before the model runs; the dilations of a Conv are attributes" in declined(made)
+
+
 def test_sizes_that_may_broadcast() -> None:
     """One side may turn out to be a single cell, which is not a single place of the image."""
     made = model(

@@ -197,7 +197,10 @@ class _Walk:
         shape = subject.request.shape
         if blocks is None or shape is None:
             what = "the block" if blocks is None else "the rank of the data"
-            self._decline_at(subject, f"{what} is not known before the model runs")
+            reason = f"{what} is not known before the model runs"
+            if blocks is None:
+                reason += "; the dilations of a Conv are attributes"
+            self._decline_at(subject, reason)
             self._reasons[name] = f"{_label(message)}: {what} is not known"
             return
         pads, sources = region.amounts(subject, message, self._view)
