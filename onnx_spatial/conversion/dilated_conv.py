@@ -148,6 +148,8 @@ def _carry_out(
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
     lost = editor.lost[place]
+    inside = [(editor.matcher.subject(step.node), step.outputs[0]) for step in regions.steps]
+    nested = [(subject, output) for subject, output in inside if subject is not None]
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
@@ -169,9 +171,11 @@ def _carry_out(
         result.note_outputs(info, output, info.output_shape)
         outputs.update(output)
     convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
-    for entry in entries:
-        info = entry.subject.info
-        name = DILATED if entry.name in convolved else UNBLOCKED
+    begun = [(entry.subject, {entry.name}) for entry in entries]
+    begun += [(subject, set(regions.origins[output])) for subject, output in nested]
+    for subject, names_of in begun:
+        info = subject.info
+        name = DILATED if names_of & convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
     # New nodes compute these values, whose types are what they were.

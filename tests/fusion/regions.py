@@ -202,7 +202,10 @@ def consecutive(make: Maker, about: Scene) -> None:
 def nested(make: Maker, about: Scene) -> None:
     """A region within a region; undone in the right order, or in the wrong one."""
     outer = enter(make, about, *first(make, about))
-    inner = enter(make, about, steps.squeezed(make, outer.entry))
+    value = steps.some(make, steps.squeezed(make, outer.entry), 0, 1)
+    if make.chance(0.4):
+        other_blocks(make, about)
+    inner = enter(make, about, make.turned(value, outer.outer))
     order = [inner, outer]
     if make.chance(0.3):
         order.reverse()
@@ -211,6 +214,8 @@ def nested(make: Maker, about: Scene) -> None:
         value = leave(make, region, value)
         if 0 in value.shape:
             break
+        if make.chance(0.3):
+            value = layer(make, about, steps.some(make, value, 0, 1), same=make.chance(0.5))
     after(make, value)
 
 

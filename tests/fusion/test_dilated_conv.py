@@ -446,6 +446,97 @@ def test_functions_of_elements_between_two_layers(between: str, ops: list[str]) 
     assert structure.ops(converted) == ["Transpose", "Conv", *ops, "Conv", "Transpose"]
 
 
+# A region inside a region
+
+NESTED = """
+    s = SpaceToBatchND(x, outer, pads)
+    before = Relu(s)
+    q = SpaceToBatchND(before, inner, inner_pads)
+    t = Transpose <perm = [0, 3, 1, 2]> (q)
+    [conv] c = Conv <pads = [1, 0, 1, 0]> (t, w)
+    b = Transpose <perm = [0, 2, 3, 1]> (c)
+    r = BatchToSpaceND(b, inner, inner_crops)
+    behind = Sigmoid(r)
+    y = BatchToSpaceND(behind, outer, crops)
+"""
+NESTED_TABLES = {
+    "outer": [2, 2],
+    "inner": [2, 3],
+    "pads": [[2, 3], [0, 6]],
+    "inner_pads": [[0, 1], [3, 0]],
+    "inner_crops": [[1, 0], [0, 2]],
+    "crops": [[0, 1], [3, 0]],
+}
+
+
+def test_a_region_inside_a_region() -> None:
+    made = model(NESTED, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    assert strategies(made) == ["dilated convolution"] * 4
+    converted = check(made, (1, 5, 6, 3), (2, 5, 18, 3))
+    assert attribute(node(converted, "conv"), "dilations") == [4, 6]
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid"])
+def test_pads_inside_of_what_makes_something_of_zero(activation: str) -> None:
+    """The pads of the inner operator are zeros, those of the outer are not any more."""
+    made = model(NESTED.replace("Relu", activation), weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    assert strategies(made) == ["dilated convolution"] * 4
+    check(made, (1, 5, 6, 3))
+
+
+def test_blocks_that_are_taken_out_in_the_wrong_order() -> None:
+    body = NESTED.replace("(b, inner,", "(b, outer,").replace("(behind, outer,", "(behind, inner,")
+    made = model(
+        body, weights={"w": (3, 3, 3, 2)}, **{**NESTED_TABLES, "inner_crops": [[0, 0], [0, 0]]}
+    )
+    assert "are not those of the SpaceToBatch in front" in declined(made)
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+
+
+def test_one_axis_is_blocked_twice_and_unblocked_once() -> None:
+    made = model(
+        """
+        s = SpaceToBatchND(x, two, none)
+        q = SpaceToBatchND(s, three, pads)
+        a = Neg(q)
+        y = BatchToSpaceND(a, six, none)
+        """,
+        given="float[N,T,3] x",
+        gives="float[?,?,?] y",
+        two=[2],
+        three=[3],
+        six=[6],
+        none=[[0, 0]],
+        pads=[[1, 0]],
+    )
+    assert strategies(made) == ["unblocked"] * 3
+    check(made, (2, 10, 3), (1, 4, 3))
+
+
+def test_a_region_inside_one_that_does_not_end_is_fused_alone() -> None:
+    body = NESTED.replace("behind = Sigmoid(r)", "behind = Softmax <axis = 1> (r)")
+    made = model(body, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    strategy = strategies(made)
+    assert strategy[1:3] == ["dilated convolution"] * 2
+    assert "dilated convolution" not in (strategy[0], strategy[3])
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+
+
+def test_pads_computed_from_the_blocks_around() -> None:
+    """They are read before there is a value without blocks: the inner region is fused alone."""
+    body = NESTED.replace("q = Space", "n = Shape(s) k = Slice(n, none1, one1) z = Mul(k, zero) "
+                          "pads2 = Add(z, inner_pads) q = Space")  # fmt: skip
+    made = model(
+        body.replace("inner, inner_pads", "inner, pads2"),
+        weights={"w": (3, 3, 3, 2)},
+        none1=[0],
+        one1=[1],
+        zero=[0],
+        **NESTED_TABLES,
+    )
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+
+
 # Others that read
 
 
@@ -845,7 +936,9 @@ def test_a_block_that_only_the_run_knows() -> None:
     made = atrous()
     made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == "block"))
     made.graph.input.append(onnx.helper.make_tensor_value_info("block", 7, [2]))
-    assert "not known before the model runs; the dilations of a Conv are attributes" in declined(made)
+    assert "not known before the model runs; the dilations of a Conv are attributes" in declined(
+        made
+    )
 
 
 def test_sizes_that_may_broadcast() -> None:

@@ -19,6 +19,7 @@ class BlockedLayout:
         batch: the batch axis.
         rank: number of dims.
         element_types: possible ONNX element types; empty if unknown.
+        nesting: the order of the blocks in the batch axis if an axis has several there; empty if not.
     """
 
     blocks: tuple[int, ...]
@@ -26,6 +27,7 @@ class BlockedLayout:
     batch: int
     rank: int
     element_types: frozenset[int]
+    nesting: tuple[tuple[int, int], ...] = ()
 
     @property
     def taken(self) -> tuple[int, ...]:
@@ -35,7 +37,8 @@ class BlockedLayout:
     @property
     def order(self) -> tuple[tuple[int, int], ...]:
         """(axis, block) of the axes that lie in the batch axis, the outermost first."""
-        return tuple((a, b) for a, b in zip(self.axes, self.blocks, strict=True) if b > 1)
+        pairs = zip(self.axes, self.blocks, strict=True)
+        return self.nesting or tuple((axis, block) for axis, block in pairs if block > 1)
 
     def is_free(self, *axes: int | None) -> bool:
         """Return whether axes, possibly negative, are known and neither batch nor blocked."""
@@ -57,7 +60,8 @@ class BlockedLayout:
     def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
         """Return the layout, of another rank, with each axis at another place, -1 if it is dropped."""
         axes = tuple(places[axis] for axis in self.axes)
-        return replace(self, axes=axes, batch=places[self.batch], rank=rank)
+        nesting = tuple((places[axis], block) for axis, block in self.nesting)
+        return replace(self, axes=axes, batch=places[self.batch], rank=rank, nesting=nesting)
 
     def broadcast(self, rank: int) -> BlockedLayout:
         """Return the layout with new axes in front."""

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadAmount,
     PadPairs,
@@ -132,7 +133,7 @@ class _WalkBack:
             return False
         name = node.outputs[0].name or ""
         if self._matcher.subject(node) is not None:
-            return name in self._regions.entries or node in self._ends
+            return name in self._regions.entries or node in self._ends or node in self._inside
         step = self._regions.step_of.get(name)
         rewritten = step is not None and isinstance(step.rewrite, RuleResult) and step.rewrite.forms
         return bool(rewritten) and node in self._inside
@@ -148,11 +149,13 @@ class _WalkBack:
         for step in reversed(self._regions.steps):
             outputs = [n for n in step.outputs if n in demands]
             demand = needed = common([crop for name in outputs for crop in demands[name]])
-            conv = step.rewrite
-            if isinstance(conv, BlockedConv):
+            rewrite = step.rewrite
+            if isinstance(rewrite, BlockedConv):
                 (name,) = step.names
-                demand = self._sheltered(step, conv, demand)
-                needed = conv.input_crop(demand, self._view.lengths(name, conv.layout.axes))
+                demand = self._sheltered(step, rewrite, demand)
+                needed = rewrite.input_crop(demand, self._view.lengths(name, rewrite.layout.axes))
+            elif isinstance(rewrite, Reblocking):
+                needed = rewrite.input_crop(demand)
             self._regions.demand.update(dict.fromkeys(outputs, demand))
             for name in step.names:
                 demands.setdefault(name, []).append(needed)
@@ -171,7 +174,8 @@ class _WalkBack:
         before the end then.
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
-        related = combined(PadAmount.in_terms_of, end.pads, *(entry.pads for entry in entries))
+        pads = [entry.pads for entry in entries if entry.layout.axes == end.layout.axes]
+        related = combined(PadAmount.in_terms_of, end.pads, *pads)
         read = {element.name for amount in flat(related) for element, _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
             return whole(len(end.pads))

@@ -28,14 +28,14 @@ class GraphView:
         scope: types and known values.
         sizes: sizes as polynomials.
         opset: version of the default domain.
-        undivided: for the quotient that is the size behind a SpaceToBatch, what is divided: there is
-            no remainder in a legal run.
+        undivided: dividend and divisor of each quotient that is a size behind a SpaceToBatch: there
+            is no remainder in a legal run.
     """
 
     scope: constant_folding.ConstantScope
     sizes: SymbolicValues
     opset: int
-    undivided: dict[Atom, Polynomial] = field(default_factory=dict)
+    undivided: dict[Atom, tuple[Polynomial, int]] = field(default_factory=dict)
 
     def value(self, name: str) -> Array | None:
         """Return the elements of a small tensor that is known before the model runs."""
@@ -54,7 +54,7 @@ class GraphView:
         """Divide the padded size of an axis by its block, as SpaceToBatch does."""
         result = quotient(size, Polynomial.of(block))
         if result.lone_atom is not None:
-            self.undivided[result.lone_atom] = size
+            self.undivided[result.lone_atom] = (size, block)
         return result
 
     def are_equal(self, a: Polynomial, b: Polynomial, block: int) -> bool:
@@ -62,11 +62,14 @@ class GraphView:
 
         block * (a - b) is a multiple of the block. It is 0 if it is smaller.
         """
-        difference, rest = a - b, Polynomial.of(0)
-        for product, factor in difference.terms.items():
-            exact = self.undivided.get(product[0]) if len(product) == 1 else None
-            rest += Polynomial({product: factor * block}) if exact is None else exact * factor
-        least, most = bounds(rest)
+        difference = (a - b) * block
+        # The youngest first: what was divided may hold older quotients.
+        for atom in sorted(self.undivided, key=lambda atom: -atom.serial):
+            size, divisor = self.undivided[atom]
+            factor = difference.terms.get((atom,), 0)
+            if factor and factor % divisor == 0:
+                difference += size * (factor // divisor) - Polynomial({(atom,): factor})
+        least, most = bounds(difference)
         return least is not None and most is not None and -block < least and most < block
 
     def element_types(self, name: str) -> frozenset[int]:

@@ -7,13 +7,13 @@ cannot be written without them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv import region, rules, rules_axes
+from onnx_spatial.fusion.dilated_conv import nested, region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, same
@@ -24,6 +24,7 @@ from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
@@ -38,10 +39,17 @@ _AHEAD = 32
 
 
 def follow(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, without: Collection[str]
+    graph: traversal.GraphLike,
+    view: GraphView,
+    matcher: Matcher,
+    without: Collection[str],
+    apart: Collection[str],
 ) -> Regions:
-    """Walk through one graph, from every SpaceToBatch whose output is not in `without`."""
-    walker = _Walk(graph, view, matcher, without)
+    """Walk through one graph, from every SpaceToBatch whose output is not in `without`.
+
+    One whose output is in `apart` is part of no region around it.
+    """
+    walker = _Walk(graph, view, matcher, without, apart)
     for place, message in enumerate(traversal.in_order(graph)):
         walker.result.places.update(dict.fromkeys(message.output, place))
         walker.visit(message)
@@ -55,9 +63,10 @@ class _Walk:
         view: GraphView,
         matcher: Matcher,
         without: Collection[str],
+        apart: Collection[str],
     ) -> None:
         self._graph, self._view, self._matcher = graph, view, matcher
-        self._without = without
+        self._without, self._apart = without, apart
         self._reasons: dict[str, Reason] = {}  # why the region of a value has ended
         self.result = Regions()
 
@@ -68,6 +77,9 @@ class _Walk:
         subject = self._matcher.subject(node)
         kind = None if subject is None else subject.request.call.kind
         if subject is not None and kind in (SpaceToBatch, BatchToSpace):
+            if inside := self._nested(subject, message):
+                self._note_step(inside)
+                return
             enter_or_leave = self._enter if kind is SpaceToBatch else self._leave
             enter_or_leave(subject, message)
             return
@@ -79,22 +91,70 @@ class _Walk:
         if message.op_type in SHAPES:
             return
         step = self._step(node, message, layouts)
-        blocked = [n for n, s in zip(message.input, layouts, strict=True) if s is not None]
-        origins = frozenset[str]().union(*(self.result.origins[name] for name in blocked))
         if isinstance(step, str):
+            blocked = [n for n, s in zip(message.input, layouts, strict=True) if s is not None]
+            origins = self._origins(blocked)
             reason = f"{_label(message)}: {step}"
             self._decline(origins, reason)
             self._end(message, reason)
             return
         if isinstance(step.rewrite, RuleResult) and step.rewrite.others:
             step = self._settled(step, step.rewrite)
-        for name, layout in zip(message.output, step.output_layouts, strict=False):
+        self._note_step(step)
+
+    def _note_step(self, step: RegionNode) -> None:
+        origins = self._origins(step.names)
+        for name, layout in zip(step.outputs, step.output_layouts, strict=False):
             if name:
                 self.result.layouts[name], self.result.origins[name] = layout, origins
                 self.result.step_of[name] = step
                 if isinstance(step.rewrite, RuleResult):
                     self._note_sizes(step, name, layout)
                     self._note_border(step, step.rewrite, name)
+
+    def _origins(self, names: Sequence[str]) -> frozenset[str]:
+        return frozenset[str]().union(*(self.result.origins[name] for name in names))
+
+    def _nested(self, subject: MatchedOp, message: onnx.NodeProto) -> RegionNode | None:
+        """Write an operator inside a region; None if it begins or ends one."""
+        name, output = message.input[0], message.output[0]
+        layout, known = self.result.layouts.get(name), region.blocks(subject)
+        if layout is None or known is None or output in self._apart or subject.request.checked:
+            return None
+        enters = subject.request.call.kind is SpaceToBatch
+        if not enters and region.refusal(subject, layout) is None:
+            return None
+        pads, sources = region.amounts(subject, message, self._view)
+        if self._read_region(sources.values()):
+            return None
+        write = nested.entered if enters else nested.left
+        rewrite = write(layout, known, pads, sources)
+        if rewrite is None:
+            return None
+        if enters:
+            self._note_blocks(message, known, pads)
+            self.result.nested.add(output)
+            border = self.result.borders.get(name)
+            if border is not None and border[1] == 0:
+                self.result.borders[output] = (rewrite.output_crop(border[0]), 0)
+        else:
+            self._note_unblocked(message, known, pads)
+        layouts = (layout, *(None for _ in message.input[1:]))
+        return RegionNode(subject.node, NodeView(message, self._view), layouts, rewrite)
+
+    def _read_region(self, values: Iterable[ir.Value]) -> bool:
+        """Return whether values are computed from values in blocks."""
+        todo, seen = list(values), set[ir.Value]()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            if value.name in self.result.layouts:
+                return True
+            seen.add(value)
+            node = value.producer()
+            todo += [source for source in (node.inputs if node is not None else ()) if source]
+        return False
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._reasons.update((name, reason) for name in message.output if name)
@@ -223,6 +283,19 @@ class _Walk:
         for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
             padded = source[axis] + pair[0].expression + pair[1].expression
             dims[axis] = self._view.divided(padded, block)
+        sizes.note(message.output[0], dims)
+
+    def _note_unblocked(
+        self, message: onnx.NodeProto, blocks: Sequence[int], crops: PadPairs
+    ) -> None:
+        """Note the sizes behind BatchToSpace."""
+        sizes = self._view.sizes
+        source = sizes.dims(message.input[0])
+        if source is None or len(source) <= len(blocks):
+            return
+        dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
+        for axis, (block, pair) in enumerate(zip(blocks, crops, strict=True), 1):
+            dims[axis] = source[axis] * block - pair[0].expression - pair[1].expression
         sizes.note(message.output[0], dims)
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
@@ -34,14 +35,14 @@ class RegionNode:
     node: ir.Node
     view: NodeView
     layouts: tuple[BlockedLayout | None, ...]
-    rewrite: RuleResult | BlockedConv
+    rewrite: RuleResult | BlockedConv | Reblocking
 
     @property
     def output_layouts(self) -> tuple[BlockedLayout, ...]:
         """Layout of each output."""
-        if isinstance(self.rewrite, BlockedConv):
-            return (self.rewrite.layout,)
-        return self.rewrite.layouts
+        if isinstance(self.rewrite, RuleResult):
+            return self.rewrite.layouts
+        return (self.rewrite.layout,)
 
     @property
     def outputs(self) -> list[str]:
@@ -87,6 +88,7 @@ class Regions:
         step_of: the node that computes each value in blocks.
         borders: width and number of the border, for values that still have that of SpaceToBatch.
         places: position in the graph of the node that computes each value.
+        nested: names of the outputs of each SpaceToBatch inside a region.
 
     The walk back (`demand`) keeps the entries that lead to an exit, and fills in these:
         steps: the nodes between, in order.
@@ -103,6 +105,7 @@ class Regions:
     step_of: dict[str, RegionNode] = field(default_factory=dict)
     borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)

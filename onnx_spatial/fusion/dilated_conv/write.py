@@ -20,6 +20,7 @@ from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
     PadAmount,
@@ -81,7 +82,9 @@ class _Writer:
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
+        inner = [s.rewrite for s in regions.steps if isinstance(s.rewrite, Reblocking)]
         sources = {name: value for end in ends for name, value in end.sources.items()}
+        sources |= {name: value for each in inner for name, value in each.sources.items()}
         self._pads = PadSliceWriter(view, AmountVectors(view, sources, regions.layouts))
         self._edit = RegionEdit()
 
@@ -113,6 +116,8 @@ class _Writer:
         draft = Draft(step.node)
         if isinstance(step.rewrite, BlockedConv):
             self._convolution(step, step.rewrite, draft)
+        elif isinstance(step.rewrite, Reblocking):
+            self._reblocked(step, step.rewrite, draft)
         else:
             self._pointwise(step, step.rewrite, draft)
         self._edit.drafts.append(draft)
@@ -123,7 +128,7 @@ class _Writer:
     def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
         """Return the shape of u, from that of the value in blocks, None where unknown."""
         sizes = self._view.lengths(name, range(layout.rank))
-        blocks = dict(layout.order)
+        blocks = dict(zip(layout.axes, layout.blocks, strict=True))
         shape = [None if n is None else n * blocks.get(axis, 1) for axis, n in enumerate(sizes)]
         batch = shape[layout.batch]
         shape[layout.batch] = None if batch is None else batch // math.prod(blocks.values())
@@ -171,6 +176,23 @@ class _Writer:
         output = step.outputs[0]
         self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
         self._edit.convolved.add(output)
+
+    def _reblocked(self, step: RegionNode, change: Reblocking, draft: Draft) -> None:
+        """Let a value that is blocked otherwise have more zeros at its ends, or less of its elements."""
+        (name,) = step.names
+        part, demand = self._computed[name], self._demand(step)
+        crop, border = change.output_crop(part.crop), part.border
+        if border != 0 or not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
+            needed = change.input_crop(demand)
+            part = replace(part, value=self._pads.at(part, needed, draft))
+            crop = change.output_crop(needed)
+            border = 0 if all(amount.constant == 0 for amount in flat(needed)) else None
+            if not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
+                raise ConversionError("the crops of an operator inside the region are not known")
+        output = step.outputs[0]
+        self._computed[output] = ComputedPart(part.value, crop, border, change.layout)
+        if name in self._edit.convolved:
+            self._edit.convolved.add(output)
 
     def _lengths(self, computed: ComputedPart) -> list[int | None]:
         """Return the lengths of the blocked axes of a value; those of new values are unknown."""
