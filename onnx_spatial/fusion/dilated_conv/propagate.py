@@ -6,7 +6,6 @@ cannot be written without them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv import nested, region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, same
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, same
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -24,7 +23,6 @@ from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
@@ -132,13 +130,13 @@ class _Walk:
         if rewrite is None:
             return None
         if enters:
-            self._note_blocks(message, known, pads)
+            region.note_blocked(self._view, message, known, pads)
             self.result.nested.add(output)
             border = self.result.borders.get(name)
             if border is not None and border[1] == 0:
                 self.result.borders[output] = (rewrite.output_crop(border[0]), 0)
         else:
-            self._note_unblocked(message, known, pads)
+            region.note_unblocked(self._view, message, known, pads)
         layouts = (layout, *(None for _ in message.input[1:]))
         return RegionNode(subject.node, NodeView(message, self._view), layouts, rewrite)
 
@@ -268,35 +266,10 @@ class _Walk:
         kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
         layout = BlockedLayout(kept_blocks, axes, 0, len(shape), subject.info.element_types)
         end = RegionEnd(subject, name, layout, tuple(pads[i] for i in kept), sources)
-        self._note_blocks(message, blocks, pads)
+        region.note_blocked(self._view, message, blocks, pads)
         self.result.entries[name] = end
         self.result.layouts[name], self.result.origins[name] = layout, frozenset({name})
         self.result.borders[name] = (end.pads, 0)
-
-    def _note_blocks(self, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs) -> None:
-        """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
-        sizes = self._view.sizes
-        source = sizes.dims(message.input[0])
-        if source is None or len(source) <= len(blocks):
-            return
-        dims = [source[0] * math.prod(blocks), *source[1:]]
-        for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
-            padded = source[axis] + pair[0].expression + pair[1].expression
-            dims[axis] = self._view.divided(padded, block)
-        sizes.note(message.output[0], dims)
-
-    def _note_unblocked(
-        self, message: onnx.NodeProto, blocks: Sequence[int], crops: PadPairs
-    ) -> None:
-        """Note the sizes behind BatchToSpace."""
-        sizes = self._view.sizes
-        source = sizes.dims(message.input[0])
-        if source is None or len(source) <= len(blocks):
-            return
-        dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
-        for axis, (block, pair) in enumerate(zip(blocks, crops, strict=True), 1):
-            dims[axis] = source[axis] * block - pair[0].expression - pair[1].expression
-        sizes.note(message.output[0], dims)
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.input[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -16,6 +17,7 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, Pad
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace
 from onnx_spatial.operators.spellings import BlockCall
@@ -169,3 +171,30 @@ def amounts(
             numbers = {p: entries[p] for p in places}
         sides.append([PadAmount.read(Element(name, p, n)) for p, n in numbers.items()])
     return tuple(zip(*sides, strict=True)), sources
+
+
+def note_blocked(
+    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs
+) -> None:
+    """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
+    source = view.dims(message.input[0])
+    if source is None or len(source) <= len(blocks):
+        return
+    dims = [source[0] * math.prod(blocks), *source[1:]]
+    for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
+        padded = source[axis] + pair[0].expression + pair[1].expression
+        dims[axis] = view.divided(padded, block)
+    view.sizes.note(message.output[0], dims)
+
+
+def note_unblocked(
+    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], crops: PadPairs
+) -> None:
+    """Note the sizes behind BatchToSpace."""
+    source = view.dims(message.input[0])
+    if source is None or len(source) <= len(blocks):
+        return
+    dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
+    for axis, (block, pair) in enumerate(zip(blocks, crops, strict=True), 1):
+        dims[axis] = source[axis] * block - pair[0].expression - pair[1].expression
+    view.sizes.note(message.output[0], dims)
