@@ -800,6 +800,14 @@ def test_strange_pads_and_crops(pads: object, crops: object, shape: tuple[int, .
     check(atrous(pads=pads, crops=crops), shape)
 
 
+def test_crops_of_an_axis_that_is_not_blocked() -> None:
+    tables = {"block": [2, 1, 1], "pads": [[2, 3], [0, 0], [0, 0]]}
+    made = atrous(**tables, crops=[[0, 1], [1, 0], [0, 2]])
+    assert strategies(made) == ["dilated convolution"] * 2
+    converted = check(made, (1, 5, 6, 3), (2, 7, 4, 3))
+    assert structure.ops(converted) == ["Transpose", "Conv", "Transpose", "Slice"]
+
+
 def test_crops_that_leave_nothing() -> None:
     """A convolution that gives nothing does not run: there it gives more, and a Slice takes it."""
     made = atrous(pads=[[2, 2], [2, 2]], crops=[[0, 6], [0, 0]])

@@ -174,11 +174,12 @@ class _WalkBack:
         before the end then.
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
-        pads = [entry.pads for entry in entries if entry.layout.axes == end.layout.axes]
-        related = combined(PadAmount.in_terms_of, end.pads, *pads)
+        axes = self._regions.layouts[end.name].axes
+        pads = [entry.pads for entry in entries if entry.layout.axes == axes]
+        related = combined(PadAmount.in_terms_of, end.pads[: len(axes)], *pads)
         read = {element.name for amount in flat(related) for element, _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
-            return whole(len(end.pads))
+            return whole(len(axes))
         return related
 
     def _depend_on_region(self, names: set[str], entries: Sequence[RegionEnd]) -> bool:

@@ -60,13 +60,13 @@ class PadSliceWriter:
     def __init__(self, view: GraphView, amounts: AmountVectors) -> None:
         self._view = view
         self.amounts = amounts
-        self._adjusted: dict[tuple[int, PadPairs, bool], ir.Value] = {}
+        self._adjusted: dict[tuple[object, ...], ir.Value] = {}
         self.at_exits = False
 
     def at(self, computed: ComputedPart, crop: PadPairs, draft: Draft) -> ir.Value:
         """Write u with this crop: a Slice, or a Pad where less of it is computed."""
         amounts = combined(sub, computed.crop, crop)
-        key = (id(computed.value), amounts, self.at_exits)
+        key = (id(computed.value), computed.layout.axes, amounts, self.at_exits)
         if key not in self._adjusted:
             self._adjusted[key] = self.padded(computed, amounts, computed.border, draft)
         return self._adjusted[key]

@@ -294,10 +294,14 @@ class _Walk:
             return reason
         pads, sources = region.amounts(subject, message, self._view)
         pairs = {i + 1: pair for i, pair in enumerate(pads)}
-        for axis, pair in pairs.items():
-            if axis not in layout.axes and any(amount.constant != 0 for amount in pair):
-                return f"it crops axis {axis}, which is not blocked"
-        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in layout.axes)
+        others = tuple(
+            axis
+            for axis, pair in pairs.items()
+            if axis not in layout.axes and any(amount.constant != 0 for amount in pair)
+        )
+        axes, blocks = (*layout.axes, *others), (*layout.blocks, *(1 for _ in others))
+        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in axes)
+        layout = replace(layout, axes=axes, blocks=blocks)
         return RegionEnd(subject, message.input[0], layout, crops, sources)
 
     def _decline(self, origins: frozenset[str], reason: str) -> None:

@@ -65,7 +65,7 @@ class RegionEnd:
     Attributes:
         subject: the operator.
         name: name of the value in blocks.
-        layout: layout of that value.
+        layout: layout of that value; at the end of a region also the axes that are only cropped, last.
         pads: pads or crops, one pair per axis of the layout.
         sources: values of the graph that hold run-time pads or crops, by name.
     """

@@ -230,7 +230,9 @@ class _Writer:
 
     def _exit(self, end: RegionEnd) -> None:
         draft = Draft(end.subject.node)
-        value = self._pads.at(self._computed[end.name], end.pads, draft)
+        part = self._computed[end.name]
+        crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
+        value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
 
