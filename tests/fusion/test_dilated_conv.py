@@ -808,6 +808,54 @@ def test_crops_of_an_axis_that_is_not_blocked() -> None:
     assert structure.ops(converted) == ["Transpose", "Conv", "Transpose", "Slice"]
 
 
+CHANNELS_FIRST = """
+    s = SpaceToBatchND(x, block, pads)
+    [conv] c = Conv(s, w)
+    [relu] r = Relu(c)
+    y = BatchToSpaceND(r, block, crops)
+"""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_channels_that_are_padded(known: bool) -> None:
+    """They are padded before the convolution; at run time that may be by nothing."""
+    tables = {"pads": [[1, 0], [2, 3], [2, 2]], "crops": [[0, 2], [0, 1], [0, 0]]}
+    made = model(
+        CHANNELS_FIRST,
+        given="float[N,2,H,W] x" + ("" if known else ", int64[3,2] pads, int64[3,2] crops"),
+        weights={"w": (4, 3, 3, 3)},
+        block=[1, 2, 2],
+        **(tables if known else {}),
+    )
+    feeds = {} if known else {name: np.array(table) for name, table in tables.items()}
+    assert strategies(made) == ["dilated convolution"] * 2
+    converted = check(made, (1, 2, 5, 6), **feeds)
+    conv = node(converted, "conv")
+    assert attribute(conv, "dilations") == [2, 2]
+    if known:
+        assert structure.ops(converted) == ["Pad", "Conv", "Relu", "Slice"]
+        assert attribute(conv, "pads") == [2, 2, 2, 2]
+
+
+def test_a_sum_of_padded_channels_and_a_convolution_of_them() -> None:
+    """The channels of the image are padded before both."""
+    made = model(
+        """
+        s = SpaceToBatchND(x, block, pads)
+        c = Conv <pads = [1, 1, 1, 1]> (s, w)
+        a = Add(s, c)
+        y = BatchToSpaceND(a, block, crops)
+        """,
+        given="float[N,2,H,W] x",
+        weights={"w": (3, 3, 3, 3)},
+        block=[1, 2, 2],
+        pads=[[1, 0], [2, 3], [0, 2]],
+        crops=[[0, 0], [0, 1], [0, 0]],
+    )
+    assert strategies(made) == ["dilated convolution"] * 2
+    check(made, (1, 2, 5, 6), (2, 2, 3, 4))
+
+
 def test_crops_that_leave_nothing() -> None:
     """A convolution that gives nothing does not run: there it gives more, and a Slice takes it."""
     made = atrous(pads=[[2, 2], [2, 2]], crops=[[0, 6], [0, 0]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
@@ -62,6 +62,17 @@ class BlockedLayout:
         axes = tuple(places[axis] for axis in self.axes)
         nesting = tuple((places[axis], block) for axis, block in self.nesting)
         return replace(self, axes=axes, batch=places[self.batch], rank=rank, nesting=nesting)
+
+    @property
+    def unsplit(self) -> tuple[int, ...]:
+        """The axes that are only padded or cropped."""
+        return tuple(a for a, b in zip(self.axes, self.blocks, strict=True) if b == 1)
+
+    def with_free(self, axes: Collection[int]) -> BlockedLayout:
+        """Return the layout in which some of the unsplit axes are free."""
+        pairs = zip(self.axes, self.blocks, strict=True)
+        kept = [(axis, block) for axis, block in pairs if block > 1 or axis not in axes]
+        return replace(self, axes=tuple(a for a, _ in kept), blocks=tuple(b for _, b in kept))
 
     def broadcast(self, rank: int) -> BlockedLayout:
         """Return the layout with new axes in front."""

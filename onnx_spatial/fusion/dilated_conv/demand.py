@@ -19,6 +19,7 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     combined,
     common,
     flat,
+    reordered,
     whole,
 )
 from onnx_spatial.fusion.dilated_conv.propagate import SHAPES
@@ -157,13 +158,16 @@ class _WalkBack:
             elif isinstance(rewrite, Reblocking):
                 needed = rewrite.input_crop(demand)
             self._regions.demand.update(dict.fromkeys(outputs, demand))
-            for name in step.names:
-                demands.setdefault(name, []).append(needed)
+            for name, layout in step.inputs:
+                crop = reordered(needed, layout.axes, self._regions.layouts[name].axes)
+                demands.setdefault(name, []).append(crop)
 
     def _sheltered(self, step: RegionNode, conv: BlockedConv, demand: PadPairs) -> PadPairs:
-        (name,) = step.names
-        border = self._regions.borders.get(name)
-        crop = border[0] if border is not None and border[1] == conv.pad_value else None
+        ((name, layout),) = step.inputs
+        border, axes = self._regions.borders.get(name), self._regions.layouts[name].axes
+        crop = None
+        if border is not None and border[1] == conv.pad_value:
+            crop = reordered(border[0], axes, layout.axes)
         lengths = self._view.lengths(step.outputs[0], conv.layout.axes)
         return conv.sheltered(demand, crop, lengths)
 

@@ -21,6 +21,7 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadPair,
     PadPairs,
     combined,
+    reordered,
 )
 
 #: (axis, block) of the axes that lie in the batch axis, the outermost first.
@@ -46,22 +47,18 @@ class Reblocking:
 
     def output_crop(self, crop: PadPairs) -> PadPairs:
         """Compute what the output lacks where the input lacks `crop`."""
-        return combined(PadAmount.__add__, _reordered(crop, self.before, self.layout), self.pads)
+        own = reordered(crop, self.before.axes, self.layout.axes)
+        return combined(PadAmount.__add__, own, self.pads)
 
     def input_crop(self, output_crop: PadPairs) -> PadPairs:
         """Compute what nobody needs of the input."""
         rest = combined(_rest, output_crop, self.pads)
-        return _reordered(rest, self.layout, self.before)
+        return reordered(rest, self.layout.axes, self.before.axes)
 
 
 def _rest(crop: PadAmount, pad: PadAmount) -> PadAmount:
     rest = crop - pad
     return rest if rest.is_at_least(NOTHING) else NOTHING
-
-
-def _reordered(crop: PadPairs, source: BlockedLayout, target: BlockedLayout) -> PadPairs:
-    pair_of = dict(zip(source.axes, crop, strict=True))
-    return tuple(pair_of.get(axis, (NOTHING, NOTHING)) for axis in target.axes)
 
 
 def entered(
@@ -74,15 +71,15 @@ def entered(
     if layout.batch != 0:
         return None
     inner = tuple((axis, block) for axis, block in enumerate(blocks, 1) if block > 1)
-    grown = [axis for axis, pair in enumerate(pads, 1) if any(a.constant != 0 for a in pair)]
-    after = _layout(layout, (*inner, *layout.order), grown)
+    padded = [axis for axis, pair in enumerate(pads, 1) if any(a.constant != 0 for a in pair)]
+    after = _layout(layout, (*inner, *layout.order), padded)
     scale = _products(layout.order)
-    pair_of = {
-        axis: (pair[0].times(scale.get(axis, 1)), pair[1].times(scale.get(axis, 1)))
+    scaled = [
+        (pair[0].times(scale.get(axis, 1)), pair[1].times(scale.get(axis, 1)))
         for axis, pair in enumerate(pads, 1)
-    }
-    scaled = tuple(pair_of.get(axis, (NOTHING, NOTHING)) for axis in after.axes)
-    return Reblocking(layout, after, scaled, sources)
+    ]
+    grown = reordered(tuple(scaled), range(1, len(scaled) + 1), after.axes)
+    return Reblocking(layout, after, grown, sources)
 
 
 def left(
@@ -107,12 +104,12 @@ def left(
         return None
     after = _layout(layout, tuple(order), ())
     scale = _products(order)
-    pair_of = {
-        axis: (pair[0].times(-scale.get(axis, 1)), pair[1].times(-scale.get(axis, 1)))
+    scaled = [
+        (pair[0].times(-scale.get(axis, 1)), pair[1].times(-scale.get(axis, 1)))
         for axis, pair in enumerate(crops, 1)
-    }
-    scaled = tuple(pair_of.get(axis, (NOTHING, NOTHING)) for axis in after.axes)
-    return Reblocking(layout, after, scaled, sources)
+    ]
+    grown = reordered(tuple(scaled), range(1, len(scaled) + 1), after.axes)
+    return Reblocking(layout, after, grown, sources)
 
 
 def _products(order: Sequence[tuple[int, int]]) -> dict[int, int]:

@@ -156,6 +156,12 @@ def whole(axes: int) -> PadPairs:
     return ((NOTHING, NOTHING),) * axes
 
 
+def reordered(pairs: PadPairs, axes: Sequence[int], others: Sequence[int]) -> PadPairs:
+    """List the pairs of some axes for others; there is nothing at axes that have none."""
+    pair_of = dict(zip(axes, pairs, strict=True))
+    return tuple(pair_of.get(axis, (NOTHING, NOTHING)) for axis in others)
+
+
 def flat(pairs: PadPairs) -> tuple[PadAmount, ...]:
     """List the amounts at all ends."""
     return tuple(chain.from_iterable(pairs))

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv import nested, region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, same
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, reordered, same
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -206,13 +206,20 @@ class _Walk:
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""
-        borders = [self.result.borders.get(name) for name in step.names]
+        borders = [self._border(name, layout) for name, layout in step.inputs]
         first = borders[0]
         if first is None or any(b is None or not same(b[0], first[0]) for b in borders):
             return
         border = result.border([b[1] for b in borders if b is not None])
         if border is not None:
             self.result.borders[name] = (first[0], border)
+
+    def _border(self, name: str, layout: BlockedLayout) -> tuple[PadPairs, int] | None:
+        """Return the border of a value along the axes of a layout."""
+        border = self.result.borders.get(name)
+        if border is None:
+            return None
+        return reordered(border[0], self.result.layouts[name].axes, layout.axes), border[1]
 
     def _note_sizes(self, step: RegionNode, name: str, layout: BlockedLayout) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
@@ -238,8 +245,16 @@ class _Walk:
         view = NodeView(message, self._view)
         if any(isinstance(value, Conflict) for value in view.attributes.values()):
             return "its attributes depend on the callers of its function"
-        rewrite = rules.apply(view, layouts)
-        return rewrite if isinstance(rewrite, str) else RegionNode(node, view, layouts, rewrite)
+        # Axes that are only padded may be padded before the node, and are free for it then.
+        unsplit = sorted({axis for layout in layouts if layout for axis in layout.unsplit})
+        reason = ""
+        for axes in ([], *([axis] for axis in unsplit), unsplit):
+            free = tuple(layout and layout.with_free(axes) for layout in layouts)
+            rewrite = rules.apply(view, free)
+            if not isinstance(rewrite, str):
+                return RegionNode(node, view, free, rewrite)
+            reason = rewrite
+        return reason
 
     def _enter(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.output[0]

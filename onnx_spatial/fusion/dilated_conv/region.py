@@ -30,7 +30,8 @@ class RegionNode:
     Attributes:
         node: the node in the graph.
         view: its message.
-        layouts: layout of each input, None for one that is not in blocks.
+        layouts: layout of each input, None for one that is not in blocks; axes that are padded in
+            front of the node are not among those of the layout.
         rewrite: how it is written on the values themselves.
     """
 
@@ -52,10 +53,15 @@ class RegionNode:
         return list(self.view.message.output)
 
     @property
+    def inputs(self) -> list[tuple[str, BlockedLayout]]:
+        """Names and layouts of the inputs in blocks."""
+        pairs = zip(self.view.message.input, self.layouts, strict=True)
+        return [(name, layout) for name, layout in pairs if layout is not None]
+
+    @property
     def names(self) -> list[str]:
         """Names of the inputs in blocks."""
-        pairs = zip(self.view.message.input, self.layouts, strict=True)
-        return [name for name, layout in pairs if layout is not None]
+        return [name for name, _ in self.inputs]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadPairs,
     combined,
     flat,
+    reordered,
     same,
     whole,
 )
@@ -137,7 +138,7 @@ class _Writer:
     # Steps
 
     def _pointwise(self, step: RegionNode, result: RuleResult, draft: Draft) -> None:
-        inputs = {name: self._computed[name] for name in step.names}
+        inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
         node = self._copy(step, values, result.forms, draft)
@@ -147,6 +148,16 @@ class _Writer:
                 self._computed[name] = ComputedPart(output, crop, border, layout)
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
+
+    def _input(self, name: str, layout: BlockedLayout, draft: Draft) -> ComputedPart:
+        """Return the part of a value that is computed, padded along the axes not in the layout."""
+        part = self._computed[name]
+        axes, others = part.layout.axes, layout.axes
+        if axes == others:
+            return part
+        crop = reordered(part.crop, axes, others)
+        value = self._pads.at(part, reordered(crop, others, axes), draft)
+        return replace(part, value=value, crop=crop, layout=layout)
 
     def _common_part(
         self, inputs: Sequence[ComputedPart], result: RuleResult, demand: PadPairs
@@ -160,8 +171,8 @@ class _Writer:
         return demand, None
 
     def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
-        (name,) = step.names
-        part, demand = self._computed[name], self._demand(step)
+        ((name, layout),) = step.inputs
+        part, demand = self._input(name, layout, draft), self._demand(step)
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
             crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
