@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import onnx
 import onnx_ir as ir
@@ -28,6 +28,21 @@ _FAR = 64
 
 #: (place in a vector, factor) of the part of an amount that only the run knows; None if it has none.
 _Term = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A value that amounts may be read from.
+
+    Attributes:
+        source: the value.
+        entries: its elements.
+        rank: smaller for values with fewer nodes in front, none of them in a region.
+    """
+
+    source: ir.Value
+    entries: tuple[Polynomial, ...]
+    rank: tuple[bool, int, str]
 
 
 @dataclass(frozen=True)
@@ -64,15 +79,12 @@ class AmountVectors:
         self, view: GraphView, parameters: Mapping[str, ir.Value], inside: Collection[str]
     ) -> None:
         self._view, self._parameters, self._inside = view, parameters, inside
-        self._found: list[tuple[ir.Value, tuple[Polynomial, ...]]] | None = None
+        self._found: dict[str, list[_Candidate]] = {}
         self._written: dict[tuple[object, ...], ir.Value] = {}
         self.elements: set[str] = set()
 
     def write(self, emit: Emitter, amounts: Sequence[PadAmount]) -> ir.Value:
-        """Write max(amount, 0) of each amount; at least one is computed at run time."""
-        amounts = [
-            a if a.constant is None else PadAmount.known(max(a.constant, 0)) for a in amounts
-        ]
+        """Write amounts, at least one of which is computed at run time, as a vector of int64."""
         layers, plus = self._from_one(amounts) or self._from_elements(amounts)
         self.elements.update(layer.source.name or "" for layer in layers)
         return self._sum(emit, layers, plus)
@@ -81,11 +93,13 @@ class AmountVectors:
         self, amounts: Sequence[PadAmount]
     ) -> tuple[Sequence[_Layer], Sequence[int]] | None:
         """Read all amounts from the value with the fewest nodes in front; None if no value has all."""
-        for source, entries in self._candidates():
-            found = [_entry(amount, entries) for amount in amounts]
+        names = {element.name for amount in amounts for element, _ in amount.elements}
+        candidates = {c.source: c for name in sorted(names) for c in self._candidates(name)}
+        for candidate in sorted(candidates.values(), key=lambda c: c.rank):
+            found = takewhile(bool, (_entry(amount, candidate.entries) for amount in amounts))
             pairs = [pair for pair in found if pair is not None]
-            if len(pairs) == len(found):
-                layer = _Layer(source, tuple(term for term, _ in pairs))
+            if len(pairs) == len(amounts):
+                layer = _Layer(candidate.source, tuple(term for term, _ in pairs))
                 return [layer], [plus for _, plus in pairs]
         return None
 
@@ -103,22 +117,20 @@ class AmountVectors:
         layers = [_Layer(self._parameters[n], tuple(c)) for (n, _), c in columns.items()]
         return layers, [amount.plus for amount in amounts]
 
-    def _candidates(self) -> Sequence[tuple[ir.Value, tuple[Polynomial, ...]]]:
-        """List the values in front of the parameters, those with the fewest nodes in front first."""
-        if self._found is None:
-            ancestors = {name: _ancestors(value) for name, value in self._parameters.items()}
-            values = {v.name: v for each in ancestors.values() for v in each if v.name}
-            ranked = []
-            for name, value in values.items():
-                entries = self._view.sizes.entries(name)
+    def _candidates(self, parameter: str) -> Sequence[_Candidate]:
+        """List the values that a parameter is computed from, and itself, whose elements are known."""
+        if parameter not in self._found:
+            self._found[parameter] = []
+            for source in _ancestors(self._parameters[parameter]):
+                name = source.name or ""
+                entries = self._view.sizes.entries(name) if name else None
                 if entries is None or name in self._inside or not self._is_integer(name):
                     continue
-                behind = _ancestors(value)
-                of_region = any(v.name in self._inside for v in behind)
-                ranked.append((of_region, len(behind), name, value, entries))
-            ranked.sort(key=lambda candidate: candidate[:3])
-            self._found = [(value, entries) for *_, value, entries in ranked]
-        return self._found
+                behind = _ancestors(source)
+                of_region = any(value.name in self._inside for value in behind)
+                rank = (of_region, len(behind), name)
+                self._found[parameter].append(_Candidate(source, entries, rank))
+        return self._found[parameter]
 
     def _is_integer(self, name: str) -> bool:
         return self._view.element_types(name) <= {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
