@@ -148,8 +148,10 @@ def _carry_out(
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
     lost = editor.lost[place]
-    inside = [(editor.matcher.subject(step.node), step.outputs[0]) for step in regions.steps]
-    nested = [(subject, output) for subject, output in inside if subject is not None]
+    removed = [(entry.subject, frozenset({entry.name})) for entry in entries]
+    for step in regions.steps:
+        if (subject := editor.matcher.subject(step.node)) is not None:
+            removed.append((subject, regions.origins[step.outputs[0]]))
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
@@ -171,15 +173,13 @@ def _carry_out(
         result.note_outputs(info, output, info.output_shape)
         outputs.update(output)
     convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
-    begun = [(entry.subject, {entry.name}) for entry in entries]
-    begun += [(subject, set(regions.origins[output])) for subject, output in nested]
-    for subject, names_of in begun:
+    for subject, origins in removed:
         info = subject.info
-        name = DILATED if names_of & convolved else UNBLOCKED
+        name = DILATED if origins & convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
     # New nodes compute these values, whose types are what they were.
     for name in sorted(editor.kept - lost - outputs):
         result.types.setdefault(place, {})[name] = onnx.TypeProto()
-    for place, names_lost in editor.lost.items():
-        result.lost.setdefault(place, set()).update(names_lost)
+    for place, values in editor.lost.items():
+        result.lost.setdefault(place, set()).update(values)

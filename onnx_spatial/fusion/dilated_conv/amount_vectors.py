@@ -79,7 +79,7 @@ class AmountVectors:
         self, view: GraphView, parameters: Mapping[str, ir.Value], inside: Collection[str]
     ) -> None:
         self._view, self._parameters, self._inside = view, parameters, inside
-        self._found: dict[str, list[_Candidate]] = {}
+        self._candidates_of: dict[str, list[_Candidate]] = {}
         self._written: dict[tuple[object, ...], ir.Value] = {}
         self.elements: set[str] = set()
 
@@ -96,8 +96,8 @@ class AmountVectors:
         names = {element.name for amount in amounts for element, _ in amount.elements}
         candidates = {c.source: c for name in sorted(names) for c in self._candidates(name)}
         for candidate in sorted(candidates.values(), key=lambda c: c.rank):
-            found = takewhile(bool, (_entry(amount, candidate.entries) for amount in amounts))
-            pairs = [pair for pair in found if pair is not None]
+            matches = takewhile(bool, (_entry(amount, candidate.entries) for amount in amounts))
+            pairs = [pair for pair in matches if pair is not None]
             if len(pairs) == len(amounts):
                 layer = _Layer(candidate.source, tuple(term for term, _ in pairs))
                 return [layer], [plus for _, plus in pairs]
@@ -119,43 +119,44 @@ class AmountVectors:
 
     def _candidates(self, parameter: str) -> Sequence[_Candidate]:
         """List the values that a parameter is computed from, and itself, whose elements are known."""
-        if parameter not in self._found:
-            self._found[parameter] = []
+        if parameter not in self._candidates_of:
+            self._candidates_of[parameter] = []
             for source in _ancestors(self._parameters[parameter]):
                 name = source.name or ""
                 entries = self._view.sizes.entries(name) if name else None
                 if entries is None or name in self._inside or not self._is_integer(name):
                     continue
-                behind = _ancestors(source)
-                of_region = any(value.name in self._inside for value in behind)
-                rank = (of_region, len(behind), name)
-                self._found[parameter].append(_Candidate(source, entries, rank))
-        return self._found[parameter]
+                ancestors = _ancestors(source)
+                of_region = any(value.name in self._inside for value in ancestors)
+                rank = (of_region, len(ancestors), name)
+                self._candidates_of[parameter].append(_Candidate(source, entries, rank))
+        return self._candidates_of[parameter]
 
     def _is_integer(self, name: str) -> bool:
         return self._view.element_types(name) <= {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
 
     def _sum(self, emit: Emitter, layers: Sequence[_Layer], plus: Sequence[int]) -> ir.Value:
-        numbers: ir.Value | None = None
+        """Write the sum of layers and numbers."""
+        result: ir.Value | None = None
         if len(layers) == 1 and layers[0].factors == {1}:
             (layer,) = layers
             if not any(n for term, n in zip(layer.terms, plus, strict=True) if term is not None):
                 return self._read(emit, layer, plus)
         if any(plus):
-            numbers = emit.ints(plus, "amounts")
+            result = emit.ints(plus, "amounts")
         # What is subtracted comes last: there is something to subtract it from.
         for layer in sorted(layers, key=lambda layer: layer.factors == {-1}):
             value = self._read(emit, layer, [0] * len(plus))
             if layer.factors == {-1}:
                 zero = emit.ints([0], "zero")
-                numbers = emit.op("Sub", zero if numbers is None else numbers, value)
+                result = emit.op("Sub", zero if result is None else result, value)
                 continue
             if layer.factors != {1}:
                 factors = [0 if term is None else term[1] for term in layer.terms]
                 value = emit.op("Mul", value, emit.ints(factors, "factors"))
-            numbers = value if numbers is None else emit.op("Add", numbers, value)
-        assert numbers is not None
-        return numbers
+            result = value if result is None else emit.op("Add", result, value)
+        assert result is not None
+        return result
 
     def _read(self, emit: Emitter, layer: _Layer, instead: Sequence[int]) -> ir.Value:
         """Write the elements of a layer as a vector, with other numbers where it has no term."""
@@ -165,6 +166,7 @@ class AmountVectors:
         return self._written[key]
 
     def _joined(self, emit: Emitter, layer: _Layer, instead: Sequence[int]) -> ir.Value:
+        """Write the vector of `_read` as a Concat, a Gather or both."""
         flat = self._flat(emit, layer.source)
         entries = self._view.sizes.entries(layer.source.name or "")
         whole = None if entries is None else list(range(len(entries)))

@@ -75,8 +75,8 @@ class _Walk:
         subject = self._matcher.subject(node)
         kind = None if subject is None else subject.request.call.kind
         if subject is not None and kind in (SpaceToBatch, BatchToSpace):
-            if inside := self._nested(subject, message):
-                self._note_step(inside)
+            if nested_step := self._nested(subject, message):
+                self._note_step(nested_step)
                 return
             enter_or_leave = self._enter if kind is SpaceToBatch else self._leave
             enter_or_leave(subject, message)
