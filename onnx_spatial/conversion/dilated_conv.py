@@ -144,7 +144,11 @@ def _carry_out(
 ) -> None:
     """Edit one graph and report its operators."""
     between = regions.between()
-    labels = [tuple(traversal.label(node) for node in nodes) for nodes in between]
+    # Operators inside a region are reported on their own.
+    labels = [
+        tuple(traversal.label(n) for n in nodes if editor.matcher.subject(n) is None)
+        for nodes in between
+    ]
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
     lost = editor.lost[place]

@@ -472,6 +472,8 @@ NESTED_TABLES = {
 def test_a_region_inside_a_region() -> None:
     made = model(NESTED, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
     assert strategies(made) == ["dilated convolution"] * 4
+    sites = plan(made, domains=["tf"]).sites
+    assert sum(site.nodes_before for site in sites) == len(made.graph.node)
     converted = check(made, (1, 5, 6, 3), (2, 5, 18, 3))
     assert attribute(node(converted, "conv"), "dilations") == [4, 6]
 
