@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.index_map.broadcasting import broadcast
@@ -20,7 +22,7 @@ from onnx_spatial.index_map.elements import (
     need_list,
 )
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, unknown
-from onnx_spatial.index_map.node import NodeView, Rule
+from onnx_spatial.index_map.node import NodeView, Rule, number
 from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Axis, Tensor
@@ -75,12 +77,14 @@ class _Windows:
         steps = [*self._strides, *self._dilations]
         if min([*steps, *kernel]) < 1 or len(steps) != 2 * count:
             raise UndecidedError(f"{node.op_type}: strides or dilations are invalid")
-        if min([*pads, 0]) < 0 or len(pads) != 2 * count or node.get("ceil_mode", 0):
-            raise UndecidedError(f"{node.op_type}: negative pads and ceil_mode have no index map")
-        for number in range(count):
-            size, stride = x.dims[number + 2], self._strides[number]
-            extent = (kernel[number] - 1) * self._dilations[number] + 1
-            begin, end = (Polynomial.of(p) for p in (pads[number], pads[number + count]))
+        if min([*pads, 0]) < 0 or len(pads) != 2 * count:
+            raise UndecidedError(f"{node.op_type}: negative pads have no index map")
+        if node.get("ceil_mode", 0) and max(self._strides) > 1:
+            raise UndecidedError(f"{node.op_type}: ceil_mode has no index map")
+        for axis in range(count):
+            size, stride = x.dims[axis + 2], self._strides[axis]
+            extent = (kernel[axis] - 1) * self._dilations[axis] + 1
+            begin, end = (Polynomial.of(p) for p in (pads[axis], pads[axis + count]))
             if auto.startswith("SAME"):
                 begin, end = _same(case, size, stride, extent, lower=auto == "SAME_LOWER")
             elif auto not in ("NOTSET", "VALID"):
@@ -90,15 +94,15 @@ class _Windows:
             dim = case.floor_div(room, Polynomial.of(stride)) + 1
             self._begins.append(begin)
             self.dims.append(dim)
-            self.axes.append(x.axes[number + 2] if dim == size else Axis([dim]))
+            self.axes.append(x.axes[axis + 2] if dim == size else Axis([dim]))
 
     def at(self, index: Index, places: Sequence[Polynomial], channel: Polynomial) -> Index | None:
         """Return the index in the data for a place in a window; None in the padding."""
         moved = [index[0], channel]
-        for number, place in enumerate(places):
-            start = index[number + 2] * self._strides[number] - self._begins[number]
-            element = start + place * self._dilations[number]
-            last = self._x.dims[number + 2] - 1
+        for axis, place in enumerate(places):
+            start = index[axis + 2] * self._strides[axis] - self._begins[axis]
+            element = start + place * self._dilations[axis]
+            last = self._x.dims[axis + 2] - 1
             if not (self._case.decide(element) and self._case.decide(last - element)):
                 return None
             moved.append(element)
@@ -188,17 +192,87 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
+def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
+    x, weight, bias = node.input(0), node.input(1), node.optional(2)
+    count = x.rank - 2
+    kernel = [d.constant or 0 for d in weight.dims[2:]]
+    if min([*kernel, 1]) < 1 or node.get("kernel_shape", kernel) != kernel:
+        raise UndecidedError("ConvTranspose: the shape of the kernel is unknown")
+    dilations, pads = node.get("dilations", [1] * count), node.get("pads", [0] * 2 * count)
+    if node.has("output_shape") or node.get("auto_pad", b"NOTSET") != b"NOTSET":
+        raise UndecidedError("ConvTranspose with output_shape or auto_pad has no index map")
+    if max([*node.get("strides", [1]), *(o + 1 for o in node.get("output_padding", []))]) > 1:
+        raise UndecidedError("ConvTranspose with strides or output_padding has no index map")
+    if (len(kernel), len(dilations), len(pads)) != (count, count, 2 * count) or min(pads) < 0:
+        raise UndecidedError("ConvTranspose: its attributes do not fit the rank of the data")
+    groups = Polynomial.of(node.get("group", 1))
+    channels = exact(weight.dims[0], groups)
+    if not case.surely(groups - 1) or channels is None:
+        raise UndecidedError("ConvTranspose: the groups may not divide the channels")
+    node.need_equal(case, x.dims[1], weight.dims[0], "ConvTranspose: the channels may differ")
+    own = _digits(case, x, 1) if groups == ONE else [channels]
+    each = weight.dims[1]
+    outputs = each * groups
+    if bias is not None:
+        need_list(case, node, bias, outputs)
+    places = [Polynomial.of(k) for k in kernel]
+    extents = [*places, *own]
+    dims = [x.dims[0], outputs]
+    for axis in range(count):
+        added = (kernel[axis] - 1) * dilations[axis] - pads[axis] - pads[axis + count]
+        dims.append(x.dims[axis + 2] + added)
+        node.need(case, dims[-1] - 1, "ConvTranspose: its result may be empty")
+
+    def at(index: Index) -> Polynomial:
+        group = case.floor_div(index[1], each) if groups != ONE else ZERO
+        indices = indices_of(case, extents)
+        channel = _flat(indices[count:], own) + group * channels
+        source = [index[0], channel]
+        for axis in range(count):
+            place = index[axis + 2] + pads[axis] - indices[axis] * dilations[axis]
+            if not (case.decide(place) and case.decide(x.dims[axis + 2] - 1 - place)):
+                break
+            source.append(place)
+        with case.within(sums=1):
+            factor = element(weight, case, (channel, index[1] - group * each, *indices[:count]))
+            data = element(x, case, tuple(source)) if len(source) == x.rank else ZERO
+        added = None if bias is None else element(bias, case, (index[1],))
+        return _sum(factor, data, extents, added)
+
+    axes = [x.axes[0], Axis([outputs])]
+    axes += [x.axes[a] if dims[a] == x.dims[a] else Axis([dims[a]]) for a in range(2, x.rank)]
+    return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
+
+
+#: What a pool makes of attributes is in its windows, and in the elements beyond the border.
+_OF_WINDOWS = (
+    *("strides", "dilations", "pads", "auto_pad", "kernel_shape"),
+    *("ceil_mode", "count_include_pad", "storage_order"),
+)
+_REALS: dict[int, type[np.floating[Any]]] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.FLOAT16: np.float16,
+}
+
+
 def _pool(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     windows = _Windows(case, node, x, node.get("kernel_shape", []))
-    details = node.details("strides", "dilations", "pads", "auto_pad", "kernel_shape")
+    details = node.details(*_OF_WINDOWS)
     outside = Polynomial.atom("outside")
+    if node.op_type == "LpPool" or node.get("count_include_pad", 0):
+        outside = ZERO
+    elif node.op_type == "MaxPool" and x.type in _REALS:
+        outside = number(_REALS[x.type](-np.inf))
 
     def at(index: Index) -> Polynomial:
         indices = indices_of(case, windows.kernel)
         source = windows.at(index, indices, index[1])
         with case.within(sums=1):
             data = outside if source is None else element(x, case, source)
+        if data == ZERO and all(k == ONE for k in windows.kernel):
+            return ZERO
         return unknown(node.op_type, details, (data, *indices, *windows.kernel))
 
     axes = [*x.axes[:2], *windows.axes]
@@ -270,6 +344,7 @@ def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    "ConvTranspose": _conv_transpose,
     "Gemm": _gemm,
     "MatMul": _matmul,
 }

@@ -15,6 +15,7 @@ import across
 import convolutions
 import steps
 import unfusable
+import windows
 from making import MODES, Case, Maker, Value
 from scenes import Scene, after, enter, first, kernel_of, layer, leave, other_block, scene
 
@@ -226,6 +227,24 @@ def strided_elsewhere(make: Maker, about: Scene) -> None:
     after(make, leave(make, region, layer(make, about, region.entry, stride={free: 2})))
 
 
+def pooled(make: Maker, about: Scene) -> None:
+    """tf.nn.pool with dilations: a pool in blocks, mostly where no window reads a border."""
+    region = enter(make, about, *first(make, about))
+    value = steps.some(make, region.entry, 0, 1)
+    if make.chance(0.3):
+        value = layer(make, about, value)
+    value = windows.pool(make, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
+def transposed(make: Maker, about: Scene) -> None:
+    """tf.nn.atrous_conv2d_transpose: a ConvTranspose in blocks."""
+    region = enter(make, about, *first(make, about))
+    value = steps.some(make, region.entry, 0, 1)
+    value = windows.conv_transpose(make, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
 def anything(make: Maker, about: Scene) -> None:
     """A graph that grows at random within the region."""
     region = enter(make, about, *first(make, about))
@@ -270,6 +289,8 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "regions in a row": (consecutive, 3),
     "nested regions": (nested, 1),
     "stride where the block is 1": (strided_elsewhere, 1),
+    "pools": (pooled, 2),
+    "ConvTranspose": (transposed, 1),
     "anything": (anything, 3),
     "stride 2": (unfusable.strided, 1),
     "unequal blocks": (unfusable.unequal, 1),

@@ -101,7 +101,7 @@ class Regions:
     layouts: dict[str, BlockedLayout] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     step_of: dict[str, RegionNode] = field(default_factory=dict)
-    borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
+    borders: dict[str, tuple[PadPairs, float]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)

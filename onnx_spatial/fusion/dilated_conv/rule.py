@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import TypeVar
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.rule import Reason
 
+Result = TypeVar("Result")
+
 #: The number that fills the border of a value; None if it is no single known number.
-BorderValue = int | None
+BorderValue = float | None
 
 
 def no_border(_: Sequence[BorderValue]) -> BorderValue:
@@ -63,11 +66,13 @@ class RuleResult:
 Rule = Callable[[NodeView, Sequence[BlockedLayout | None]], RuleResult | Reason]
 
 
-def of_data(rule: Callable[[NodeView, BlockedLayout], RuleResult | Reason]) -> Rule:
+def of_data(
+    rule: Callable[[NodeView, BlockedLayout], Result],
+) -> Callable[[NodeView, Sequence[BlockedLayout | None]], Result | Reason]:
     """Make a rule of one for the layout of the first input: no other may be in blocks."""
 
     @wraps(rule)
-    def checked(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
+    def checked(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> Result | Reason:
         data, *parameters = layouts
         if data is None or any(layout is not None for layout in parameters):
             return f"a parameter of {node.op_type} is a value in blocks"

@@ -4,15 +4,21 @@
 
 holds for operators on single elements (`rules_elementwise`) or along axes that are neither batch nor
 blocked (`rules_channels`), with other operands c that are the same for all places and all images. Where
-an operator moves axes (`rules_axes`), the layout of its output says where they are. Convolutions get
-larger dilations and pads (`conv`).
+an operator moves axes (`rules_axes`), the layout of its output says where they are. Convolutions
+and pools get larger dilations and pads (`conv`, `pool`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnx_spatial.fusion.dilated_conv import conv, rules_axes, rules_channels, rules_elementwise
+from onnx_spatial.fusion.dilated_conv import (
+    conv,
+    pool,
+    rules_axes,
+    rules_channels,
+    rules_elementwise,
+)
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
@@ -31,6 +37,7 @@ RULES: dict[
     **rules_channels.RULES,
     **rules_axes.RULES,
     **dict.fromkeys(conv.KERNELS, conv.dilated),
+    **pool.RULES,
 }
 
 

@@ -159,14 +159,18 @@ class _Writer:
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
             crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
+            conv.check_pad(combined(sub, part.crop, crop), part.border)
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        own = tuple(map(_own_pads, net, self._lengths(part)))
+        own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
+        conv.check_pad(before, conv.pad_value)
         value = self._pads.padded(part, before, conv.pad_value, draft)
         node = self._copy(step, {name: value}, (), draft)
-        _set_axes(node, conv, conv.with_pads(own))
+        node.attributes.pop("auto_pad", None)
+        for attribute, changed in conv.attributes(own).items():
+            node.attributes[attribute] = ir.convenience.convert_attribute(attribute, changed)
         output = step.outputs[0]
         self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
         self._edit.convolved.add(output)
@@ -260,11 +264,3 @@ def _own_pads(net: PadPair, length: int | None) -> PadPair:
             return (NOTHING, NOTHING)
     begin, end = (PadAmount.known(max(n or 0, 0)) for n in known)
     return begin, end
-
-
-def _set_axes(node: ir.Node, conv: BlockedConv, pads: Sequence[tuple[int, int]]) -> None:
-    """Give a convolution its dilations and pads."""
-    node.attributes.pop("auto_pad", None)
-    node.attributes["dilations"] = ir.AttrInt64s("dilations", [a.dilation for a in conv.axes])
-    flat = [*(begin for begin, _ in pads), *(end for _, end in pads)]
-    node.attributes["pads"] = ir.AttrInt64s("pads", flat)

@@ -1,0 +1,94 @@
+"""Rule for pools: one on a value in blocks is a dilated one on the value itself.
+
+    Pool(SpaceToBatch(u, D), dilations d, pads p) = SpaceToBatch(Pool(u, dilations D d, pads D p), D)
+
+as for convolutions (`conv`). They differ in what they make of the elements beyond the border:
+
+    LpPool                           zeros, as a convolution
+    AveragePool, count_include_pad   zeros
+    AveragePool                      left out; one without pads may count the pads it gets as zeros
+    MaxPool                          minus infinity
+
+SpaceToBatch pads with zeros. MaxPool cannot be written where a window that is needed reads them: they
+would stay as a Pad, which onnxruntime merges into the pads of MaxPool, as if it were minus infinity, and
+into those of AveragePool, where it refuses pads as large as the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnx import TensorProto
+
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.conv import Axis, BlockedConv, enlarged, spatial_axes
+from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RuleResult, of_data, zero_stays
+from onnx_spatial.fusion.rule import Reason
+
+#: The opset in which each pool gets dilations.
+DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
+
+#: Why no Pad of zeros may stand in front.
+_NO_ZEROS = {
+    "AveragePool": "AveragePool would need pads larger than its kernel",
+    "MaxPool": "MaxPool reads zeros of the paddings, and pads with minus infinity itself",
+}
+
+_REALS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+
+
+@of_data
+def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | Reason:
+    """Write a pool on u, or say why that is impossible."""
+    if any(node.message.output[1:]):
+        return "MaxPool gives the places of its maxima as well"
+    if layout.batch != 0:
+        return f"the batch axis is not the first axis of {node.op_type}"
+    axes = spatial_axes(node, layout.rank - 2)
+    if isinstance(axes, str):
+        return axes
+    if any(axis.reach is None for axis in axes):
+        return f"the kernel size of {node.op_type} is unknown"
+    if all(
+        at == 1 or axes[at - 2] == Axis(1, axes[at - 2].dilation, (0, 0), 0) for at in layout.axes
+    ):
+        return RuleResult((layout,), zero_stays)
+    if 1 in layout.axes:
+        return f"the channels of {node.op_type} are blocked or padded"
+    strides = [axis.stride for axis in axes]
+    rounds_up = node.integer("ceil_mode", 0) != 0 and max(strides) > 1
+    same = str(node.attributes.get("auto_pad", "")).startswith("SAME")
+    if same and any(axis.dilation > 1 for axis in axes):
+        return f"runtimes disagree on auto_pad of {node.op_type} with dilations"
+    place = tuple(axis - 2 for axis in layout.axes)
+    is_padded = any(any(axis.pads) for axis in axes)
+    for block, at in zip(layout.blocks, place, strict=True):
+        axis = axes[at]
+        if block > 1 and axis.stride != 1:
+            return f"{node.op_type} has stride {axis.stride} on a blocked axis"
+        if rounds_up and axis.stride != 1:
+            return f"{node.op_type} rounds the number of windows up along a padded axis"
+        assert axis.reach is not None
+        most = axis.reach // axis.dilation
+        axes[at] = replace(enlarged(axis, block if axis.reach else 1), most=most)
+        since = DILATIONS_SINCE[node.op_type]
+        if axes[at].dilation > 1 and node.view.opset < since:
+            return f"{node.op_type} has no dilations before opset {since}"
+    counts = node.integer("count_include_pad", 0) == 1
+    may_count = node.op_type == "AveragePool" and not counts and not is_padded and not rounds_up
+    excluded = node.op_type == "AveragePool" and not counts and not may_count
+    pad_value: BorderValue = None if excluded else 0
+    if node.op_type == "MaxPool":
+        known = bool(layout.element_types) and layout.element_types <= _REALS
+        pad_value = float("-inf") if known else None
+    no_zeros = _NO_ZEROS.get(node.op_type)
+    if excluded:
+        no_zeros = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
+    return BlockedConv(
+        layout, tuple(axes), place, pad_value, counts_padding=may_count, no_zeros=no_zeros
+    )
+
+
+#: The rule for each pool.
+RULES = dict.fromkeys(DILATIONS_SINCE, _pool)
