@@ -334,6 +334,50 @@ def _product(
     return Tensor(case, dims, at, whole=False, type=a.type, axes=axes)
 
 
+def _einsum(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of an Einsum of two operands, each of which has a letter at most once."""
+    left, arrow, result = node.get("equation", b"").decode().replace(" ", "").partition("->")
+    terms = left.split(",")
+    letters = left.replace(",", "")
+    if not arrow:
+        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    inputs = node.inputs()
+    if len(inputs) != 2 or len(terms) != 2 or "." in left:
+        raise UndecidedError("only an Einsum of two operands without ellipsis has an index map")
+    sizes: dict[str, Polynomial] = {}
+    for term, tensor in zip(terms, inputs, strict=True):
+        if len(set(term)) != len(term) or len(term) != tensor.rank:
+            raise UndecidedError("Einsum: a letter occurs twice, or the ranks do not fit")
+        for letter, dim in zip(term, tensor.dims, strict=True):
+            known = sizes.setdefault(letter, dim)
+            node.need_equal(case, known, dim, "Einsum: two sizes of a letter may differ")
+    if not set(result) <= sizes.keys() or len(set(result)) != len(result):
+        raise UndecidedError("Einsum: the letters of the result do not fit")
+    summed = [letter for letter in sizes if letter not in result]
+    extents = [sizes[letter] for letter in summed]
+
+    def at(index: Index) -> Polynomial:
+        place = dict(zip(result, index, strict=True))
+        place |= dict(zip(summed, indices_of(case, extents), strict=True))
+        with case.within(sums=1):
+            data, factor = (
+                element(tensor, case, tuple(place[letter] for letter in term))
+                for term, tensor in zip(terms, inputs, strict=True)
+            )
+        if stored_in(data) is not None and stored_in(factor) is None:
+            data, factor = factor, data
+        return _sum(factor, data, extents, None)
+
+    dims = [sizes[letter] for letter in result]
+    axis_of = {
+        letter: axis
+        for term, tensor in zip(terms, inputs, strict=True)
+        for letter, axis in zip(term, tensor.axes, strict=True)
+    }
+    axes = [axis_of[letter] for letter in result]
+    return [Tensor(case, dims, at, whole=False, type=inputs[0].type, axes=axes)]
+
+
 def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
     """Return an element of a factor, whose last two axes are not broadcast."""
     tail = index[len(index) - x.rank :]
@@ -345,6 +389,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
 }

@@ -188,6 +188,59 @@ def softmax(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     return Known(value, value * np.expm1(reach) + APPROXIMATION)
 
 
+@handler("CumSum")
+def running_sum(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    x, axis = inputs[0], int(inputs[1].value)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        values = np.flip(values, axis) if attributes.get("reverse", 0) else values
+        total = np.cumsum(values, axis) - (values if attributes.get("exclusive", 0) else 0)
+        return np.flip(total, axis) if attributes.get("reverse", 0) else total
+
+    rounding = (x.shape[axis] + 2) * ULP
+    error = (x.slack + rounding * np.abs(x.value)).sum(axis, keepdims=True)
+    return Known(summed(x.value), np.broadcast_to(error, x.shape))
+
+
+@handler("TopK")
+def top_k(inputs: list[Known], attributes: dict[str, Any]) -> list[Known]:
+    x, axis = inputs[0], attributes.get("axis", -1)
+    sign = -1 if attributes.get("largest", 1) else 1
+    places = np.argsort(sign * x.value, axis, kind="stable")
+    places = places.take(range(ints(inputs[1])[0]), axis)
+    slack = x.slack.max(axis, keepdims=True)
+    values = np.take_along_axis(x.value, places, axis)
+    return [Known(values, np.broadcast_to(slack, values.shape)), Known(places)]
+
+
+@handler("ArgMax")
+def arg_max(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    axis = attributes.get("axis", 0)
+    return Known(inputs[0].value.argmax(axis, keepdims=bool(attributes.get("keepdims", 1))))
+
+
+@handler("Einsum")
+def einsum(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    equation, (a, b) = attributes["equation"], inputs
+    terms = max(a.shape[-1], b.shape[0], b.shape[-1]) + 4
+    large = [k.slack + terms * ULP * np.abs(k.value) for k in (a, b)]
+    slack = np.einsum(equation, large[0], np.abs(b.value))
+    slack += np.einsum(equation, np.abs(a.value), large[1])
+    return Known(np.einsum(equation, a.value, b.value), slack)
+
+
+@handler("MeanVarianceNormalization")
+def mean_variance(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    """Of numbers that differ much more than they are off."""
+    x, axes = inputs[0], tuple(attributes["axes"])
+    deviation = x.value.std(axes, keepdims=True)
+    value = (x.value - x.value.mean(axes, keepdims=True)) / deviation
+    large = np.abs(x.value).max(axes, keepdims=True)
+    off = x.slack.max(axes, keepdims=True) + 16 * ULP * large
+    relative = 2 * off / deviation + 64 * ULP * (large / deviation) ** 2
+    return Known(value, 2 * off / deviation + np.abs(value) * relative + 1e-6)
+
+
 @handler("ReduceMean")
 def reduce_mean(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     x, keep = inputs[0], bool(attributes.get("keepdims", 1))

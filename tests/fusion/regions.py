@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import across
+import along_channels
 import convolutions
 import steps
 import unfusable
@@ -245,6 +246,17 @@ def transposed(make: Maker, about: Scene) -> None:
     after(make, leave(make, region, steps.some(make, value, 0, 1)))
 
 
+def channelwise(make: Maker, about: Scene) -> None:
+    """Operators that look along the channels only, with a Conv or without one."""
+    region = enter(make, about, *first(make, about))
+    value = region.entry
+    for _ in range(make.rng.randint(1, 2)):
+        value = make.rng.choice(along_channels.STEPS)(make, value)
+    if make.chance(0.5):
+        value = layer(make, about, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
 def anything(make: Maker, about: Scene) -> None:
     """A graph that grows at random within the region."""
     region = enter(make, about, *first(make, about))
@@ -291,6 +303,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "stride where the block is 1": (strided_elsewhere, 1),
     "pools": (pooled, 2),
     "ConvTranspose": (transposed, 1),
+    "along the channels": (channelwise, 3),
     "anything": (anything, 3),
     "stride 2": (unfusable.strided, 1),
     "unequal blocks": (unfusable.unequal, 1),

@@ -67,7 +67,9 @@ def _windows(
     for letter, size in zip(value.axes[2:], value.shape[2:], strict=True):
         kernel = 1 if letter == "U" else make.rng.choice((1, 2, 2, 3, 3))
         dilation = make.rng.randint(1, 3) if dilated and letter != "U" else 1
-        most = kernel - 1 if padded else 0
+        most = (
+            kernel - 1 if padded and dilation == 1 else 0
+        )  # a window in the padding has no maximum
         pair = make.rng.randint(0, most), make.rng.randint(0, most)
         while (kernel - 1) * dilation + 1 > size + sum(pair):
             kernel, dilation, pair = kernel - 1, 1, (0, 0)

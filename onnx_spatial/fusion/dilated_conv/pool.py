@@ -58,8 +58,8 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
         return f"the channels of {node.op_type} are blocked or padded"
     strides = [axis.stride for axis in axes]
     rounds_up = node.integer("ceil_mode", 0) != 0 and max(strides) > 1
-    same = str(node.attributes.get("auto_pad", "")).startswith("SAME")
-    if same and any(axis.dilation > 1 for axis in axes):
+    has_gaps = any(axis.dilation > 1 for axis in axes)
+    if has_gaps and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
         return f"runtimes disagree on auto_pad of {node.op_type} with dilations"
     place = tuple(axis - 2 for axis in layout.axes)
     is_padded = any(any(axis.pads) for axis in axes)
@@ -81,7 +81,8 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
     pad_value: BorderValue = None if excluded else 0
     if node.op_type == "MaxPool":
         known = bool(layout.element_types) and layout.element_types <= _REALS
-        pad_value = float("-inf") if known else None
+        # Only windows with gaps can lie in the padding: onnxruntime gives a finite number there.
+        pad_value = float("-inf") if known and not has_gaps else None
     no_zeros = _NO_ZEROS.get(node.op_type)
     if excluded:
         no_zeros = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -22,11 +22,14 @@ from onnx_spatial.fusion.dilated_conv.rule import (
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
-#: Reductions to numbers of the same type; ArgMax and ArgMin give positions.
-_REDUCTIONS = op_traits.having(Trait.REDUCES) - op_traits.having(Trait.STEPS)
-#: Operators along one axis, by default the last.
-_ALONG = ("Hardmax", "LogSoftmax", "LpNormalization", "Softmax")
+#: Reductions to positions; all others give numbers of the same type.
+_POSITIONS = ("ArgMax", "ArgMin")
+_REDUCTIONS = op_traits.having(Trait.REDUCES) - set(_POSITIONS)
+#: Operators along one axis, by default the last; before opset 13 along all axes from one on.
+_FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
+_INT64 = frozenset({int(TensorProto.INT64)})
 
 
 @of_data
@@ -41,7 +44,9 @@ def _per_channel(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 @of_data
 def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     scale, zero = node.view.dims(node.input(1)), node.known(2)
-    if scale is None or len(scale) > 1 or node.integer("block_size", 0) != 0:
+    if scale is None:
+        return f"the rank of the scale of {node.op_type} is unknown"
+    if len(scale) > 1 or node.integer("block_size", 0) != 0:
         return f"{node.op_type} is neither per tensor nor per channel"
     per_channel = len(scale) == 1 and scale[0].constant != 1
     if per_channel and not layout.is_free(node.integer("axis", 1)):
@@ -65,20 +70,43 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 @of_data
 def _along_axis(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    if node.op_type != "LpNormalization" and node.view.opset < 13:
-        return f"{node.op_type} flattens its input before opset 13"
-    if not layout.is_free(node.integer("axis", -1)):
+    first = node.integer("axis", -1)
+    axes: tuple[int | None, ...] = (first,)
+    if node.op_type in _FLATTENING and node.view.opset < 13:
+        first = node.integer("axis", 1)
+        axes = (first,) if first is None else tuple(range(first % layout.rank, layout.rank))
+    if not layout.is_free(*axes):
         return f"{node.op_type} runs along a blocked axis"
     return RuleResult((layout,))
 
 
 @of_data
-def _layer_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+def _cumulative(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    axis = node.known(1)
+    if axis is None or axis.size != 1:
+        return f"the axis of {node.op_type} is unknown"
+    if not layout.is_free(int(axis.reshape(-1)[0])):
+        return f"{node.op_type} runs along a blocked axis"
+    return RuleResult((layout,))
+
+
+@of_data
+def _top_k(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    if not layout.is_free(node.integer("axis", -1)):
+        return "TopK runs along a blocked axis"
+    if node.integer("sorted", 1) != 1:
+        return "TopK gives its elements in any order"
+    return RuleResult((layout, layout.with_types(_INT64)))
+
+
+@of_data
+def _normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    """Accept LayerNormalization and RMSNormalization along free axes."""
     axis = node.integer("axis", -1)
     if axis is None or not layout.is_free(*range(axis % layout.rank, layout.rank)):
-        return "LayerNormalization runs along a blocked axis"
+        return f"{node.op_type} runs along a blocked axis"
     if any(node.message.output[1:]):
-        return "LayerNormalization gives mean or deviation as well"
+        return f"{node.op_type} gives mean or deviation as well"
     for name in node.message.input[1:]:
         dims = node.view.dims(name) if name else ()
         if dims is None or layout.may_vary(dims):
@@ -87,11 +115,32 @@ def _layer_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | 
 
 
 @of_data
+def _mean_variance(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    axes = node.integers("axes", (0, 2, 3))
+    if not axes or not layout.is_free(*axes):
+        return "MeanVarianceNormalization runs along the batch or a blocked axis"
+    return RuleResult((layout,))
+
+
+@of_data
 def _reduction(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(1)
-    if not axes or not layout.is_free(*axes):
+    if axes is None and node.input(1):
+        return f"the axes of {node.op_type} are unknown"
+    if not axes:
+        return f"{node.op_type} names no axes"
+    if not layout.is_free(*axes):
         return f"{node.op_type} runs along a blocked axis"
     return RuleResult((layout if node.integer("keepdims", 1) else layout.without(axes),))
+
+
+@of_data
+def _position(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    axis = node.integer("axis", 0)
+    if axis is None or not layout.is_free(axis):
+        return f"{node.op_type} runs along the batch or a blocked axis"
+    layout = layout.with_types(_INT64)
+    return RuleResult((layout if node.integer("keepdims", 1) else layout.without((axis,)),))
 
 
 def _concat(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
@@ -113,8 +162,10 @@ def _split(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 @of_data
 def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(3)
+    if axes is None and node.input(3):
+        return "the axes of Slice are unknown"
     if axes is None or not layout.is_free(*axes):
-        return "Slice cuts a blocked axis"
+        return "Slice cuts the batch or a blocked axis"
     return RuleResult((layout,), same_border)
 
 
@@ -122,8 +173,10 @@ def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 def _gather(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axis = node.integer("axis", 0)
     indices = node.view.dims(node.input(1))
-    if axis is None or indices is None or not layout.is_free(axis):
-        return "Gather takes from a blocked axis"
+    if axis is None or not layout.is_free(axis):
+        return "Gather takes from the batch or a blocked axis"
+    if indices is None:
+        return "the rank of the indices of Gather is unknown"
     axis %= layout.rank
     shift = len(indices) - 1
     places = [a if a < axis else a + shift for a in range(layout.rank)]
@@ -135,25 +188,110 @@ def _matmul(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
     if layout is None or layouts[1] is not None:
         return "MatMul multiplies by a value in blocks"
     dims = node.view.dims(node.input(1))
-    if dims is None or len(dims) != 2 or not layout.is_free(layout.rank - 1) or layout.rank < 3:
-        return "MatMul mixes along a blocked axis"
-    known = node.known(1)
-    finite = known is not None and bool(np.isfinite(known).all())
-    return RuleResult((layout,), zero_stays if finite else no_border)
+    if dims is None:
+        return f"the rank of {node.input(1)!r} is unknown"
+    if len(dims) != 2:
+        return f"MatMul multiplies by {node.input(1)!r}, which is no matrix"
+    if not layout.is_free(layout.rank - 1) or layout.rank < 3:
+        return "MatMul sums up along the batch or a blocked axis"
+    return RuleResult((layout,), _zero_if_finite(node, (1,)))
+
+
+def _zero_if_finite(
+    node: NodeView, factors: Sequence[int]
+) -> Callable[[Sequence[BorderValue]], BorderValue]:
+    """Keep zeros in a product with factors that are known to be finite."""
+    known = [node.known(i) for i in factors]
+    finite = all(k is not None and bool(np.isfinite(k).all()) for k in known)
+    return zero_stays if finite else no_border
+
+
+def _einsum(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
+    """Accept an Einsum that neither sums up along taken axes nor has them in another operand."""
+    others = [i for i, layout in enumerate(layouts) if layout is None]
+    if len(others) != len(layouts) - 1:
+        return "Einsum combines several values in blocks"
+    (data,) = set(range(len(layouts))) - set(others)
+    layout = layouts[data]
+    assert layout is not None
+    terms, result = _einsum_terms(node)
+    if len(terms) != len(layouts) or len(terms[data]) != layout.rank:
+        return "the equation of Einsum has an ellipsis, or does not fit the rank of its input"
+    taken = [terms[data][axis] for axis in layout.taken]
+    if any(terms[data].count(letter) != 1 or letter not in result for letter in taken):
+        return "Einsum sums up along the batch or a blocked axis"
+    for i in others:
+        if any(letter in terms[i] for letter in taken):
+            return may_differ(node.input(i))
+    places = [result.find(letter) for letter in terms[data]]
+    moved = layout.moved(places, len(result))
+    return RuleResult((moved,), _zero_if_finite(node, others))
+
+
+def _einsum_terms(node: NodeView) -> tuple[list[str], str]:
+    """Return the letters of the operands of an Einsum, and of its result; none with an ellipsis."""
+    equation = str(node.attributes.get("equation", "")).replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    if "." in equation:
+        return [], ""
+    if not arrow:
+        letters = left.replace(",", "")
+        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    return left.split(","), result
+
+
+@of_data
+def _pad(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    """Accept a Pad of free axes."""
+    listed = node.integers("pads", ()) or None
+    pads = None if listed is None else tuple(map(Polynomial.of, listed))
+    if pads is None and node.input(1):
+        pads = node.view.sizes.entries(node.input(1))
+    axes = node.axes(3) if node.input(3) else tuple(range(layout.rank))
+    if pads is None or axes is None or len(pads) != 2 * len(axes):
+        return "the pads of Pad are unknown"
+    for axis, amount in zip((*axes, *axes), pads, strict=True):
+        if amount.constant != 0 and not layout.is_free(axis):
+            return f"Pad pads axis {axis % layout.rank}, which is the batch or blocked, or may be"
+    is_zero = node.attributes.get("value", 0.0) == 0
+    if node.input(2):
+        number = node.known(2)
+        is_zero = number is not None and not number.any() and not np.signbit(number).any()
+    keeps = is_zero or node.attributes.get("mode", "constant") != "constant"
+    return RuleResult((layout,), zero_stays if keeps else no_border)
+
+
+@of_data
+def _tile(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    repeats = node.view.sizes.entries(node.input(1))
+    if repeats is None or len(repeats) != layout.rank:
+        return "the repeats of Tile are unknown"
+    if any(repeats[axis].constant != 1 for axis in layout.taken):
+        return "Tile repeats the batch or a blocked axis, or may do so"
+    return RuleResult((layout,), same_border)
 
 
 #: The rule for each operator.
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_ALONG, _along_axis),
+    **dict.fromkeys(_POSITIONS, _position),
+    **dict.fromkeys((*_FLATTENING, "LpNormalization"), _along_axis),
     "BatchNormalization": _per_channel,
     "Concat": _concat,
+    "CumProd": _cumulative,
+    "CumSum": _cumulative,
     "DequantizeLinear": _quantize,
+    "Einsum": _einsum,
     "Gather": _gather,
     "LRN": _per_channel,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _normalization,
     "MatMul": _matmul,
+    "MeanVarianceNormalization": _mean_variance,
+    "Pad": _pad,
     "QuantizeLinear": _quantize,
+    "RMSNormalization": _normalization,
     "Slice": _slice,
     "Split": _split,
+    "Tile": _tile,
+    "TopK": _top_k,
 }

@@ -1,0 +1,135 @@
+"""Operators that look along the channels only commute with SpaceToBatch; others stay, with a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import structure
+from converting import plan
+from onnx import numpy_helper, parser
+
+import onnx_spatial
+
+TF = "ai.onnx.converters.tensorflow"
+RNG = np.random.default_rng(5)
+ARRAYS = {
+    "block": np.array([2, 2]),
+    "pads": np.array([[0, 1], [0, 0]]),
+    "last": np.array(-1),
+    "rows": np.array(1),
+    "axis": np.array([3]),
+    "two": np.array([2]),
+    "more": np.array([0, 0, 0, 1, 0, 0, 0, 2]),
+    "higher": np.array([0, 1, 0, 0, 0, 0, 0, 0]),
+    "twice": np.array([1, 1, 1, 2]),
+    "taller": np.array([1, 2, 1, 1]),
+    "half": np.float32(0.5),
+    "scale": RNG.normal(size=4).astype(np.float32),
+    "matrix": RNG.normal(size=(4, 3)).astype(np.float32),
+    "square": RNG.normal(size=(4, 4)).astype(np.float32),
+    "places": RNG.normal(size=(1, 8, 1, 1)).astype(np.float32),
+    "cube": RNG.normal(size=(2, 4, 3)).astype(np.float32),
+    "rows_of_4": np.array([-1, 4]),
+    "in_blocks": np.array([4, 4, 4, 3]),
+    "other_blocks": np.array([4, 2, 8, 3]),
+    "groups": np.array([4, 4, 4, 2, 2]),
+    "flat": np.array([4, 4, 4, 4]),
+    "cut": np.array([4, 4, 2, 2, 4]),
+}
+
+
+def model(body: str, opset: int = 23, given: str = "float[1, 7, 8, 4] x") -> onnx.ModelProto:
+    """Nodes from `s` to `c` between SpaceToBatch and BatchToSpace, channels last."""
+    made = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : {opset}, "{TF}" : 1]>\n'
+        f"g ({given}) => (float[?,?,?,?] y) {{"
+        f"s = {TF}.SpaceToBatchND(x, block, pads) {body} y = {TF}.BatchToSpaceND(c, block, pads) }}"
+    )
+    read = {name for node in made.graph.node for name in node.input}
+    tensors = [numpy_helper.from_array(a, n) for n, a in ARRAYS.items() if n in read]
+    made.graph.initializer.extend(tensors)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        ("c = RMSNormalization(s, scale)", ["RMSNormalization"]),
+        ("c = MeanVarianceNormalization <axes = [3]> (s)", ["MeanVarianceNormalization"]),
+        ('c = Einsum <equation = "nhwc,cd->nhwd"> (s, matrix)', ["Einsum"]),
+        ('c = Einsum <equation = "cd, nhwc -> nhwd"> (matrix, s)', ["Einsum"]),
+        ("c = CumSum <reverse = 1> (s, last)", ["CumSum"]),
+        ("i = ArgMax <axis = 3> (s) c = Cast <to = 1> (i)", ["ArgMax", "Cast"]),
+        (
+            "i = ArgMin <axis = -1, keepdims = 0> (s) f = Cast <to = 1> (i) c = Unsqueeze(f, axis)",
+            ["ArgMin", "Cast", "Unsqueeze"],
+        ),
+        ("c, i = TopK(s, two)", ["TopK"]),
+        ("v, i = TopK(s, two) c = Cast <to = 1> (i)", ["TopK", "Cast"]),
+        ("c = Pad(s, more)", ["Pad"]),
+        ("c = Pad(s, more, half)", ["Pad"]),
+        ("c = Tile(s, twice)", ["Tile"]),
+    ],
+)
+def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
+    result = onnx_spatial.convert(model(body))
+    assert structure.ops(result.model) == ops
+    assert result.verification
+    assert {site.proven for site in result.verification.sites} == {"these sizes"}
+
+
+def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
+    last = onnx_spatial.convert(model("c = Softmax <axis = 3> (s)", 11))
+    assert structure.ops(last.model) == ["Softmax"]
+    assert last.verification
+    assert "Softmax runs along a blocked axis" in declined(model("c = Softmax(s)", 11))
+
+
+def declined(made: onnx.ModelProto) -> str:
+    return "; ".join(d for site in plan(made).sites for d in site.declined)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "c = MeanVarianceNormalization(s)",
+            "MeanVarianceNormalization runs along the batch or a blocked axis",
+        ),
+        (
+            'c = Einsum <equation = "nhwc,hcd->nhwd"> (s, cube)',
+            "'cube' may differ between positions or images",
+        ),
+        (
+            'e = Einsum <equation = "nhwc,cd->nwd"> (s, matrix) c = Unsqueeze(e, axis)',
+            "Einsum sums up along the batch or a blocked axis",
+        ),
+        (
+            'c = Einsum <equation = "...c,cd->...d"> (s, matrix)',
+            "the equation of Einsum has an ellipsis",
+        ),
+        ("c = CumSum(s, rows)", "CumSum runs along a blocked axis"),
+        ("c = CumSum(s, at)", "the axis of CumSum is unknown"),
+        (
+            "i = ArgMax <axis = 1> (s) c = Cast <to = 1> (i)",
+            "ArgMax runs along the batch or a blocked axis",
+        ),
+        ("c, i = TopK <axis = 2> (s, two)", "TopK runs along a blocked axis"),
+        ("c, i = TopK <sorted = 0> (s, two)", "TopK gives its elements in any order"),
+        ("c = Pad(s, higher)", "Pad pads axis 1"),
+        ("c = Pad(s, amounts)", "Pad pads axis 0"),
+        ("c = Tile(s, taller)", "Tile repeats the batch or a blocked axis"),
+        ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
+        ("c = Gather <axis = 1> (s, two)", "Gather takes from the batch or a blocked axis"),
+        ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
+        ("c = MatMul(s, factor)", "the rank of 'factor' is unknown"),
+        ("c = MatMul(s, cube)", "'cube', which is no matrix"),
+    ],
+)
+def test_the_reason_names_the_obstacle(body, reason):
+    inputs = "float[1, 7, 8, 4] x, int64 at, int64[8] amounts, int64[] which, float[] factor"
+    made = model(body, given=inputs)
+    for given in made.graph.input[3:]:
+        given.type.tensor_type.ClearField("shape")
+    assert reason in declined(made)
