@@ -121,7 +121,7 @@ def declined(made: onnx.ModelProto) -> str:
         ("c = Pad(s, amounts)", "Pad pads axis 0"),
         ("c = Tile(s, taller)", "Tile repeats the batch or a blocked axis"),
         ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
-        ("c = Gather <axis = 1> (s, two)", "Gather takes from the batch or a blocked axis"),
+        ("c = Gather <axis = 1> (s, two)", "Gather takes from a blocked axis"),
         ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
         ("c = MatMul(s, factor)", "the rank of 'factor' is unknown"),
         ("c = MatMul(s, cube)", "'cube', which is no matrix"),

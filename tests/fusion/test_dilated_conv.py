@@ -619,7 +619,9 @@ def test_in_a_branch_and_in_a_function() -> None:
     ("change", "reason"),
     [
         (("kernel_shape = [3, 3]", "strides = [2, 1]"), "Conv has stride 2 on a blocked axis"),
-        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = GlobalMaxPool (t)"),
+        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = MaxPool <kernel_shape = [2, 2]> (t)"),
+         "MaxPool needs neighbours along the blocked axes"),
+        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = GlobalMaxPool(t)"),
          "GlobalMaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),
          "Softmax runs along a blocked axis"),

@@ -19,6 +19,8 @@ class BlockedLayout:
         batch: the batch axis.
         rank: number of dims.
         element_types: possible ONNX element types; empty if unknown.
+        rows: sizes of the axes of t that a Reshape has merged into its first axis: all but the last.
+            Such a t is a matrix, and stands for a u that keeps its axes, which the layout describes.
     """
 
     blocks: tuple[int, ...]
@@ -26,6 +28,7 @@ class BlockedLayout:
     batch: int
     rank: int
     element_types: frozenset[int]
+    rows: tuple[Polynomial, ...] = ()
 
     @property
     def taken(self) -> tuple[int, ...]:

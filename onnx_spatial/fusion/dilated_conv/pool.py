@@ -31,8 +31,11 @@ DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
 
 #: Why no Pad of zeros may stand in front.
 _NO_ZEROS = {
-    "AveragePool": "AveragePool would need pads larger than its kernel",
-    "MaxPool": "MaxPool reads zeros of the paddings, and pads with minus infinity itself",
+    "AveragePool": "AveragePool would need pads as large as its kernel",
+    "MaxPool": (
+        "MaxPool needs neighbours along the blocked axes, of which some are zeros of the paddings; "
+        "it pads with minus infinity"
+    ),
 }
 
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})

@@ -159,6 +159,11 @@ class _Walk:
 
     def _note_sizes(self, step: RegionNode, name: str, layout: BlockedLayout) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
+        if isinstance(step.rewrite, RuleResult) and step.rewrite.dims:
+            self._view.sizes.note(name, step.rewrite.dims)
+            return
+        if layout.rows:
+            return
         index, before = next((i, s) for i, s in enumerate(step.layouts) if s is not None)
         sizes = self._view.sizes
         source, known = sizes.dims(step.view.message.input[index]), sizes.dims(name)

@@ -135,7 +135,7 @@ def refusal(subject: MatchedOp, layout: BlockedLayout) -> Reason | None:
         return None
     if known is None:
         return "its block is not known before the model runs"
-    if layout.batch != 0:
+    if layout.batch != 0 or layout.rows:
         return "the batch axis is not the first any more"
     if tuple((i, block) for i, block in enumerate(known, 1) if block > 1) != layout.order:
         return f"its blocks {list(known)} are not those of the SpaceToBatch in front"

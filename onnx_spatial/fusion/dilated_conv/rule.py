@@ -18,6 +18,7 @@ from typing import TypeVar
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 Result = TypeVar("Result")
 
@@ -31,18 +32,44 @@ def no_border(_: Sequence[BorderValue]) -> BorderValue:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """An input of the node on t, which is not in blocks; a matrix may be transposed."""
+
+    index: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
 class RewrittenNode:
     """A node on u that differs from the node on t.
 
     Attributes:
         op_type: operator.
         attributes: attributes of the new node, all INTS.
-        operands: constant inputs behind the data.
+        operands: inputs behind the data.
     """
 
     op_type: str
     attributes: dict[str, tuple[int, ...]]
-    operands: tuple[Array, ...]
+    operands: tuple[Array | Operand, ...]
+
+
+#: The forms of a node that changes nothing on u: no node is written.
+IDENTITY = (RewrittenNode("Identity", {}, ()),)
+
+
+@dataclass(frozen=True)
+class AxisSize:
+    """A dim that is that of an axis of the input."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class RewrittenReshape:
+    """A Reshape on u: for each dim of the result its size, or the axis of u that has it."""
+
+    dims: tuple[int | AxisSize, ...]
 
 
 @dataclass(frozen=True)
@@ -54,12 +81,14 @@ class RuleResult:
         border: border of the outputs, from the borders of the inputs in blocks.
         forms: nodes that replace it, one behind the other; none if it is written as it is.
         others: alternatives with other layouts.
+        dims: sizes of the first output on t; empty if the rule does not know them.
     """
 
     layouts: tuple[BlockedLayout, ...]
     border: Callable[[Sequence[BorderValue]], BorderValue] = no_border
-    forms: tuple[RewrittenNode, ...] = ()
+    forms: tuple[RewrittenNode | RewrittenReshape, ...] = ()
     others: tuple[RuleResult, ...] = ()
+    dims: tuple[Polynomial, ...] = ()
 
 
 #: From the layout of each input, None for one that is not in blocks, to a result or a reason.

@@ -18,6 +18,7 @@ from onnx_spatial.fusion.dilated_conv import (
     rules_axes,
     rules_channels,
     rules_elementwise,
+    rules_rows,
 )
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
@@ -36,6 +37,7 @@ RULES: dict[
     **rules_elementwise.RULES,
     **rules_channels.RULES,
     **rules_axes.RULES,
+    **rules_rows.RULES,
     **dict.fromkeys(conv.KERNELS, conv.dilated),
     **pool.RULES,
 }
@@ -46,6 +48,10 @@ def apply(
 ) -> RuleResult | BlockedConv | Reason:
     """Rewrite a node on the values themselves, or say why that is impossible."""
     rule = RULES.get(node.op_type)
+    if any(layout is not None and layout.rows for layout in layouts):
+        reason = rules_rows.refusal(node, layouts)
+        if reason is not None:
+            return reason
     if rule is not None:
         return rule(node, layouts)
     if node.op_type in _ACROSS:

@@ -1,11 +1,11 @@
-"""Rules for operators that move axes, or add and drop axes of size 1."""
+"""Rules for operators that move axes, add and drop axes of size 1, or regroup free axes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import combinations, islice, permutations
+from itertools import combinations, islice, pairwise, permutations
 from operator import mul
 
 import numpy as np
@@ -13,13 +13,17 @@ import numpy as np
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
+    IDENTITY,
+    AxisSize,
     RewrittenNode,
+    RewrittenReshape,
     Rule,
     RuleResult,
     of_data,
     same_border,
 )
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 #: Operators whose rules need the sizes of their input.
@@ -60,10 +64,14 @@ def _squeeze(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 @of_data
 def _reshape(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    """Accept a Reshape that only adds, drops or moves axes of size 1."""
+    """Accept a Reshape that keeps taken axes apart, or merges all axes but the last into rows."""
     dims, target = node.view.dims(node.input(0)), node.view.sizes.entries(node.input(1))
-    if dims is None or target is None or node.view.opset < 5:
+    if target is None or node.view.opset < 5:
         return "the shape that Reshape gives is unknown"
+    if layout.rows:
+        return _from_rows(node, layout, target)
+    if dims is None:
+        return "the rank of the input of Reshape is unknown"
     keep_zero = node.integer("allowzero", 0) == 1
     shape = [
         dims[i] if t.constant == 0 and not keep_zero and i < len(dims) else t
@@ -74,7 +82,7 @@ def _reshape(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 @of_data
 def _flatten(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    """Accept a Flatten that only adds or drops axes of size 1."""
+    """Accept a Flatten as the Reshape that it is."""
     dims, axis = node.view.dims(node.input(0)), node.integer("axis", 1)
     if dims is None or axis is None:
         return "the shape that Flatten gives is unknown"
@@ -98,9 +106,123 @@ def _reshaped(
         if after not in ways or _effort(way) < _effort(ways[after]):
             ways[after] = way
     if not ways:
-        return f"{node.op_type} splits or joins axes"
+        result = _to_rows(layout, dims, target) or _regrouped(layout, dims, target)
+        known = all(size.constant is not None for size in (*dims, *target))
+        return result or f"{node.op_type} splits or joins axes{'' if known else ', or may do so'}"
     first, *others = sorted(ways.values(), key=_effort)
     return replace(first, others=tuple(others))
+
+
+def _to_rows(
+    layout: BlockedLayout, dims: Sequence[Polynomial], target: Sequence[Polynomial]
+) -> RuleResult | None:
+    """Merge all axes but the last, which is free; on u they stay apart."""
+    *leading, last = dims
+    if len(target) != 2 or len(dims) < 3 or not layout.is_free(-1) or layout.batch != 0:
+        return None
+    sizes = (reduce(mul, leading), last)
+    inferred = [t.constant == -1 for t in target]
+    if all(inferred) or any(
+        not i and t != size for i, t, size in zip(inferred, target, sizes, strict=True)
+    ):
+        return None
+    rows = replace(layout, rows=tuple(leading))
+    return RuleResult((rows,), same_border, IDENTITY, dims=sizes)
+
+
+def _from_rows(
+    node: NodeView, layout: BlockedLayout, target: Sequence[Polynomial]
+) -> RuleResult | Reason:
+    """Split the rows into the axes that were merged."""
+    inferred = [t.constant == -1 for t in target]
+    sizes = zip(inferred, target, layout.rows, strict=False)
+    if (
+        len(target) != len(layout.rows) + 1
+        or sum(inferred) > 1
+        or any(not i and t != size for i, t, size in sizes)
+    ):
+        return "Reshape does not split the rows into the axes that were merged, or may not do so"
+    dims = node.view.dims(node.input(0))
+    last = target[-1] if dims is None or not inferred[-1] else dims[-1]
+    whole = replace(layout, rows=())
+    return RuleResult((whole,), same_border, IDENTITY, dims=(*layout.rows, last))
+
+
+def _regrouped(
+    layout: BlockedLayout, dims: Sequence[Polynomial], target: Sequence[Polynomial]
+) -> RuleResult | None:
+    """Keep the taken axes in their order, and regroup the free axes between them."""
+    taken = sorted(layout.taken)
+    bounds = [-1, *taken, len(dims)]
+    groups = [dims[a + 1 : b] for a, b in pairwise(bounds)]
+    found = _match_groups([dims[axis] for axis in taken], groups, target)
+    if found is None:
+        return None
+    places = [-1] * len(dims)
+    for axis, place in zip(taken, found, strict=True):
+        places[axis] = place
+    sizes, written = list(target), list[int | AxisSize]()
+    for group, first, end in zip(groups, [-1, *found], [*found, len(target)], strict=True):
+        for place in range(first + 1, end):
+            size = _resolved(place, target[first + 1 : end], first + 1, group)
+            same = [a for a, dim in enumerate(dims) if a not in taken and dim == size]
+            if size is None or (size.constant is None and not same):
+                return None
+            sizes[place] = size
+            number = size.constant
+            written.append(AxisSize(same[0]) if number is None else number)
+        if end < len(target):
+            axis = taken[found.index(end)]
+            sizes[end] = dims[axis]
+            written.append(AxisSize(axis))
+    forms = (RewrittenReshape(tuple(written)),)
+    return RuleResult((layout.moved(places, len(target)),), same_border, forms, dims=tuple(sizes))
+
+
+def _match_groups(
+    taken: Sequence[Polynomial],
+    groups: Sequence[Sequence[Polynomial]],
+    target: Sequence[Polynomial],
+    start: int = 0,
+) -> list[int] | None:
+    """Find the places of the taken sizes, with as many elements between them as in the groups."""
+    if not taken:
+        return [] if _same_count(groups[0], target[start:]) else None
+    for place in range(start, len(target)):
+        size = target[place]
+        if size != taken[0] and size.constant != -1:
+            continue
+        if not _same_count(groups[0], target[start:place]):
+            continue
+        rest = _match_groups(taken[1:], groups[1:], target, place + 1)
+        if rest is not None:
+            return [place, *rest]
+    return None
+
+
+def _same_count(group: Sequence[Polynomial], target: Sequence[Polynomial]) -> bool:
+    """Return whether sizes have as many elements as others, of which one may be inferred (-1)."""
+    if any(size.constant == -1 for size in target):
+        return True
+    return _count(group) == _count(target)
+
+
+def _count(sizes: Sequence[Polynomial]) -> Polynomial:
+    return reduce(mul, sizes, Polynomial.of(1))
+
+
+def _resolved(
+    place: int, target: Sequence[Polynomial], first: int, group: Sequence[Polynomial]
+) -> Polynomial | None:
+    """Return the size at a place of the target, with an inferred one computed; None if unknown."""
+    size = target[place - first]
+    if size.constant != -1:
+        return size
+    others = _count([t for t in target if t is not size]).constant
+    whole = _count(group)
+    if others is None or others < 1 or not whole.divisible(others):
+        return None
+    return quotient(whole, Polynomial.of(others))
 
 
 def _placements(
@@ -144,12 +266,13 @@ def _forms(places: Sequence[int], rank: int, node: NodeView) -> tuple[RewrittenN
         forms.append(RewrittenNode("Transpose", {"perm": tuple(perm)}, ()))
     if added:
         forms.append(_with_axes("Unsqueeze", added, node))
-    return tuple(forms) or (RewrittenNode("Identity", {}, ()),)
+    return tuple(forms) or IDENTITY
 
 
 def _effort(way: RuleResult) -> tuple[object, ...]:
     """Rank ways: first without a move, then with the channels moved to an end, which cancels best."""
-    perms = [form.attributes["perm"] for form in way.forms if "perm" in form.attributes]
+    nodes = [form for form in way.forms if isinstance(form, RewrittenNode)]
+    perms = [node.attributes["perm"] for node in nodes if "perm" in node.attributes]
     to_an_end = all(
         perm in ((0, len(perm) - 1, *range(1, len(perm) - 1)), (0, *range(2, len(perm)), 1))
         for perm in perms

@@ -165,7 +165,7 @@ def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     if axes is None and node.input(3):
         return "the axes of Slice are unknown"
     if axes is None or not layout.is_free(*axes):
-        return "Slice cuts the batch or a blocked axis"
+        return "Slice cuts a blocked axis"
     return RuleResult((layout,), same_border)
 
 
@@ -174,7 +174,7 @@ def _gather(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axis = node.integer("axis", 0)
     indices = node.view.dims(node.input(1))
     if axis is None or not layout.is_free(axis):
-        return "Gather takes from the batch or a blocked axis"
+        return "Gather takes from a blocked axis"
     if indices is None:
         return "the rank of the indices of Gather is unknown"
     axis %= layout.rank
@@ -193,7 +193,7 @@ def _matmul(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
     if len(dims) != 2:
         return f"MatMul multiplies by {node.input(1)!r}, which is no matrix"
     if not layout.is_free(layout.rank - 1) or layout.rank < 3:
-        return "MatMul sums up along the batch or a blocked axis"
+        return "MatMul mixes along a blocked axis"
     return RuleResult((layout,), _zero_if_finite(node, (1,)))
 
 
