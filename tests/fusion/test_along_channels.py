@@ -28,14 +28,18 @@ ARRAYS = {
     "scale": RNG.normal(size=4).astype(np.float32),
     "matrix": RNG.normal(size=(4, 3)).astype(np.float32),
     "square": RNG.normal(size=(4, 4)).astype(np.float32),
-    "places": RNG.normal(size=(1, 8, 1, 1)).astype(np.float32),
     "cube": RNG.normal(size=(2, 4, 3)).astype(np.float32),
-    "rows_of_4": np.array([-1, 4]),
-    "in_blocks": np.array([4, 4, 4, 3]),
-    "other_blocks": np.array([4, 2, 8, 3]),
-    "groups": np.array([4, 4, 4, 2, 2]),
-    "flat": np.array([4, 4, 4, 4]),
+    "bias": RNG.normal(size=3).astype(np.float32),
+    "by_4": np.array([-1, 4]),
+    "by_2": np.array([-1, 2]),
+    "places_first": np.array([0, 1, 2]),
+    "groups": np.array([2, 2]),
+    "four": np.array([4]),
+    "three": np.array([3]),
+    "of_batch": np.array([0]),
+    "of_image": np.array([2, 3]),
     "cut": np.array([4, 4, 2, 2, 4]),
+    "other": np.array([4, 2, 8, 3]),
 }
 
 
@@ -77,6 +81,63 @@ def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
     assert structure.ops(result.model) == ops
     assert result.verification
     assert {site.proven for site in result.verification.sites} == {"these sizes"}
+
+
+LEADING = "shape = Shape(s) leading = Gather(shape, places_first)"
+#: A layer on rows, and back.
+DENSE = f"""
+    d = Reshape(s, by_4) m = MatMul(d, matrix) a = Add(m, bias) r = Relu(a)
+    {LEADING} full = Concat <axis = 0> (leading, three) c = Reshape(r, full)
+"""
+SHUFFLE_LAST = f"""
+    {LEADING} split = Concat <axis = 0> (leading, groups) g = Reshape(s, split)
+    t = Transpose <perm = [0, 1, 2, 4, 3]> (g)
+    whole = Concat <axis = 0> (leading, four) c = Reshape(t, whole)
+"""
+SHUFFLE_FIRST = """
+    f = Transpose <perm = [0, 3, 1, 2]> (s)
+    shape = Shape(f) n = Gather(shape, of_batch) hw = Gather(shape, of_image)
+    split = Concat <axis = 0> (n, groups, hw) g = Reshape(f, split)
+    t = Transpose <perm = [0, 2, 1, 3, 4]> (g)
+    whole = Concat <axis = 0> (n, four, hw) u = Reshape(t, whole)
+    c = Transpose <perm = [0, 2, 3, 1]> (u)
+"""
+ANY = "float[N, H, W, 4] x"
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "ops"),
+    [
+        (DENSE, ANY, ["MatMul", "Add", "Relu"]),
+        (
+            DENSE.replace("Reshape(s, by_4)", "Flatten <axis = 3> (s)"),
+            ANY,
+            ["MatMul", "Add", "Relu"],
+        ),
+        (
+            DENSE.replace("m = MatMul(d, matrix) a = Add(m, bias)", "a = Gemm(d, matrix, bias)"),
+            ANY,
+            ["MatMul", "Add", "Relu"],
+        ),
+        (DENSE.replace("Relu(a)", "Softmax(a)"), ANY, ["MatMul", "Add", "Softmax"]),
+        (SHUFFLE_LAST, "float[1, 7, 8, 4] x", ["Reshape", "Transpose", "Reshape"]),
+        (SHUFFLE_LAST, ANY, ["Reshape", "Transpose", "Reshape"]),
+    ],
+)
+def test_a_reshape_may_regroup_channels(body, given, ops):
+    result = onnx_spatial.convert(model(body, given=given))
+    assert structure.ops(result.model) == ops
+    assert result.verification
+    assert "sampled" not in {site.proven for site in result.verification.sites}
+
+
+def test_a_reshape_in_the_middle_of_the_axes_takes_sizes_of_the_image():
+    static = onnx_spatial.convert(model(SHUFFLE_FIRST))
+    assert structure.counts(static.model) == {"Transpose": 3, "Reshape": 2}
+    dynamic = onnx_spatial.convert(model(SHUFFLE_FIRST, given=ANY))
+    assert structure.spatial(dynamic.model) == []
+    assert dynamic.verification
+    assert {site.proven for site in dynamic.verification.sites} == {"all sizes"}
 
 
 def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
@@ -123,6 +184,17 @@ def declined(made: onnx.ModelProto) -> str:
         ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
         ("c = Gather <axis = 1> (s, two)", "Gather takes from a blocked axis"),
         ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
+        ("r = Reshape(s, by_2) c = Reshape(r, other)", "Reshape splits or joins axes"),
+        ("r = Reshape(s, by_4) c = Reshape(r, other)", "does not split the rows into the axes"),
+        (
+            "r = Reshape(s, by_4) t = Transpose(r) c = Reshape(t, other)",
+            "Transpose is not known to treat all rows alike",
+        ),
+        (
+            "r = Reshape(s, by_4) a = Add(r, factor) c = Reshape(a, other)",
+            "'factor' may differ between rows",
+        ),
+        ("r = Reshape(s, cut) c = Reshape(r, other)", "Reshape splits or joins axes"),
         ("c = MatMul(s, factor)", "the rank of 'factor' is unknown"),
         ("c = MatMul(s, cube)", "'cube', which is no matrix"),
     ],

@@ -155,7 +155,11 @@ def _regrouped(
     taken = sorted(layout.taken)
     bounds = [-1, *taken, len(dims)]
     groups = [dims[a + 1 : b] for a, b in pairwise(bounds)]
-    found = _match_groups([dims[axis] for axis in taken], groups, target)
+    kept = [dims[axis] for axis in taken]
+    found = _match_groups(kept, groups, target, 0)
+    if found is None and all(size.constant != -1 for size in target):
+        # Where all other sizes agree, a run in which the last ones do not would fail.
+        found = _match_groups(kept, groups, target, 1)
     if found is None:
         return None
     places = [-1] * len(dims)
@@ -183,18 +187,22 @@ def _match_groups(
     taken: Sequence[Polynomial],
     groups: Sequence[Sequence[Polynomial]],
     target: Sequence[Polynomial],
+    unknown: int,
     start: int = 0,
 ) -> list[int] | None:
-    """Find the places of the taken sizes, with as many elements between them as in the groups."""
-    if not taken:
-        return [] if _same_count(groups[0], target[start:]) else None
-    for place in range(start, len(target)):
-        size = target[place]
-        if size != taken[0] and size.constant != -1:
+    """Find the places of the taken sizes, with as many elements between them as in the groups.
+
+    Of `unknown` groups the number of elements may be unknown.
+    """
+    for place in range(start, len(target)) if taken else [len(target)]:
+        if taken and target[place] != taken[0] and target[place].constant != -1:
             continue
-        if not _same_count(groups[0], target[start:place]):
+        left = unknown - (not _same_count(groups[0], target[start:place]))
+        if left < 0 or not taken:
+            if left >= 0:
+                return []
             continue
-        rest = _match_groups(taken[1:], groups[1:], target, place + 1)
+        rest = _match_groups(taken[1:], groups[1:], target, left, place + 1)
         if rest is not None:
             return [place, *rest]
     return None
