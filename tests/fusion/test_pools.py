@@ -164,3 +164,26 @@ def test_conv_transpose_in_blocks_is_dilated(attributes, tables, pads):
 )
 def test_other_transposed_convolutions_stay(attributes, reason):
     assert reason in declined(model(f"ConvTranspose <{attributes}> (t, w)", **EVEN))
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_no_pad_comes_to_stand_in_front_of_a_pool(op_type, kernel):
+    """onnxruntime would merge it into the pads, which are minus infinity or left out."""
+    made = model(f"{op_type} <kernel_shape = [{kernel}, {kernel}]> (t)", **EVEN)
+    made.graph.node[0].input[0] = "padded"
+    made.graph.node.insert(0, onnx.helper.make_node("Pad", ["x", "around"], ["padded"]))
+    around = np.array([0, 1, 1, 0, 0, 1, 1, 0])
+    made.graph.initializer.append(numpy_helper.from_array(around, "around"))
+    assert f"would merge the Pad in front into {op_type}" in declined(made)
+    assert onnx_spatial.convert(made).verification
+
+
+def test_no_pad_comes_to_stand_between_a_region_and_a_pool():
+    made = model("Relu(t)", **AROUND)
+    turned = onnx.helper.make_node("Transpose", ["y"], ["turned"], perm=[0, 3, 1, 2])
+    pooled = onnx.helper.make_node("MaxPool", ["turned"], ["pooled"], kernel_shape=[2, 2])
+    made.graph.node.extend([turned, pooled])
+    made.graph.output[0].name = "pooled"
+    assert "would merge the Pad in front into MaxPool" in declined(made)
+    assert onnx_spatial.convert(made).verification

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx_ir as ir
 from onnx import TensorProto
 
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import Axis, BlockedConv, enlarged, spatial_axes
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
@@ -29,7 +31,9 @@ from onnx_spatial.fusion.rule import Reason
 #: The opset in which each pool gets dilations.
 DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
 
-#: Why no Pad of zeros may stand in front.
+#: Pools into which onnxruntime merges a Pad of zeros.
+_MERGING = frozenset({"AveragePool", "MaxPool"})
+#: Why no Pad of zeros may be written in front.
 _NO_ZEROS = {
     "AveragePool": "AveragePool would need pads as large as its kernel",
     "MaxPool": (
@@ -39,6 +43,21 @@ _NO_ZEROS = {
 }
 
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+
+
+def check_input(op_type: str, value: ir.Value | None) -> None:
+    """Check that no Pad, Transposes ignored, feeds a node that would be a pool of this type.
+
+    Raises:
+        ConversionError: onnxruntime would merge the Pad into the pool.
+    """
+    while op_type in _MERGING and value is not None:
+        node = value.producer()
+        if node is None or node.op_type not in ("Pad", "Identity", "Transpose"):
+            return
+        if node.op_type == "Pad":
+            raise ConversionError(f"onnxruntime would merge the Pad in front into {op_type}")
+        value = node.inputs[0]
 
 
 @of_data

@@ -16,6 +16,7 @@ from operator import sub
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv import pool
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
@@ -151,6 +152,8 @@ class _Writer:
         inputs = {name: self._computed[name] for name in step.names}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
+        for value in values.values():
+            pool.check_input(step.view.op_type, value)
         if result.forms == IDENTITY:
             outputs: Sequence[ir.Value] = list(values.values())
         else:
@@ -182,6 +185,7 @@ class _Writer:
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
+        pool.check_input(step.view.op_type, part.value)
         own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
         conv.check_pad(before, conv.pad_value)
@@ -249,6 +253,8 @@ class _Writer:
     def _exit(self, end: RegionEnd) -> None:
         draft = Draft(end.subject.node)
         value = self._pads.at(self._computed[end.name], end.pads, draft)
+        for op_type in self._matcher.op_types_behind(end.subject.node, {"Identity", "Transpose"}):
+            pool.check_input(op_type, value)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
 
