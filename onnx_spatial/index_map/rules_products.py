@@ -265,6 +265,11 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
         outside = ZERO
     elif node.op_type == "MaxPool" and x.type in _REALS:
         outside = number(_REALS[x.type](-np.inf))
+    # A mean of all elements of the windows is a sum of products with one number.
+    pads = node.get("pads", [0])
+    whole = node.get("count_include_pad", 0) or not (any(pads) or node.has("auto_pad"))
+    is_sum = node.op_type == "AveragePool" and whole and x.type in _REALS
+    count = product(windows.kernel).constant
 
     def at(index: Index) -> Polynomial:
         indices = indices_of(case, windows.kernel)
@@ -273,6 +278,8 @@ def _pool(case: Case, node: NodeView) -> list[Tensor]:
             data = outside if source is None else element(x, case, source)
         if data == ZERO and all(k == ONE for k in windows.kernel):
             return ZERO
+        if is_sum and count:
+            return _sum(number(_REALS[x.type](1 / count)), data, windows.kernel, None)
         return unknown(node.op_type, details, (data, *indices, *windows.kernel))
 
     axes = [*x.axes[:2], *windows.axes]

@@ -70,10 +70,23 @@ def test_a_pool_in_blocks_is_a_dilated_pool(op_type, opset):
 
 
 def test_before_an_operator_has_dilations_it_stays():
-    made = model("AveragePool <kernel_shape = [3, 2]> (t)", 18, **EVEN)
+    made = model("LpPool <kernel_shape = [3, 2]> (t)", 17, **EVEN)
+    assert "LpPool has no dilations before opset 18" in declined(made)
+    one = "LpPool <kernel_shape = [1, 1]> (t)"  # which needs none
+    assert structure.spatial(convert(model(one, 17, **EVEN))) == []
+
+
+def test_before_an_average_has_dilations_it_is_a_depthwise_conv():
+    made = model("AveragePool <kernel_shape = [3, 2]> (t)", 18, **FILLED)
+    result = onnx_spatial.convert(made)
+    assert result.verification
+    assert {site.proven for site in result.verification.sites} == {"all sizes"}
+    assert structure.ops(result.model) == ["Transpose", "Conv", "Transpose"]
+    (node,) = [n for n in result.model.graph.node if n.name == "node"]
+    known = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    assert (known["group"], known["dilations"], known["strides"]) == (3, [2, 2], [1, 1])
+    made.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "C"
     assert "AveragePool has no dilations before opset 19" in declined(made)
-    one = "AveragePool <kernel_shape = [1, 1]> (t)"  # which needs none
-    assert structure.spatial(convert(model(one, 18, **EVEN))) == []
 
 
 def test_pads_of_a_pool_grow_with_the_block():

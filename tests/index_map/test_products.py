@@ -164,6 +164,8 @@ NUMBERS = {
     "biases": weights(2, 1),
     "square": weights(3, 3),
     "transposed": weights(3, 2, 3),
+    "halves": np.full((3, 1, 2), 0.5, np.float32),
+    "halves3": np.full((3, 1, 3), 0.5, np.float32),
     "two": np.array([2]),
     "last": np.array(-1),
     "middle": np.array(1),
@@ -198,6 +200,10 @@ EQUAL = [
     (
         "p = Pad(x, pads) y = AveragePool <kernel_shape = [3]> (p)",
         "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
+    ),
+    (
+        "y = AveragePool <kernel_shape = [2], dilations = [2]> (x)",
+        "y = Conv <group = 3, dilations = [2]> (x, halves)",
     ),
     (
         "p = Pad(x, pads) y = LpPool <kernel_shape = [3]> (p)",
@@ -273,6 +279,11 @@ DIFFERENT = [
         "y = AveragePool <kernel_shape = [3], pads = [1, 2]> (x)",
         "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
     ),
+    (
+        "y = AveragePool <kernel_shape = [2], pads = [1, 0]> (x)",
+        "y = Conv <group = 3, pads = [1, 0]> (x, halves)",
+    ),
+    ("y = AveragePool <kernel_shape = [3]> (x)", "y = Conv <group = 3> (x, halves3)"),
     ("y = LpPool <kernel_shape = [3]> (x)", "y = LpPool <kernel_shape = [3], p = 1> (x)"),
     (
         "y = ConvTranspose <pads = [1, 1]> (x, transposed)",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
     PadAmount,
@@ -65,6 +65,7 @@ class BlockedConv:
         is_transposed: whether it is a ConvTranspose, of which `axes` holds the pads of the Conv.
         counts_padding: whether it is an AveragePool whose pads have to count as elements.
         no_zeros: why no Pad of zeros may stand in front; None if one may.
+        weight: the kernel of a depthwise Conv that replaces it; None if it keeps its operator.
 
     The methods take `output_crop`, what nobody needs of the output at its ends, `crop`, the zeros
     that the input lacks of u at its ends, and `lengths` in blocks, None where unknown.
@@ -77,6 +78,7 @@ class BlockedConv:
     is_transposed: bool = False
     counts_padding: bool = False
     no_zeros: Reason | None = None
+    weight: Array | None = None
 
     def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
         """Compute the pads of the input per axis of the layout, the convolution's own included."""
@@ -171,7 +173,10 @@ class BlockedConv:
         changed: dict[str, int | list[int]] = {"pads": ends}
         if any(axis.dilation > 1 for axis in self.axes):
             changed["dilations"] = [axis.dilation for axis in self.axes]
-        if self.counts_padding and any(ends):
+        if self.weight is not None:
+            changed["group"] = len(self.weight)
+            changed["strides"] = [axis.stride for axis in self.axes]
+        elif self.counts_padding and any(ends):
             changed["count_include_pad"] = 1
         return changed
 

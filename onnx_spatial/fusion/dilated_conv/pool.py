@@ -9,6 +9,8 @@ as for convolutions (`conv`). They differ in what they make of the elements beyo
     AveragePool                      left out; one without pads may count the pads it gets as zeros
     MaxPool                          minus infinity
 
+An AveragePool of an opset without dilations becomes a depthwise Conv if the channels are known.
+
 SpaceToBatch pads with zeros. MaxPool cannot be written where a window that is needed reads them: they
 would stay as a Pad, which onnxruntime merges into the pads of MaxPool, as if it were minus infinity, and
 into those of AveragePool, where it refuses pads as large as the kernel.
@@ -16,15 +18,17 @@ into those of AveragePool, where it refuses pads as large as the kernel.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import Axis, BlockedConv, enlarged, spatial_axes
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RuleResult, of_data, zero_stays
 from onnx_spatial.fusion.rule import Reason
 
@@ -42,6 +46,8 @@ _NO_ZEROS = {
     ),
 }
 
+#: Most elements of the kernel of such a Conv.
+_LARGEST = 1 << 18
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
@@ -94,12 +100,17 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
         assert axis.reach is not None
         most = axis.reach // axis.dilation
         axes[at] = replace(enlarged(axis, block if axis.reach else 1), most=most)
-        since = DILATIONS_SINCE[node.op_type]
-        if axes[at].dilation > 1 and node.view.opset < since:
-            return f"{node.op_type} has no dilations before opset {since}"
+    since = DILATIONS_SINCE[node.op_type]
+    lacks_dilations = max(axis.dilation for axis in axes) > 1 and node.view.opset < since
     counts = node.integer("count_include_pad", 0) == 1
     may_count = node.op_type == "AveragePool" and not counts and not is_padded and not rounds_up
     excluded = node.op_type == "AveragePool" and not counts and not may_count
+    if lacks_dilations:
+        weight = None if excluded or rounds_up else _mean(node, layout)
+        if weight is None:
+            return f"{node.op_type} has no dilations before opset {since}"
+        axes = [replace(axis, most=None) for axis in axes]
+        return BlockedConv(layout, tuple(axes), place, 0, weight=weight)
     pad_value: BorderValue = None if excluded else 0
     if node.op_type == "MaxPool":
         known = bool(layout.element_types) and layout.element_types <= _REALS
@@ -111,6 +122,17 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
     return BlockedConv(
         layout, tuple(axes), place, pad_value, counts_padding=may_count, no_zeros=no_zeros
     )
+
+
+def _mean(node: NodeView, layout: BlockedLayout) -> Array | None:
+    """Return the kernel of the depthwise Conv that gives the mean; None if it cannot be written."""
+    dims, kernel = node.view.dims(node.input(0)), node.integers("kernel_shape", ())
+    channels = None if dims is None else dims[1].constant
+    if node.op_type != "AveragePool" or layout.element_types != {TensorProto.FLOAT}:
+        return None
+    if not channels or not kernel or channels * math.prod(kernel) > _LARGEST:
+        return None
+    return np.full((channels, 1, *kernel), 1 / math.prod(kernel), np.float32)
 
 
 #: The rule for each pool.

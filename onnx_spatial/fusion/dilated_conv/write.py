@@ -185,12 +185,18 @@ class _Writer:
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        pool.check_input(step.view.op_type, part.value)
+        op_type = step.view.op_type if conv.weight is None else "Conv"
+        pool.check_input(op_type, part.value)
         own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
         conv.check_pad(before, conv.pad_value)
         value = self._pads.padded(part, before, conv.pad_value, draft)
-        node = self._copy(step, {name: value}, (), draft)
+        if conv.weight is None:
+            node = self._copy(step, {name: value}, (), draft)
+        else:
+            node = ir.node(op_type, [value, draft.constant(conv.weight, "weight")])
+            draft.nodes.append(node)
+            draft.successor = node
         node.attributes.pop("auto_pad", None)
         for attribute, changed in conv.attributes(own).items():
             node.attributes[attribute] = ir.convenience.convert_attribute(attribute, changed)
