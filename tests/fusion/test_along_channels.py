@@ -34,10 +34,16 @@ ARRAYS = {
     "by_2": np.array([-1, 2]),
     "places_first": np.array([0, 1, 2]),
     "groups": np.array([2, 2]),
+    "of_rows": np.array([1]),
+    "nothing": np.array([0, 0]),
+    "behind": np.array([2**31, 2]),
+    "both": np.array([1, 3]),
+    "one_less": np.array([2**31, -1]),
     "four": np.array([4]),
     "three": np.array([3]),
     "of_batch": np.array([0]),
     "of_image": np.array([2, 3]),
+    "columns": np.array([3, 2]),
     "cut": np.array([4, 4, 2, 2, 4]),
     "other": np.array([4, 2, 8, 3]),
 }
@@ -140,6 +146,25 @@ def test_a_reshape_in_the_middle_of_the_axes_takes_sizes_of_the_image():
     assert {site.proven for site in dynamic.verification.sites} == {"all sizes"}
 
 
+WHOLE = """
+    shape = Shape(s) ends = Gather(shape, of_rows) starts = Sub(ends, ends)
+    c = Slice(s, starts, ends, of_rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        (WHOLE, []),
+        ("c = Slice(s, nothing, behind, both)", ["Slice"]),
+    ],
+)
+def test_a_slice_may_keep_all_of_the_blocked_axes(body, ops):
+    result = onnx_spatial.convert(model(body, given=ANY))
+    assert result.verification
+    assert [o for o in structure.ops(result.model) if o != "Identity"] == ops
+
+
 def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
     last = onnx_spatial.convert(model("c = Softmax <axis = 3> (s)", 11))
     assert structure.ops(last.model) == ["Softmax"]
@@ -184,6 +209,8 @@ def declined(made: onnx.ModelProto) -> str:
         ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
         ("c = Gather <axis = 1> (s, two)", "Gather takes from a blocked axis"),
         ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
+        ("c = Slice(s, nothing, one_less, columns)", "Slice cuts a blocked axis"),
+        ("c = Slice(s, nothing, one_less, which)", "the axes of Slice are unknown"),
         ("r = Reshape(s, by_2) c = Reshape(r, other)", "Reshape splits or joins axes"),
         ("r = Reshape(s, by_4) c = Reshape(r, other)", "does not split the rows into the axes"),
         (

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
+    IDENTITY,
     BorderValue,
     Rule,
     RuleResult,
@@ -29,6 +30,7 @@ _POSITIONS = ("ArgMax", "ArgMin")
 _REDUCTIONS = op_traits.having(Trait.REDUCES) - set(_POSITIONS)
 #: Operators along one axis, by default the last; before opset 13 along all axes from one on.
 _FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
+_INT32_MAX = 2**31 - 1
 _INT64 = frozenset({int(TensorProto.INT64)})
 
 
@@ -161,12 +163,45 @@ def _split(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 @of_data
 def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    """Accept a Slice of free axes, and one that keeps all of the blocked axes."""
     axes = node.axes(3)
     if axes is None and node.input(3):
         return "the axes of Slice are unknown"
-    if axes is None or not layout.is_free(*axes):
-        return "Slice cuts a blocked axis"
+    if axes is not None and layout.is_free(*axes):
+        return RuleResult((layout,), same_border)
+    starts, ends = _sizes(node, "starts", 1), _sizes(node, "ends", 2)
+    dims, steps = node.view.dims(node.input(0)), node.known(4)
+    if starts is None or ends is None or dims is None or (node.input(4) and steps is None):
+        return "Slice cuts a blocked axis, or may do so"
+    listed = tuple(range(len(starts))) if axes is None else axes
+    forwards = steps is None or bool((steps == 1).all())
+    bounds = list(zip(listed, starts, ends, strict=True))
+    whole = [forwards and s.constant == 0 and _reaches(e, dims[a]) for a, s, e in bounds]
+    if all(whole):
+        return RuleResult((layout,), same_border, IDENTITY)
+    if any(
+        not layout.is_free(a) and (not w or _is_size(e))
+        for w, (a, _, e) in zip(whole, bounds, strict=True)
+    ):
+        return "Slice cuts a blocked axis, or may do so"
     return RuleResult((layout,), same_border)
+
+
+def _sizes(node: NodeView, name: str, index: int) -> tuple[Polynomial, ...] | None:
+    """Return integers, an attribute of older opsets and an input of newer ones; None if unknown."""
+    if name in node.attributes:
+        listed = node.integers(name, ())
+        return None if listed is None else tuple(map(Polynomial.of, listed))
+    return node.view.sizes.entries(node.input(index))
+
+
+def _is_size(end: Polynomial) -> bool:
+    """Return whether the end of a Slice is a size, instead of more than any."""
+    return end.constant is None or end.constant < _INT32_MAX
+
+
+def _reaches(end: Polynomial, size: Polynomial) -> bool:
+    return end == size or not _is_size(end)
 
 
 @of_data
@@ -243,10 +278,7 @@ def _einsum_terms(node: NodeView) -> tuple[list[str], str]:
 @of_data
 def _pad(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     """Accept a Pad of free axes."""
-    listed = node.integers("pads", ()) or None
-    pads = None if listed is None else tuple(map(Polynomial.of, listed))
-    if pads is None and node.input(1):
-        pads = node.view.sizes.entries(node.input(1))
+    pads = _sizes(node, "pads", 1)
     axes = node.axes(3) if node.input(3) else tuple(range(layout.rank))
     if pads is None or axes is None or len(pads) != 2 * len(axes):
         return "the pads of Pad are unknown"
