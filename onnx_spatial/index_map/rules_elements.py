@@ -255,6 +255,24 @@ def _top_k(case: Case, node: NodeView) -> list[Tensor]:
     return [output("values", x.type), output("indices", int(TensorProto.INT64))]
 
 
+def _one_hot(case: Case, node: NodeView) -> list[Tensor]:
+    x, depth, values = (node.input(i) for i in range(3))
+    (axis,) = axes_of([node.get("axis", -1)], x.rank + 1)
+    count = depth.at((ZERO,) * depth.rank)
+    if not depth.whole:
+        raise UndecidedError("OneHot: the depth is no integer")
+    node.need(case, count - 1, "OneHot: the depth may not be positive")
+    dims = [*x.dims[:axis], count, *x.dims[axis:]]
+
+    def at(index: Index) -> Polynomial:
+        data = element(x, case, (*index[:axis], *index[axis + 1 :]))
+        both = [element(values, case, (Polynomial.of(i),)) for i in range(2)]
+        return unknown(node.op_type, (), (data, index[axis], count, *both))
+
+    axes = [*x.axes[:axis], Axis([count]), *x.axes[axis:]]
+    return [Tensor(case, dims, at, whole=False, type=values.type, axes=axes)]
+
+
 def _mean_variance(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
@@ -295,6 +313,7 @@ RULES: dict[str, Rule] = {
     "Dropout": _dropout,
     "LayerNormalization": _normalization,
     "MeanVarianceNormalization": _mean_variance,
+    "OneHot": _one_hot,
     "RMSNormalization": _normalization,
     "TopK": _top_k,
 }

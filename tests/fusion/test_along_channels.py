@@ -25,6 +25,8 @@ ARRAYS = {
     "twice": np.array([1, 1, 1, 2]),
     "taller": np.array([1, 2, 1, 1]),
     "half": np.float32(0.5),
+    "depth": np.array(4),
+    "off_on": np.array([0, 1], np.float32),
     "scale": RNG.normal(size=4).astype(np.float32),
     "matrix": RNG.normal(size=(4, 3)).astype(np.float32),
     "square": RNG.normal(size=(4, 4)).astype(np.float32),
@@ -38,6 +40,7 @@ ARRAYS = {
     "nothing": np.array([0, 0]),
     "behind": np.array([2**31, 2]),
     "both": np.array([1, 3]),
+    "far": np.array([10**9, 10**9]),
     "one_less": np.array([2**31, -1]),
     "four": np.array([4]),
     "three": np.array([3]),
@@ -77,6 +80,10 @@ def model(body: str, opset: int = 23, given: str = "float[1, 7, 8, 4] x") -> onn
         ),
         ("c, i = TopK(s, two)", ["TopK"]),
         ("v, i = TopK(s, two) c = Cast <to = 1> (i)", ["TopK", "Cast"]),
+        (
+            "i = ArgMax <axis = 3, keepdims = 0> (s) c = OneHot(i, depth, off_on)",
+            ["ArgMax", "OneHot"],
+        ),
         ("c = Pad(s, more)", ["Pad"]),
         ("c = Pad(s, more, half)", ["Pad"]),
         ("c = Tile(s, twice)", ["Tile"]),
@@ -157,6 +164,7 @@ WHOLE = """
     [
         (WHOLE, []),
         ("c = Slice(s, nothing, behind, both)", ["Slice"]),
+        ("c = Slice(s, nothing, far, of_image)", []),
     ],
 )
 def test_a_slice_may_keep_all_of_the_blocked_axes(body, ops):

@@ -30,7 +30,8 @@ _POSITIONS = ("ArgMax", "ArgMin")
 _REDUCTIONS = op_traits.having(Trait.REDUCES) - set(_POSITIONS)
 #: Operators along one axis, by default the last; before opset 13 along all axes from one on.
 _FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
-_INT32_MAX = 2**31 - 1
+#: The end of a Slice that stands for all of an axis: tf2onnx writes 10^9, others 2^31 or more.
+_TO_THE_END = 10**9
 _INT64 = frozenset({int(TensorProto.INT64)})
 
 
@@ -197,7 +198,7 @@ def _sizes(node: NodeView, name: str, index: int) -> tuple[Polynomial, ...] | No
 
 def _is_size(end: Polynomial) -> bool:
     """Return whether the end of a Slice is a size, instead of more than any."""
-    return end.constant is None or end.constant < _INT32_MAX
+    return end.constant is None or end.constant < _TO_THE_END
 
 
 def _reaches(end: Polynomial, size: Polynomial) -> bool:
@@ -276,6 +277,18 @@ def _einsum_terms(node: NodeView) -> tuple[list[str], str]:
 
 
 @of_data
+def _one_hot(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    """Accept a OneHot, which adds an axis."""
+    axis = node.integer("axis", -1)
+    if axis is None:
+        return "the axis of OneHot is unknown"
+    new = axis % (layout.rank + 1)
+    places = [a if a < new else a + 1 for a in range(layout.rank)]
+    layout = layout.with_types(node.view.element_types(node.input(2)))
+    return RuleResult((layout.moved(places, layout.rank + 1),))
+
+
+@of_data
 def _pad(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     """Accept a Pad of free axes."""
     pads = _sizes(node, "pads", 1)
@@ -319,6 +332,7 @@ RULES: dict[str, Rule] = {
     "LayerNormalization": _normalization,
     "MatMul": _matmul,
     "MeanVarianceNormalization": _mean_variance,
+    "OneHot": _one_hot,
     "Pad": _pad,
     "QuantizeLinear": _quantize,
     "RMSNormalization": _normalization,
