@@ -27,9 +27,10 @@ from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.conv import Axis, BlockedConv, enlarged, spatial_axes
+from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RuleResult, of_data, zero_stays
+from onnx_spatial.fusion.dilated_conv.window_axes import Axis, enlarged, spatial_axes
 from onnx_spatial.fusion.rule import Reason
 
 #: The opset in which each pool gets dilations.

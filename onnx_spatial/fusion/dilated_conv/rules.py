@@ -3,9 +3,10 @@
     op(SpaceToBatch(u), c) = SpaceToBatch(op(u, c))
 
 holds for operators on single elements (`rules_elementwise`) or along axes that are neither batch nor
-blocked (`rules_channels`), with other operands c that are the same for all places and all images. Where
-an operator moves axes (`rules_axes`), the layout of its output says where they are. Convolutions
-and pools get larger dilations and pads (`conv`, `pool`).
+blocked (`rules_channels`, `rules_parts`), with other operands c that are the same for all places and
+all images. Where an operator moves axes (`rules_axes`, `rules_reshape`), the layout of its output says
+where they are; where a Reshape merges them into rows, u keeps them (`rules_rows`). Convolutions and
+pools get larger dilations and pads (`conv`, `pool`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from onnx_spatial.fusion.dilated_conv import (
     rules_axes,
     rules_channels,
     rules_elementwise,
+    rules_parts,
+    rules_reshape,
     rules_rows,
 )
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
@@ -37,8 +40,10 @@ RULES: dict[
     **rules_elementwise.RULES,
     **rules_channels.RULES,
     **rules_axes.RULES,
+    **rules_parts.RULES,
+    **rules_reshape.RULES,
     **rules_rows.RULES,
-    **dict.fromkeys(conv.KERNELS, conv.dilated),
+    **conv.RULES,
     **pool.RULES,
 }
 
