@@ -19,6 +19,7 @@ into those of AveragePool, where it refuses pads as large as the kernel.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
-from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RuleResult, of_data, zero_stays
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult, of_data, zero_stays
 from onnx_spatial.fusion.dilated_conv.window_axes import Axis, enlarged, spatial_axes
 from onnx_spatial.fusion.rule import Reason
 
@@ -39,13 +40,12 @@ DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
 #: Pools into which onnxruntime merges a Pad of zeros.
 _MERGING = frozenset({"AveragePool", "MaxPool"})
 #: Why no Pad of zeros may be written in front.
-_NO_ZEROS = {
-    "AveragePool": "AveragePool would need pads as large as its kernel",
-    "MaxPool": (
-        "MaxPool needs neighbours along the blocked axes, of which some are zeros of the paddings; "
-        "it pads with minus infinity"
-    ),
-}
+_LARGE_PADS = "AveragePool would need pads as large as its kernel"
+_ZEROS_IN_MEAN = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
+_ZEROS_IN_MAXIMUM = (
+    "MaxPool needs neighbours along the blocked axes, of which some are zeros of the paddings; "
+    "it pads with minus infinity"
+)
 
 #: Most elements of the kernel of such a Conv.
 _LARGEST = 1 << 18
@@ -79,57 +79,78 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
         return axes
     if any(axis.reach is None for axis in axes):
         return f"the kernel size of {node.op_type} is unknown"
-    if all(
-        at == 1 or axes[at - 2] == Axis(1, axes[at - 2].dilation, (0, 0), 0) for at in layout.axes
-    ):
+    if all(at == 1 or _is_single(axes[at - 2]) for at in layout.axes):
         return RuleResult((layout,), zero_stays)
     if 1 in layout.axes:
         return f"the channels of {node.op_type} are blocked or padded"
-    strides = [axis.stride for axis in axes]
-    rounds_up = node.integer("ceil_mode", 0) != 0 and max(strides) > 1
     has_gaps = any(axis.dilation > 1 for axis in axes)
     if has_gaps and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
         return f"runtimes disagree on auto_pad of {node.op_type} with dilations"
-    place = tuple(axis - 2 for axis in layout.axes)
-    is_padded = any(any(axis.pads) for axis in axes)
-    for block, at in zip(layout.blocks, place, strict=True):
+    rounds_up = node.integer("ceil_mode", 0) != 0 and any(axis.stride != 1 for axis in axes)
+    on_u = list(axes)
+    for block, at in zip(layout.blocks, (axis - 2 for axis in layout.axes), strict=True):
         axis = axes[at]
         if block > 1 and axis.stride != 1:
             return f"{node.op_type} has stride {axis.stride} on a blocked axis"
         if rounds_up and axis.stride != 1:
             return f"{node.op_type} rounds the number of windows up along a padded axis"
-        assert axis.reach is not None
-        most = axis.reach // axis.dilation
-        axes[at] = replace(enlarged(axis, block if axis.reach else 1), most=most)
+        on_u[at] = _enlarged(axis, block)
+    if node.op_type == "AveragePool":
+        return _average(node, layout, on_u, rounds_up=rounds_up)
     since = DILATIONS_SINCE[node.op_type]
-    lacks_dilations = max(axis.dilation for axis in axes) > 1 and node.view.opset < since
+    if _is_dilated(on_u) and node.view.opset < since:
+        return f"{node.op_type} has no dilations before opset {since}"
+    place = tuple(axis - 2 for axis in layout.axes)
+    if node.op_type == "LpPool":
+        return BlockedConv(layout, tuple(on_u), place, 0)
+    known = bool(layout.element_types) and layout.element_types <= _REALS
+    # Only windows with gaps can lie in the padding: onnxruntime gives a finite number there.
+    pad_value = float("-inf") if known and not has_gaps else None
+    return BlockedConv(layout, tuple(on_u), place, pad_value, no_zeros=_ZEROS_IN_MAXIMUM)
+
+
+def _average(
+    node: NodeView, layout: BlockedLayout, axes: Sequence[Axis], *, rounds_up: bool
+) -> BlockedConv | Reason:
+    """Write an AveragePool with these axes on u."""
+    place = tuple(axis - 2 for axis in layout.axes)
     counts = node.integer("count_include_pad", 0) == 1
-    may_count = node.op_type == "AveragePool" and not counts and not is_padded and not rounds_up
-    excluded = node.op_type == "AveragePool" and not counts and not may_count
-    if lacks_dilations:
-        weight = None if excluded or rounds_up else _mean(node, layout)
+    may_count = not rounds_up and not any(any(axis.pads) for axis in axes)
+    since = DILATIONS_SINCE["AveragePool"]
+    if _is_dilated(axes) and node.view.opset < since:
+        weight = _mean(node, layout) if (counts or may_count) and not rounds_up else None
         if weight is None:
-            return f"{node.op_type} has no dilations before opset {since}"
+            return f"AveragePool has no dilations before opset {since}"
         axes = [replace(axis, most=None) for axis in axes]
         return BlockedConv(layout, tuple(axes), place, 0, weight=weight)
-    pad_value: BorderValue = None if excluded else 0
-    if node.op_type == "MaxPool":
-        known = bool(layout.element_types) and layout.element_types <= _REALS
-        # Only windows with gaps can lie in the padding: onnxruntime gives a finite number there.
-        pad_value = float("-inf") if known and not has_gaps else None
-    no_zeros = _NO_ZEROS.get(node.op_type)
-    if excluded:
-        no_zeros = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
+    if not (counts or may_count):
+        return BlockedConv(layout, tuple(axes), place, None, no_zeros=_ZEROS_IN_MEAN)
     return BlockedConv(
-        layout, tuple(axes), place, pad_value, counts_padding=may_count, no_zeros=no_zeros
+        layout, tuple(axes), place, 0, counts_padding=may_count, no_zeros=_LARGE_PADS
     )
+
+
+def _is_single(axis: Axis) -> bool:
+    """Return whether each window of an axis is one element."""
+    return axis == Axis(1, axis.dilation, (0, 0), 0)
+
+
+def _is_dilated(axes: Sequence[Axis]) -> bool:
+    return any(axis.dilation > 1 for axis in axes)
+
+
+def _enlarged(axis: Axis, block: int) -> Axis:
+    """Return the axis on u, without dilations that a kernel of size 1 does not need."""
+    assert axis.reach is not None
+    most = axis.reach // axis.dilation  # onnxruntime refuses pads as large as the kernel
+    return replace(enlarged(axis, block if axis.reach else 1), most=most)
 
 
 def _mean(node: NodeView, layout: BlockedLayout) -> Array | None:
     """Return the kernel of the depthwise Conv that gives the mean; None if it cannot be written."""
     dims, kernel = node.view.dims(node.input(0)), node.integers("kernel_shape", ())
     channels = None if dims is None else dims[1].constant
-    if node.op_type != "AveragePool" or layout.element_types != {TensorProto.FLOAT}:
+    if layout.element_types != {TensorProto.FLOAT}:
         return None
     if not channels or not kernel or channels * math.prod(kernel) > _LARGEST:
         return None

@@ -1,8 +1,10 @@
 """Rules for Reshape and Flatten: where they bring the batch and the blocked axes.
 
-moves, adds and drops axes of size 1         Squeeze, Transpose, Unsqueeze
-regroups the axes between the taken ones     a Reshape for the sizes of u
-merges all axes but the last into rows       nothing: u keeps its axes (`rules_rows`)
+    moves, adds and drops axes of size 1         Squeeze, Transpose, Unsqueeze
+    regroups the axes between the taken ones     a Reshape for the sizes of u
+    merges all axes but the last into rows       nothing: u keeps its axes (`rules_rows`)
+
+Sizes are compared as polynomials: what is not provably the same counts as different.
 """
 
 from __future__ import annotations
@@ -167,13 +169,11 @@ def _match_groups(
 
     Of `unknown` groups the number of elements may be unknown.
     """
-    for place in range(start, len(target)) if taken else [len(target)]:
-        if taken and target[place] != taken[0] and target[place].constant != -1:
-            continue
+    if not taken:
+        return [] if unknown or _same_count(groups[0], target[start:]) else None
+    for place in range(start, len(target)):
         left = unknown - (not _same_count(groups[0], target[start:place]))
-        if left < 0 or not taken:
-            if left >= 0:
-                return []
+        if left < 0 or (target[place] != taken[0] and target[place].constant != -1):
             continue
         rest = _match_groups(taken[1:], groups[1:], target, left, place + 1)
         if rest is not None:
