@@ -223,6 +223,18 @@ class Matcher:
                 return
             node = producer
 
+    def op_types_behind(self, node: ir.Node, passed: Collection[str]) -> set[str]:
+        """Return the types of the nodes that read a node, `passed` types and spatial operators ignored."""
+        found, todo = set[str](), [node]
+        while todo:
+            for value in todo.pop().outputs:
+                for reader, _ in self.readers(value):
+                    if reader.op_type in passed or reader in self._subjects:
+                        todo.append(reader)
+                    else:
+                        found.add(reader.op_type)
+        return found
+
     def follows_convolution(self, node: ir.Node) -> bool:
         """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
         return any(n.op_type in _CONVOLUTIONS for n in self._producers(node, _ELEMENTWISE))

@@ -964,6 +964,8 @@ def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
         (("kernel_shape = [3, 3]", "strides = [2, 1]"), "Conv has stride 2 on a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = MaxPool <kernel_shape = [2, 2]> (t)"),
          "MaxPool needs neighbours along the blocked axes"),
+        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = GlobalMaxPool(t)"),
+         "GlobalMaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),
          "Softmax runs along a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Add(t, place)"),

@@ -20,6 +20,8 @@ class BlockedLayout:
         rank: number of dims.
         element_types: possible ONNX element types; empty if unknown.
         nesting: the order of the blocks in the batch axis if an axis has several there; empty if not.
+        rows: sizes of the axes of t that a Reshape has merged into its first axis: all but the last.
+            Such a t is a matrix, and stands for a u that keeps its axes, which the layout describes.
     """
 
     blocks: tuple[int, ...]
@@ -28,6 +30,7 @@ class BlockedLayout:
     rank: int
     element_types: frozenset[int]
     nesting: tuple[tuple[int, int], ...] = ()
+    rows: tuple[Polynomial, ...] = ()
 
     @property
     def taken(self) -> tuple[int, ...]:

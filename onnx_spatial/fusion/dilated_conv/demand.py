@@ -136,8 +136,9 @@ class _WalkBack:
         if self._matcher.subject(node) is not None:
             return name in self._regions.entries or node in self._ends or node in self._inside
         step = self._regions.step_of.get(name)
-        rewritten = step is not None and isinstance(step.rewrite, RuleResult) and step.rewrite.forms
-        return bool(rewritten) and node in self._inside
+        if step is None or node not in self._inside or not isinstance(step.rewrite, RuleResult):
+            return False
+        return bool(step.rewrite.forms) and index not in step.rewrite.read_operands
 
     def _look_back(self) -> None:
         """Compute the demand of each value from that of its readers."""

@@ -68,7 +68,7 @@ def entered(
     sources: Mapping[str, ir.Value],
 ) -> Reblocking | None:
     """Write a SpaceToBatch of a value in blocks; None if that is impossible."""
-    if layout.batch != 0:
+    if layout.batch != 0 or layout.rows:
         return None
     inner = tuple((axis, block) for axis, block in enumerate(blocks, 1) if block > 1)
     padded = [axis for axis, pair in enumerate(pads, 1) if any(a.constant != 0 for a in pair)]
@@ -97,7 +97,7 @@ def left(
             return None
         rest = order[0][1] // block
         order[:1] = [(axis, rest)] if rest > 1 else []
-    if layout.batch != 0 or not order:
+    if layout.batch != 0 or layout.rows or not order:
         return None
     cropped = [axis for axis, pair in enumerate(crops, 1) if any(a.constant != 0 for a in pair)]
     if not set(cropped) <= set(layout.axes):

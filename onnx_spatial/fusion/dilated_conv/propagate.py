@@ -214,7 +214,7 @@ class _Walk:
         if border is not None:
             self.result.borders[name] = (first[0], border)
 
-    def _border(self, name: str, layout: BlockedLayout) -> tuple[PadPairs, int] | None:
+    def _border(self, name: str, layout: BlockedLayout) -> tuple[PadPairs, float] | None:
         """Return the border of a value along the axes of a layout."""
         border = self.result.borders.get(name)
         if border is None:
@@ -223,6 +223,11 @@ class _Walk:
 
     def _note_sizes(self, step: RegionNode, name: str, layout: BlockedLayout) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
+        if isinstance(step.rewrite, RuleResult) and step.rewrite.dims:
+            self._view.sizes.note(name, step.rewrite.dims)
+            return
+        if layout.rows:
+            return
         index, before = next((i, s) for i, s in enumerate(step.layouts) if s is not None)
         sizes = self._view.sizes
         source, known = sizes.dims(step.view.message.input[index]), sizes.dims(name)

@@ -111,7 +111,7 @@ class Regions:
     layouts: dict[str, BlockedLayout] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     step_of: dict[str, RegionNode] = field(default_factory=dict)
-    borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
+    borders: dict[str, tuple[PadPairs, float]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     nested: set[str] = field(default_factory=set)
     steps: list[RegionNode] = field(default_factory=list)
@@ -146,7 +146,7 @@ def refusal(subject: MatchedOp, layout: BlockedLayout) -> Reason | None:
         return None
     if known is None:
         return "its block is not known before the model runs"
-    if layout.batch != 0:
+    if layout.batch != 0 or layout.rows:
         return "the batch axis is not the first any more"
     if tuple((i, block) for i, block in enumerate(known, 1) if block > 1) != layout.order:
         return f"its blocks {list(known)} are not those of the SpaceToBatch in front"

@@ -111,6 +111,8 @@ def _equal_sizes(
 
     The batch axes must be equal where they are a product of blocks, else the original does not run.
     """
+    if layout.rows:  # merged from axes of the same sizes, else the layouts differ
+        return True
     if a is None or b is None:
         return False
     pairs = list(zip(layout.axes, layout.blocks, strict=True))
