@@ -32,13 +32,12 @@ from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult, of_data, zero_stays
 from onnx_spatial.fusion.dilated_conv.window_axes import Axis, enlarged, spatial_axes
+from onnx_spatial.fusion.matcher import merges_pad
 from onnx_spatial.fusion.rule import Reason
 
 #: The opset in which each pool gets dilations.
 DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
 
-#: Pools into which onnxruntime merges a Pad of zeros.
-_MERGING = frozenset({"AveragePool", "MaxPool"})
 #: Why no Pad of zeros may be written in front.
 _LARGE_PADS = "AveragePool would need pads as large as its kernel"
 _ZEROS_IN_MEAN = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
@@ -58,13 +57,8 @@ def check_input(op_type: str, value: ir.Value | None) -> None:
     Raises:
         ConversionError: onnxruntime would merge the Pad into the pool.
     """
-    while op_type in _MERGING and value is not None:
-        node = value.producer()
-        if node is None or node.op_type not in ("Pad", "Identity", "Transpose"):
-            return
-        if node.op_type == "Pad":
-            raise ConversionError(f"onnxruntime would merge the Pad in front into {op_type}")
-        value = node.inputs[0]
+    if merges_pad(op_type, value):
+        raise ConversionError(f"onnxruntime would merge the Pad in front into {op_type}")
 
 
 @of_data

@@ -295,10 +295,14 @@ class _Writer:
         part = self._computed[end.name]
         crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
         value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
-        for op_type in self._matcher.op_types_behind(end.subject.node, {"Identity", "Transpose"}):
-            pool.check_input(op_type, value)
+        self._check_readers(end.subject.node, value)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
+
+    def _check_readers(self, node: ir.Node, value: ir.Value) -> None:
+        """Check that a value may take the place of the output of a node."""
+        if op_type := self._matcher.feeds_pool(node):
+            pool.check_input(op_type, value)
 
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
         """Lower u to the value in blocks for nodes outside the region."""
@@ -309,6 +313,7 @@ class _Writer:
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
         output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
+            self._check_readers(step.node, value)
             draft.results[output] = value
             return
         blocks = dict(layout.order)
