@@ -536,6 +536,7 @@ def test_pads_computed_from_the_blocks_around() -> None:
         zero=[0],
         **NESTED_TABLES,
     )
+    assert "its paddings are computed from values in blocks" in declined(made)
     agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
 
 

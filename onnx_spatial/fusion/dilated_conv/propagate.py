@@ -124,6 +124,9 @@ class _Walk:
             return None
         pads, sources = region.amounts(subject, message, self._view)
         if self._read_region(sources.values()):
+            if enters:
+                reason = f"{_label(message)}: its paddings are computed from values in blocks"
+                self._decline(self.result.origins[name], reason)
             return None
         write = nested.entered if enters else nested.left
         rewrite = write(layout, known, pads, sources)
