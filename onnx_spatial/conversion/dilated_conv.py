@@ -6,7 +6,8 @@ are left to `replace`, with the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -25,6 +26,7 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
+from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Reported in the place of a strategy, for a region with a convolution and for one without.
@@ -50,7 +52,9 @@ def fuse_dilated_convs(
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return result
     scopes = constant_folding.scopes(analysis.inferred(proto, infos, folder))
-    for (place, graph), (scope, _) in zip(traversal.graphs(proto), scopes, strict=True):
+    graphs = list(traversal.graphs(proto))
+    places = {id(graph): place for place, graph in graphs}
+    for (place, graph), (scope, _) in zip(graphs, scopes, strict=True):
         view = GraphView(scope, SymbolicValues(scope), scope.opset)
         if view.opset < MIN_OPSET:
             continue
@@ -61,7 +65,7 @@ def fuse_dilated_convs(
             result.declined[subject.info.index] = tuple(reasons)
         if edit.drafts:
             initializers = proto.ir_version >= 4 and place.function is None
-            editor = _Editor(matcher, names, initializers=initializers)
+            editor = _Editor(matcher, names, places, initializers=initializers)
             _carry_out(regions, edit, view, editor, result)
     return result
 
@@ -70,32 +74,43 @@ class _Editor:
     """Editor of one graph that keeps track of what replaced its nodes.
 
     Attributes:
-        lost: names of the values that no node computes any more.
+        lost: names of the values that no node computes any more, by the graph that held the node:
+            sizes may be computed in a graph around this one.
         kept: names of the values that new nodes compute.
     """
 
-    def __init__(self, matcher: Matcher, names: Names, *, initializers: bool) -> None:
+    def __init__(
+        self, matcher: Matcher, names: Names, places: Mapping[int, Place], *, initializers: bool
+    ) -> None:
         self.matcher = matcher
         self._names = names
+        self._places = places
         self._initializers = initializers
         self._replacements: dict[ir.Node, list[ir.Node]] = {}
-        self.lost: set[str] = set()
+        self.lost: defaultdict[Place, set[str]] = defaultdict(set)
         self.kept: set[str] = set()
 
     def apply(self, edit: GraphEdit) -> None:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
         kept = {value for draft in edit.drafts for value in draft.results}
         nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
-        lost = {value for node in nodes for value in node.outputs} - kept
+        for node in nodes:
+            self._lose(value for value in node.outputs if value not in kept)
         read = [value for node in nodes for value in node.inputs]
         for draft in edit.drafts:
             self.matcher.adopt(draft.nodes, draft.node)
-        self.lost.update(value.name for value in lost if value.name)
         self.kept.update(value.name for value in kept if value.name)
         self._replacements |= replace_nodes.apply(
             edit, self._names, initializers=self._initializers
         )
         self._remove_dead(read)
+
+    def _lose(self, outputs: Iterable[ir.Value]) -> None:
+        for value in outputs:
+            graph = self.matcher.graph(value.producer())
+            assert graph is not None
+            if value.name:
+                self.lost[self._places[id(graph)]].add(value.name)
 
     def _remove_dead(self, values: Iterable[ir.Value | None]) -> None:
         """Remove the nodes that are unused now, from the producers of these values back."""
@@ -106,10 +121,10 @@ class _Editor:
             if node is None or node.graph is None or matcher.op_type(node) is None:
                 continue
             if matcher.subject(node) is not None or any(
-                matcher.is_named(value) or matcher.readers(value) for value in node.outputs
+                matcher.is_output(value) or matcher.readers(value) for value in node.outputs
             ):
                 continue
-            self.lost.update(value.name for value in node.outputs if value.name)
+            self._lose(node.outputs)
             todo += [value.producer() for value in node.inputs if value is not None]
             replace_nodes.remove(node)
 
@@ -129,9 +144,18 @@ def _carry_out(
 ) -> None:
     """Edit one graph and report its operators."""
     between = regions.between()
-    labels = [tuple(traversal.label(node) for node in nodes) for nodes in between]
+    # Operators inside a region are reported on their own.
+    labels = [
+        tuple(traversal.label(n) for n in nodes if editor.matcher.subject(n) is None)
+        for nodes in between
+    ]
     entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph, place = regions.exits[0].subject.node.graph, regions.exits[0].subject.info.place
+    lost = editor.lost[place]
+    removed = [(entry.subject, frozenset({entry.name})) for entry in entries]
+    for step in regions.steps:
+        if (subject := editor.matcher.subject(step.node)) is not None:
+            removed.append((subject, regions.origins[step.outputs[0]]))
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
@@ -149,16 +173,17 @@ def _carry_out(
         result.site_at[info.index] = report.converted(
             info, "lower", name, count, between=names, declined=declined
         )
-        output = [name for name in info.node.output[:1] if name not in editor.lost]
+        output = [name for name in info.node.output[:1] if name not in lost]
         result.note_outputs(info, output, info.output_shape)
         outputs.update(output)
     convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
-    for entry in entries:
-        info = entry.subject.info
-        name = DILATED if entry.name in convolved else UNBLOCKED
+    for subject, origins in removed:
+        info = subject.info
+        name = DILATED if origins & convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
     # New nodes compute these values, whose types are what they were.
-    for name in sorted(editor.kept - editor.lost - outputs):
+    for name in sorted(editor.kept - lost - outputs):
         result.types.setdefault(place, {})[name] = onnx.TypeProto()
-    result.lost.setdefault(place, set()).update(editor.lost)
+    for place, values in editor.lost.items():
+        result.lost.setdefault(place, set()).update(values)

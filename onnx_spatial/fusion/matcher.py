@@ -24,6 +24,9 @@ _RESHAPES = op_traits.having(Trait.RESHAPES)
 _FAR = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
+#: Pools into which onnxruntime merges a Pad of zeros, and the operators that it moves the Pad across.
+_MERGING = frozenset({"AveragePool", "MaxPool"})
+_MOVING = frozenset({"Identity", "Transpose"})
 #: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
 _ELEMENTWISE = frozenset(
     {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
@@ -86,7 +89,8 @@ class Matcher:
         self._adopted: dict[ir.Node, traversal.GraphLike] = {}
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
-        self._named: dict[int, set[str]] = {}
+        self._captured: dict[int, set[str]] = {}
+        self._outputs: dict[int, set[str]] = {}
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
         """Return the spatial operator of a node that is still in its graph; None for other nodes."""
@@ -103,13 +107,13 @@ class Matcher:
 
     def adopt(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
         """Add new nodes in the place of a node of the graph."""
-        graph = self._graph(of)
+        graph = self.graph(of)
         assert graph is not None
         self._adopted.update((node, graph) for node in nodes)
 
     def op_type(self, node: ir.Node) -> str | None:
         """Return the operator type; None for a node that is neither of the model nor adopted."""
-        return node.op_type if self._graph(node) is not None else None
+        return node.op_type if self.graph(node) is not None else None
 
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
         """Return the attributes of a node as Python values."""
@@ -126,7 +130,8 @@ class Matcher:
             attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
         return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
 
-    def _graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+    def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+        """Return the graph of a node; None for a node that is neither of the model nor adopted."""
         if node is None:
             return None
         return self._messages[node][0] if node in self._messages else self._adopted.get(node)
@@ -181,12 +186,22 @@ class Matcher:
         """Return whether a value is used by name: as a graph output, in a graph inside, in training,
         or in a quantization annotation.
         """
-        graph = self._graph(value.producer())
+        graph = self.graph(value.producer())
+        if graph is None or self.is_output(value):
+            return True
+        if id(graph) not in self._captured:
+            bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
+            self._captured[id(graph)] = set[str]().union(*map(traversal.captured, bodies))
+        return value.name in self._captured[id(graph)]
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Return whether anything but nodes uses a value by its name, here or in a graph inside."""
+        graph = self.graph(value.producer())
         if graph is None or value.name is None:
             return True
-        if id(graph) not in self._named:
-            self._named[id(graph)] = _named(graph)
-        return value.name in self._named[id(graph)] or value.name in self._training
+        if id(graph) not in self._outputs:
+            self._outputs[id(graph)] = _outputs(graph)
+        return value.name in self._outputs[id(graph)] or value.name in self._training
 
     def near(self, node: ir.Node) -> tuple[bool, bool]:
         """Return whether Transposes stand in front of a node and behind it, Reshapes between ignored."""
@@ -210,6 +225,21 @@ class Matcher:
             if producer.op_type not in passed:
                 return
             node = producer
+
+    def feeds_pool(self, node: ir.Node) -> str | None:
+        """Return the type of a pool behind a node that would absorb a Pad; None if there is none.
+
+        Spatial operators are ignored: they may be gone once all are rewritten.
+        """
+        todo = [node]
+        while todo:
+            for value in todo.pop().outputs:
+                for reader, _ in self.readers(value):
+                    if reader.op_type in _MERGING:
+                        return reader.op_type
+                    if reader.op_type in _MOVING or reader in self._subjects:
+                        todo.append(reader)
+        return None
 
     def follows_convolution(self, node: ir.Node) -> bool:
         """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
@@ -238,23 +268,38 @@ class Matcher:
         return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
 
 
+def merges_pad(op_type: str, value: ir.Value | None) -> bool:
+    """Return whether onnxruntime would merge a Pad in front into a node of this type that reads a value.
+
+    MaxPool would take its zeros for minus infinity, and AveragePool refuses pads as large as its kernel.
+    """
+    while op_type in _MERGING and value is not None:
+        node = value.producer()
+        if node is None or node.op_type not in {"Pad", *_MOVING}:
+            return False
+        if node.op_type == "Pad":
+            return True
+        value = node.inputs[0]
+    return False
+
+
 def _plain(attribute: ir.Attr) -> AttributeValue:
     value = attribute.value
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def _named(graph: traversal.GraphLike) -> set[str]:
-    """Return the names of outputs, of annotated values, and of values that the graphs of nodes read."""
+def _outputs(graph: traversal.GraphLike) -> set[str]:
+    """Return the names of outputs and of annotated values, those of the graphs inside included.
+
+    onnx_ir does not link a graph's outputs to values of the graphs around it.
+    """
     if isinstance(graph, onnx.FunctionProto):
         names = set(graph.output)
     else:
         names = {v.name for v in graph.output}
         names.update(a.tensor_name for a in graph.quantization_annotation)
-    # onnx_ir does not link a graph's outputs to values of the graphs around it.
-    for node in graph.node:
-        for _, body in traversal.subgraphs(node):
-            names |= traversal.captured(body)
-    return names
+    bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
+    return names.union(*map(_outputs, bodies))
 
 
 def _read_in_training(proto: onnx.ModelProto) -> set[str]:

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from onnx_spatial.index_map.broadcasting import broadcast_at
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
-from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index
+from onnx_spatial.index_map.expressions import ONE, UNKNOWN, ZERO, Index, unknown
 from onnx_spatial.index_map.node import NodeView
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits
@@ -62,6 +62,34 @@ def indices_of(case: Case, extents: Sequence[Polynomial]) -> list[Polynomial]:
 def lengths(extents: Sequence[Polynomial]) -> list[Polynomial]:
     """Return the extents of a sum in a canonical order."""
     return sorted((e for e in extents if e != ONE), key=lambda e: (e.constant or 0, repr(e)))
+
+
+def digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
+    """Return the extents of the digits of an axis; its dim if they do not cover it."""
+    own = x.axes[axis]
+    if own.covers(x.dims[axis]):
+        return [e for e in own.extents if e != ONE]
+    return [x.dims[axis]]
+
+
+def flat(indices: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polynomial:
+    """Return the index along an axis whose digits have these indices and extents."""
+    place = ZERO
+    for index, extent in zip(indices, extents, strict=True):
+        place = place * extent + index
+    return place
+
+
+def sum_of_products(
+    factor: Polynomial,
+    data: Polynomial,
+    extents: Sequence[Polynomial],
+    added: Polynomial | None,
+) -> Polynomial:
+    """Return a sum of products along indices of some extents, plus a summand."""
+    key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
+    total = Polynomial.atom(key)
+    return total if added is None else unknown("Add", (False, False), (total, added))
 
 
 def need_list(case: Case, node: NodeView, x: Tensor, length: Polynomial) -> None:

@@ -16,6 +16,7 @@ from onnx_spatial.index_map import (
     rules_reshape,
     rules_select,
     rules_sizes,
+    rules_windows,
 )
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array, constant
@@ -33,6 +34,7 @@ RULES: dict[str, Rule] = {
     **rules_sizes.RULES,
     **rules_numbers.RULES,
     **rules_products.RULES,
+    **rules_windows.RULES,
     **rules_elements.RULES,
 }
 

@@ -202,12 +202,16 @@ def _over(
     return unknown(node.op_type, (*details, len(axes)), (data, *others, *indices, *extents))
 
 
+#: Before opset 13 these run along all axes from one on.
+_FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
+
+
 def _along(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axis = 1 if node.op_type == "LRN" else _axis(node, x, -1)
-    if node.op_type not in ("LRN", "LpNormalization") and node.opset < 13:
-        raise UndecidedError(f"{node.op_type} of opset {node.opset} has no index map")
     axes = [axis]
+    if node.op_type in _FLATTENING and node.opset < 13:
+        axes = list(range(_axis(node, x, 1), x.rank))
     details = node.details("axis")
 
     def at(index: Index) -> Polynomial:
@@ -216,7 +220,70 @@ def _along(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
 
 
-def _layer_normalization(case: Case, node: NodeView) -> list[Tensor]:
+def _cumulative(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    place = node.input(1).at((ZERO,) * node.input(1).rank)
+    if place.constant is None:
+        raise UndecidedError(f"{node.op_type}: the axis is unknown until run time")
+    (axis,) = axes_of([place.constant], x.rank)
+    details = node.details()
+
+    def at(index: Index) -> Polynomial:
+        return _over(case, node, x, details, index, [axis], [index[axis]])
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
+def _top_k(case: Case, node: NodeView) -> list[Tensor]:
+    x, axis = node.input(0), _axis(node, node.input(0), -1)
+    if not node.get("sorted", 1) or node.count < 2:
+        raise UndecidedError("TopK without an order, or with an attribute k, has no index map")
+    (count,) = node.input(1).elements()
+    node.need(case, count, "TopK: k may be negative")
+    node.need(case, x.dims[axis] - count, "TopK: k may be larger than the axis")
+    dims = [*x.dims[:axis], count, *x.dims[axis + 1 :]]
+    axes = [*x.axes[:axis], Axis([count]), *x.axes[axis + 1 :]]
+
+    def output(name: str, element_type: int) -> Tensor:
+        details = (*node.details("axis"), name)
+
+        def at(index: Index) -> Polynomial:
+            return _over(case, node, x, details, index, [axis], [index[axis]])
+
+        return Tensor(case, dims, at, whole=False, type=element_type, axes=axes)
+
+    return [output("values", x.type), output("indices", int(TensorProto.INT64))]
+
+
+def _one_hot(case: Case, node: NodeView) -> list[Tensor]:
+    x, depth, values = (node.input(i) for i in range(3))
+    (axis,) = axes_of([node.get("axis", -1)], x.rank + 1)
+    count = depth.at((ZERO,) * depth.rank)
+    if not depth.whole:
+        raise UndecidedError("OneHot: the depth is no integer")
+    node.need(case, count - 1, "OneHot: the depth may not be positive")
+    dims = [*x.dims[:axis], count, *x.dims[axis:]]
+
+    def at(index: Index) -> Polynomial:
+        data = element(x, case, (*index[:axis], *index[axis + 1 :]))
+        both = [element(values, case, (Polynomial.of(i),)) for i in range(2)]
+        return unknown(node.op_type, (), (data, index[axis], count, *both))
+
+    axes = [*x.axes[:axis], Axis([count]), *x.axes[axis:]]
+    return [Tensor(case, dims, at, whole=False, type=values.type, axes=axes)]
+
+
+def _mean_variance(case: Case, node: NodeView) -> list[Tensor]:
+    x = node.input(0)
+    axes = axes_of(node.get("axes", [0, 2, 3]), x.rank)
+
+    def at(index: Index) -> Polynomial:
+        return _over(case, node, x, (), index, axes, [element(x, case, index)])
+
+    return [Tensor(case, x.dims, at, whole=False, type=x.type, axes=x.axes)]
+
+
+def _normalization(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     axes = list(range(_axis(node, x, -1), x.rank))
     details = node.details("axis")
@@ -238,10 +305,15 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_BROADCASTS, _elementwise),
     **dict.fromkeys(op_traits.having(Trait.REDUCES), _reduction),
-    **dict.fromkeys(("Hardmax", "LRN", "LogSoftmax", "LpNormalization", "Softmax"), _along),
+    **dict.fromkeys((*_FLATTENING, "LRN", "LpNormalization"), _along),
+    **dict.fromkeys(("CumProd", "CumSum"), _cumulative),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
     "BatchNormalization": _per_channel,
     "Clip": _clip,
     "Dropout": _dropout,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _normalization,
+    "MeanVarianceNormalization": _mean_variance,
+    "OneHot": _one_hot,
+    "RMSNormalization": _normalization,
+    "TopK": _top_k,
 }

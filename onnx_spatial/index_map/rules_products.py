@@ -1,209 +1,25 @@
-"""The maps of convolutions, pools and matrix products, as sums of products or functions of windows."""
+"""The maps of products of matrices, as sums of products."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import TensorProto
-
 from onnx_spatial.index_map.broadcasting import broadcast
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import stored_in
-from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.elements import (
-    PRODUCTS,
     broadcast_element,
+    digits,
     element,
-    finite,
+    flat,
     indices_of,
-    lengths,
-    need_list,
+    sum_of_products,
 )
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, unknown
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
 from onnx_spatial.index_map.node import NodeView, Rule
-from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Axis, Tensor
-from onnx_spatial.model import op_traits
-from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
-
-
-def _digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
-    """Return the extents of the digits of an axis; its dim if they do not cover it."""
-    digits = x.axes[axis]
-    if digits.covers(x.dims[axis]):
-        return [e for e in digits.extents if e != ONE]
-    return [x.dims[axis]]
-
-
-def _flat(indices: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polynomial:
-    place = ZERO
-    for index, extent in zip(indices, extents, strict=True):
-        place = place * extent + index
-    return place
-
-
-def _sum(
-    factor: Polynomial,
-    data: Polynomial,
-    extents: Sequence[Polynomial],
-    added: Polynomial | None,
-) -> Polynomial:
-    """Return a sum of products along indices of some extents, plus a summand."""
-    key = OperationKey(PRODUCTS, (), (factor, data, *lengths(extents)))
-    total = Polynomial.atom(key)
-    return total if added is None else unknown("Add", (False, False), (total, added))
-
-
-class _Windows:
-    """The windows of a convolution or pool along the spatial axes of [N, C, spatial..]."""
-
-    def __init__(self, case: Case, node: NodeView, x: Tensor, kernel: Sequence[int]) -> None:
-        count = len(kernel)
-        if x.rank != count + 2:
-            raise UndecidedError(f"{node.op_type}: the ranks of data and kernel do not match")
-        self._case = case
-        self._x = x
-        self.kernel = [Polynomial.of(k) for k in kernel]
-        self._strides = node.get("strides", [1] * count)
-        self._dilations = node.get("dilations", [1] * count)
-        self._begins: list[Polynomial] = []
-        self.dims: list[Polynomial] = []
-        self.axes: list[Axis] = []
-        auto = node.get("auto_pad", b"NOTSET").decode()
-        pads = node.get("pads", [0] * 2 * count) if auto == "NOTSET" else [0] * 2 * count
-        steps = [*self._strides, *self._dilations]
-        if min([*steps, *kernel]) < 1 or len(steps) != 2 * count:
-            raise UndecidedError(f"{node.op_type}: strides or dilations are invalid")
-        if min([*pads, 0]) < 0 or len(pads) != 2 * count or node.get("ceil_mode", 0):
-            raise UndecidedError(f"{node.op_type}: negative pads and ceil_mode have no index map")
-        for number in range(count):
-            size, stride = x.dims[number + 2], self._strides[number]
-            extent = (kernel[number] - 1) * self._dilations[number] + 1
-            begin, end = (Polynomial.of(p) for p in (pads[number], pads[number + count]))
-            if auto.startswith("SAME"):
-                begin, end = _same(case, size, stride, extent, lower=auto == "SAME_LOWER")
-            elif auto not in ("NOTSET", "VALID"):
-                raise UndecidedError(f"{node.op_type} with auto_pad {auto} has no index map")
-            room = size + begin + end - extent
-            node.need(case, room, f"{node.op_type}: the kernel may be larger than the data")
-            dim = case.floor_div(room, Polynomial.of(stride)) + 1
-            self._begins.append(begin)
-            self.dims.append(dim)
-            self.axes.append(x.axes[number + 2] if dim == size else Axis([dim]))
-
-    def at(self, index: Index, places: Sequence[Polynomial], channel: Polynomial) -> Index | None:
-        """Return the index in the data for a place in a window; None in the padding."""
-        moved = [index[0], channel]
-        for number, place in enumerate(places):
-            start = index[number + 2] * self._strides[number] - self._begins[number]
-            element = start + place * self._dilations[number]
-            last = self._x.dims[number + 2] - 1
-            if not (self._case.decide(element) and self._case.decide(last - element)):
-                return None
-            moved.append(element)
-        return tuple(moved)
-
-
-def _same(
-    case: Case, size: Polynomial, stride: int, extent: int, *, lower: bool
-) -> tuple[Polynomial, Polynomial]:
-    """Return the pads of auto_pad SAME."""
-    total = Polynomial.of(extent - 1)
-    if stride != 1:
-        windows = case.floor_div(size + (stride - 1), Polynomial.of(stride))
-        total = maximum(case, [(windows - 1) * stride + extent - size, ZERO])
-    begin = case.floor_div(total + int(lower), Polynomial.of(2))
-    return begin, total - begin
-
-
-#: Inputs that may have one element for each output channel, apart from the bias.
-_PER_CHANNEL = {"Conv": (), "ConvInteger": (3,), "QLinearConv": (4, 5)}
-
-
-def _conv(case: Case, node: NodeView) -> list[Tensor]:
-    place = op_traits.OPERATORS[node.op_type].weight
-    assert place is not None
-    x, weight = node.input(0), node.input(place)
-    kernel = [d.constant for d in weight.dims[2:]]
-    if weight.rank < 3 or any(k is None for k in kernel):
-        raise UndecidedError(f"{node.op_type}: the shape of the kernel is unknown")
-    sizes = [k for k in kernel if k is not None]
-    if node.get("kernel_shape", sizes) != sizes:
-        raise UndecidedError(f"{node.op_type}: kernel_shape differs from the shape of the weight")
-    windows = _Windows(case, node, x, sizes)
-    groups = Polynomial.of(node.get("group", 1))
-    if not case.surely(groups - 1):
-        raise UndecidedError(f"{node.op_type}: the number of groups is invalid")
-    outputs, channels = weight.dims[:2]
-    each = exact(outputs, groups)
-    if each is None:
-        raise UndecidedError(f"{node.op_type}: the groups may not divide the output channels")
-    node.need_equal(case, x.dims[1], channels * groups, f"{node.op_type}: the channels may differ")
-    own = _digits(case, x, 1) if groups == ONE and x.dims[1] == channels else [channels]
-    extents = [*windows.kernel, *own]
-    count = len(windows.kernel)
-    bias = node.optional(2 if node.op_type == "Conv" else 8)
-    if bias is not None:
-        need_list(case, node, bias, outputs)
-    # Scales and zero points: one number, or one for each output channel of the kernel.
-    others = [(i, node.optional(i)) for i in (1, 2, 3, 4, 5, 6, 7) if i != place]
-    parameters = [(i, t) for i, t in others if t is not None and node.op_type != "Conv"]
-    for i, t in parameters:
-        if product(t.dims) != ONE:
-            if i not in _PER_CHANNEL[node.op_type]:
-                raise UndecidedError(f"{node.op_type}: a parameter has more than one element")
-            need_list(case, node, t, outputs)
-    zero = None if node.op_type == "Conv" else node.optional(2)
-
-    def parameter(t: Tensor, channel: Polynomial) -> Polynomial:
-        return element(t, case, tuple(ZERO if d == ONE else channel for d in t.dims))
-
-    def at(index: Index) -> Polynomial:
-        group = case.floor_div(index[1], each) if groups != ONE else ZERO
-        indices = indices_of(case, extents)
-        channel = _flat(indices[count:], own)
-        source = windows.at(index, indices[:count], channel + group * channels)
-        with case.within(sums=1):
-            factor = element(weight, case, (index[1], channel, *indices[:count]))
-            if source is not None:
-                data = element(x, case, source)
-            else:
-                data = ZERO if zero is None else parameter(zero, ZERO)
-                if not finite(case, factor):  # 0 times infinity, where zeros are explicit
-                    raise UndecidedError(f"{node.op_type}: a weight may be infinite or NaN")
-        added = None if bias is None else parameter(bias, index[1])
-        if node.op_type == "Conv":
-            return _sum(factor, data, extents, added)
-        row = [parameter(t, index[1]) for _, t in parameters]
-        row += [] if added is None else [added]
-        details = (added is None, *(i for i, _ in parameters))
-        return unknown(node.op_type, details, (factor, data, *row, *lengths(extents)))
-
-    axes = [x.axes[0], Axis([outputs]), *windows.axes]
-    dims = [x.dims[0], outputs, *windows.dims]
-    types = {"Conv": x.type, "ConvInteger": int(TensorProto.INT32)}
-    point = node.optional(7)
-    element_type = types.get(node.op_type, 0 if point is None else point.type)
-    return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
-
-
-def _pool(case: Case, node: NodeView) -> list[Tensor]:
-    x = node.input(0)
-    windows = _Windows(case, node, x, node.get("kernel_shape", []))
-    details = node.details("strides", "dilations", "pads", "auto_pad", "kernel_shape")
-    outside = Polynomial.atom("outside")
-
-    def at(index: Index) -> Polynomial:
-        indices = indices_of(case, windows.kernel)
-        source = windows.at(index, indices, index[1])
-        with case.within(sums=1):
-            data = outside if source is None else element(x, case, source)
-        return unknown(node.op_type, details, (data, *indices, *windows.kernel))
-
-    axes = [*x.axes[:2], *windows.axes]
-    dims = [*x.dims[:2], *windows.dims]
-    return [Tensor(case, dims, at, whole=False, type=x.type, axes=axes)]
+from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 
 def _matmul(case: Case, node: NodeView) -> list[Tensor]:
@@ -235,7 +51,7 @@ def _product(
     added: Tensor | None,
 ) -> Tensor:
     node.need_equal(case, a.dims[-1], b.dims[-2], f"{node.op_type}: the inner dims may differ")
-    first, second = _digits(case, a, a.rank - 1), _digits(case, b, b.rank - 2)
+    first, second = digits(case, a, a.rank - 1), digits(case, b, b.rank - 2)
     extents = first if len(first) >= len(second) else second
     dims = [*batch, a.dims[-2], b.dims[-1]]
     if added is not None:
@@ -245,19 +61,63 @@ def _product(
 
     def at(index: Index) -> Polynomial:
         indices = indices_of(case, extents)
-        place = _flat(indices, extents)
+        place = flat(indices, extents)
         with case.within(sums=1):
             data = _broadcast_outer(case, a, (*index[:-1], place))
             factor = _broadcast_outer(case, b, (*index[:-2], place, index[-1]))
         if stored_in(data) is not None and stored_in(factor) is None:
             data, factor = factor, data
         more = None if added is None else broadcast_element(added, case, index)
-        return _sum(factor, data, extents, more)
+        return sum_of_products(factor, data, extents, more)
 
     axes = [*(Axis([d]) for d in batch), a.axes[-2], b.axes[-1]]
     if a.rank == len(dims) and a.dims[:-1] == tuple(dims[:-1]):
         axes = [*a.axes[:-1], b.axes[-1]]
     return Tensor(case, dims, at, whole=False, type=a.type, axes=axes)
+
+
+def _einsum(case: Case, node: NodeView) -> list[Tensor]:
+    """Return the map of an Einsum of two operands, each of which has a letter at most once."""
+    left, arrow, result = node.get("equation", b"").decode().replace(" ", "").partition("->")
+    terms = left.split(",")
+    letters = left.replace(",", "")
+    if not arrow:
+        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    inputs = node.inputs()
+    if len(inputs) != 2 or len(terms) != 2 or "." in left:
+        raise UndecidedError("only an Einsum of two operands without ellipsis has an index map")
+    sizes: dict[str, Polynomial] = {}
+    for term, tensor in zip(terms, inputs, strict=True):
+        if len(set(term)) != len(term) or len(term) != tensor.rank:
+            raise UndecidedError("Einsum: a letter occurs twice, or the ranks do not fit")
+        for letter, dim in zip(term, tensor.dims, strict=True):
+            known = sizes.setdefault(letter, dim)
+            node.need_equal(case, known, dim, "Einsum: two sizes of a letter may differ")
+    if not set(result) <= sizes.keys() or len(set(result)) != len(result):
+        raise UndecidedError("Einsum: the letters of the result do not fit")
+    summed = [letter for letter in sizes if letter not in result]
+    extents = [sizes[letter] for letter in summed]
+
+    def at(index: Index) -> Polynomial:
+        place = dict(zip(result, index, strict=True))
+        place |= dict(zip(summed, indices_of(case, extents), strict=True))
+        with case.within(sums=1):
+            data, factor = (
+                element(tensor, case, tuple(place[letter] for letter in term))
+                for term, tensor in zip(terms, inputs, strict=True)
+            )
+        if stored_in(data) is not None and stored_in(factor) is None:
+            data, factor = factor, data
+        return sum_of_products(factor, data, extents, None)
+
+    dims = [sizes[letter] for letter in result]
+    axis_of = {
+        letter: axis
+        for term, tensor in zip(terms, inputs, strict=True)
+        for letter, axis in zip(term, tensor.axes, strict=True)
+    }
+    axes = [axis_of[letter] for letter in result]
+    return [Tensor(case, dims, at, whole=False, type=inputs[0].type, axes=axes)]
 
 
 def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
@@ -268,8 +128,7 @@ def _broadcast_outer(case: Case, x: Tensor, index: Index) -> Polynomial:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _conv),
-    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
 }

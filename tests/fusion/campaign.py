@@ -54,6 +54,7 @@ class Outcome:
         labels: its classes.
         sites, fused: the operators in it, and those that became part of something else.
         left: whether one of them is still lowered.
+        larger: whether there are more nodes than in the original.
         wrong: what is wrong; empty if nothing is.
         runtime: what onnxruntime's optimizer makes wrong of the model without fusion too.
     """
@@ -63,6 +64,7 @@ class Outcome:
     sites: int = 0
     fused: int = 0
     left: bool = True
+    larger: bool = False
     wrong: list[str] = field(default_factory=list)
     runtime: list[str] = field(default_factory=list)
 
@@ -77,6 +79,7 @@ def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
         outcome.sites = len(strategies)
         outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
         outcome.left = not outcome.fused or any(s in UNFUSED for s in strategies)
+        outcome.larger = len(found.model.graph.node) > len(case.model.graph.node)
         wrong = mistakes(found.model, case)
         if wrong or number % PLAIN == 0:
             plain = onnx_spatial.convert(
@@ -148,7 +151,8 @@ def outcomes(
 
 def table(found: Iterable[Outcome]) -> str:
     """Markdown: for each class its cases, the share of them in which nothing is left of the
-    operators, and the share of operators that became part of something else."""
+    operators, the share of these with more nodes than before, and the share of operators that became
+    part of something else."""
     rows: dict[str, dict[str, Counter[str]]] = {"kind": {}, "layout": {}, "mode": {}}
     for outcome in found:
         for heading, of_class in rows.items():
@@ -156,24 +160,26 @@ def table(found: Iterable[Outcome]) -> str:
                 counted = of_class.setdefault(name, Counter())
                 counted["cases"] += 1
                 counted["gone"] += not outcome.left
+                counted["larger"] += outcome.larger and not outcome.left
                 counted["sites"] += outcome.sites
                 counted["fused"] += outcome.fused
                 counted["wrong"] += bool(outcome.wrong)
     lines = []
     for heading, of_class in rows.items():
         lines += [
-            f"| {heading} | cases | wrong | fused | operators fused |",
-            "|---|---|---|---|---|",
+            f"| {heading} | cases | wrong | fused | of these larger | operators fused |",
+            "|---|---|---|---|---|---|",
         ]
         order = [name for name in regions.KINDS if name in of_class]
         order += [*sorted(of_class.keys() - {*order, "all"}), "all"]
         for name in order:
             counted = of_class[name]
-            gone = 100 * counted["gone"] / counted["cases"]
-            sites = 100 * counted["fused"] / max(counted["sites"], 1)
-            lines.append(
-                f"| {name} | {counted['cases']} | {counted['wrong']} | {gone:.1f} % | {sites:.1f} % |"
+            shares = (
+                100 * counted[part] / max(counted[whole], 1)
+                for part, whole in (("gone", "cases"), ("larger", "gone"), ("fused", "sites"))
             )
+            cells = [name, str(counted["cases"]), str(counted["wrong"])]
+            lines.append(f"| {' | '.join([*cells, *(f'{share:.1f} %' for share in shares)])} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 __all__ = ["Known", "difference", "evaluate", "given", "run"]
 
 #: Operators of several outputs.
-_SEVERAL = {"Split"}
+_SEVERAL = {"Split", "TopK"}
 #: Where the operators are defined.
 DEFINED_IN = (known_moves, known_numbers)
 

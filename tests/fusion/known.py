@@ -61,7 +61,7 @@ def difference(result: np.ndarray, wanted: Known) -> str | None:
         return f"shape {result.shape}, not {wanted.shape}"
     if wanted.slack is None:
         return None if np.array_equal(result, wanted.value) else "integers differ"
-    off = np.abs(result.astype(np.float64) - wanted.value)
+    off = np.where(result == wanted.value, 0, np.abs(result.astype(np.float64) - wanted.value))
     wrong = ~(off <= wanted.slack + 1e-30)  # what is not a number is wrong
     if not wrong.any():
         return None

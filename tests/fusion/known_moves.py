@@ -110,6 +110,11 @@ def gather(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     return inputs[0].moved(lambda x: np.asarray(np.take(x, inputs[1].value, axis)))
 
 
+@handler("Tile")
+def tile(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    return inputs[0].moved(lambda x: np.tile(x, ints(inputs[1])))
+
+
 @handler("Resize")
 def resize(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     """Nearest, asymmetric, floor, by whole factors."""

@@ -188,6 +188,59 @@ def softmax(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     return Known(value, value * np.expm1(reach) + APPROXIMATION)
 
 
+@handler("CumSum")
+def running_sum(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    x, axis = inputs[0], int(inputs[1].value)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        values = np.flip(values, axis) if attributes.get("reverse", 0) else values
+        total = np.cumsum(values, axis) - (values if attributes.get("exclusive", 0) else 0)
+        return np.flip(total, axis) if attributes.get("reverse", 0) else total
+
+    rounding = (x.shape[axis] + 2) * ULP
+    error = (x.slack + rounding * np.abs(x.value)).sum(axis, keepdims=True)
+    return Known(summed(x.value), np.broadcast_to(error, x.shape))
+
+
+@handler("TopK")
+def top_k(inputs: list[Known], attributes: dict[str, Any]) -> list[Known]:
+    x, axis = inputs[0], attributes.get("axis", -1)
+    sign = -1 if attributes.get("largest", 1) else 1
+    places = np.argsort(sign * x.value, axis, kind="stable")
+    places = places.take(range(ints(inputs[1])[0]), axis)
+    slack = x.slack.max(axis, keepdims=True)
+    values = np.take_along_axis(x.value, places, axis)
+    return [Known(values, np.broadcast_to(slack, values.shape)), Known(places)]
+
+
+@handler("ArgMax")
+def arg_max(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    axis = attributes.get("axis", 0)
+    return Known(inputs[0].value.argmax(axis, keepdims=bool(attributes.get("keepdims", 1))))
+
+
+@handler("Einsum")
+def einsum(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    equation, (a, b) = attributes["equation"], inputs
+    terms = max(a.shape[-1], b.shape[0], b.shape[-1]) + 4
+    large = [k.slack + terms * ULP * np.abs(k.value) for k in (a, b)]
+    slack = np.einsum(equation, large[0], np.abs(b.value))
+    slack += np.einsum(equation, np.abs(a.value), large[1])
+    return Known(np.einsum(equation, a.value, b.value), slack)
+
+
+@handler("MeanVarianceNormalization")
+def mean_variance(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    """Of numbers that differ much more than they are off."""
+    x, axes = inputs[0], tuple(attributes["axes"])
+    deviation = x.value.std(axes, keepdims=True)
+    value = (x.value - x.value.mean(axes, keepdims=True)) / deviation
+    large = np.abs(x.value).max(axes, keepdims=True)
+    off = x.slack.max(axes, keepdims=True) + 16 * ULP * large
+    relative = 2 * off / deviation + 64 * ULP * (large / deviation) ** 2
+    return Known(value, 2 * off / deviation + np.abs(value) * relative + 1e-6)
+
+
 @handler("ReduceMean")
 def reduce_mean(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     x, keep = inputs[0], bool(attributes.get("keepdims", 1))
@@ -198,17 +251,60 @@ def reduce_mean(inputs: list[Known], attributes: dict[str, Any]) -> Known:
     return Known(x.value.mean(axes, keepdims=keep), error.mean(axes, keepdims=keep))
 
 
+def _pool(
+    inputs: list[Known],
+    attributes: dict[str, Any],
+    combine: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    fill: float = 0.0,
+) -> np.ndarray:
+    """What a pool makes of its taps, and of whether each of them lies within the image."""
+    x, kernel = inputs[0].value, attributes["kernel_shape"]
+    strides = attributes.get("strides", [1] * len(kernel))
+    dilations = attributes.get("dilations", [1] * len(kernel))
+    pads = [(0, 0), (0, 0), *conv_pads(x.shape[2:], kernel, strides, dilations, attributes)]
+    inside = np.pad(np.ones(x.shape), pads)
+    padded = np.pad(x, pads, constant_values=fill)
+    taps, within = (
+        np.stack([_tap(v, at, kernel, strides, dilations) for at in np.ndindex(*kernel)])
+        for v in (padded, inside)
+    )
+    return combine(taps, within)
+
+
+def _slack(x: Known) -> list[Known]:
+    return [given(x.slack + 2 * ULP * np.abs(x.value))]
+
+
 @handler("MaxPool")
 def max_pool(inputs: list[Known], attributes: dict[str, Any]) -> Known:
-    """Without pads or dilations."""
-    kernel = attributes["kernel_shape"]
-    strides = attributes.get("strides", [1] * len(kernel))
+    value = _pool(inputs, attributes, lambda taps, _: taps.max(0), -np.inf)
+    return Known(value, _pool(_slack(inputs[0]), attributes, lambda taps, _: taps.max(0)))
 
-    def largest(x: np.ndarray) -> np.ndarray:
-        taps = [_tap(x, at, kernel, strides, [1] * len(kernel)) for at in np.ndindex(*kernel)]
-        return np.max(taps, axis=0)
 
-    return Known(largest(inputs[0].value), largest(inputs[0].slack))
+@handler("AveragePool")
+def average_pool(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    def mean(taps: np.ndarray, within: np.ndarray) -> np.ndarray:
+        counted = len(taps) if attributes.get("count_include_pad", 0) else within.sum(0)
+        return taps.sum(0) / counted
+
+    terms = prod(attributes["kernel_shape"])
+    large = [given(np.abs(inputs[0].value) * (terms + 2) * ULP + inputs[0].slack)]
+    return Known(_pool(inputs, attributes, mean), _pool(large, attributes, mean))
+
+
+@handler("LpPool")
+def lp_pool(inputs: list[Known], attributes: dict[str, Any]) -> Known:
+    """p = 1 or 2."""
+    p = attributes.get("p", 2)
+
+    def norm(taps: np.ndarray, _: np.ndarray) -> np.ndarray:
+        return (np.abs(taps) ** p).sum(0) ** (1 / p)
+
+    value = _pool(inputs, attributes, norm)
+    slack = _pool([given(inputs[0].slack)], attributes, lambda taps, _: taps.sum(0))
+    return Known(
+        value, slack + (prod(attributes["kernel_shape"]) + 8) * ULP * value + APPROXIMATION
+    )
 
 
 def _tap(
@@ -279,8 +375,14 @@ def conv(inputs: list[Known], attributes: dict[str, Any]) -> Known:
 
 @handler("ConvTranspose")
 def conv_transpose(inputs: list[Known], attributes: dict[str, Any]) -> Known:
-    """Stride 1, no pads, one group: a Conv with full pads and the kernel turned round."""
-    w = inputs[1].value
-    turned = np.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
-    full = [k - 1 for k in w.shape[2:]]
-    return conv([inputs[0], given(turned)], {"pads": full * 2})
+    """Stride 1: a Conv with other pads and the kernel turned round."""
+    w, groups = inputs[1].value, attributes.get("group", 1)
+    rank = w.ndim - 2
+    split = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)  # group, output, input, taps..
+    turned = np.flip(split.reshape(-1, *split.shape[2:]), tuple(range(2, w.ndim)))
+    dilations = attributes.get("dilations", [1] * rank)
+    reaches = [(k - 1) * d for k, d in zip(w.shape[2:], dilations, strict=True)]
+    own = attributes.get("pads", [0] * 2 * rank)
+    pads = [r - pad for r, pad in zip(reaches * 2, own, strict=True)]
+    more = {"pads": pads, "dilations": dilations, "group": groups}
+    return conv([inputs[0], given(turned), *inputs[2:]], more)

@@ -277,13 +277,15 @@ class Maker:
                 kind = attributes["to"].i
             elif node.op_type == "Constant":
                 kind = attributes["value"].t.data_type
-            elif node.op_type == "Shape":
+            elif node.op_type in ("ArgMax", "Shape"):
                 kind = TensorProto.INT64
             elif node.op_type == "QuantizeLinear":
                 kind = found[node.input[2]]
-            elif node.op_type == "DequantizeLinear":
+            elif node.op_type in ("DequantizeLinear", "Einsum"):
                 kind = TensorProto.FLOAT
             found |= dict.fromkeys(node.output, kind)
+            if node.op_type == "TopK":
+                found[node.output[1]] = TensorProto.INT64
         return found
 
     def _declared(self, known: Known) -> list[int | str | None]:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import across
+import along_channels
 import convolutions
 import steps
 import unfusable
+import windows
 from making import MODES, Case, Maker, Value
 from scenes import Scene, after, enter, first, kernel_of, layer, leave, other_block, scene
 
@@ -202,7 +204,10 @@ def consecutive(make: Maker, about: Scene) -> None:
 def nested(make: Maker, about: Scene) -> None:
     """A region within a region; undone in the right order, or in the wrong one."""
     outer = enter(make, about, *first(make, about))
-    inner = enter(make, about, steps.squeezed(make, outer.entry))
+    value = steps.some(make, steps.squeezed(make, outer.entry), 0, 1)
+    if make.chance(0.4):
+        other_blocks(make, about)
+    inner = enter(make, about, make.turned(value, outer.outer))
     order = [inner, outer]
     if make.chance(0.3):
         order.reverse()
@@ -211,6 +216,8 @@ def nested(make: Maker, about: Scene) -> None:
         value = leave(make, region, value)
         if 0 in value.shape:
             break
+        if make.chance(0.3):
+            value = layer(make, about, steps.some(make, value, 0, 1), same=make.chance(0.5))
     after(make, value)
 
 
@@ -224,6 +231,35 @@ def strided_elsewhere(make: Maker, about: Scene) -> None:
     about.form = "ND" if about.form == "4-D" else about.form
     region = enter(make, about, *first(make, about))
     after(make, leave(make, region, layer(make, about, region.entry, stride={free: 2})))
+
+
+def pooled(make: Maker, about: Scene) -> None:
+    """tf.nn.pool with dilations: a pool in blocks, mostly where no window reads a border."""
+    region = enter(make, about, *first(make, about))
+    value = steps.some(make, region.entry, 0, 1)
+    if make.chance(0.3):
+        value = layer(make, about, value)
+    value = windows.pool(make, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
+def transposed(make: Maker, about: Scene) -> None:
+    """tf.nn.atrous_conv2d_transpose: a ConvTranspose in blocks."""
+    region = enter(make, about, *first(make, about))
+    value = steps.some(make, region.entry, 0, 1)
+    value = windows.conv_transpose(make, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
+def channelwise(make: Maker, about: Scene) -> None:
+    """Operators that look along the channels only, with a Conv or without one."""
+    region = enter(make, about, *first(make, about))
+    value = region.entry
+    for _ in range(make.rng.randint(1, 2)):
+        value = make.rng.choice(along_channels.STEPS)(make, value)
+    if make.chance(0.5):
+        value = layer(make, about, value)
+    after(make, leave(make, region, steps.some(make, value, 0, 1)))
 
 
 def anything(make: Maker, about: Scene) -> None:
@@ -270,6 +306,9 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "regions in a row": (consecutive, 3),
     "nested regions": (nested, 1),
     "stride where the block is 1": (strided_elsewhere, 1),
+    "pools": (pooled, 2),
+    "ConvTranspose": (transposed, 1),
+    "along the channels": (channelwise, 3),
     "anything": (anything, 3),
     "stride 2": (unfusable.strided, 1),
     "unequal blocks": (unfusable.unequal, 1),

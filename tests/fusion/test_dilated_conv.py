@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import interpreter
@@ -11,7 +12,7 @@ import pytest
 import running
 import structure
 from converting import convert, plan
-from onnx import numpy_helper, parser
+from onnx import TensorProto, numpy_helper, parser
 
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.verification import verify
@@ -317,6 +318,61 @@ def test_a_residual_sum_inside() -> None:
     assert structure.ops(converted) == ["Transpose", "Conv", "Add", "Transpose"]
 
 
+FILLS = """
+    n = Shape(x)
+    hw = Slice(n, one1, three1)
+    total = Add(hw, BASE)
+    rest = Mod(total, block)
+    lack = Sub(block, rest)
+    fill = Mod(lack, block)
+    high = Add(none, fill)
+    low_c = Unsqueeze(BASE, one1)
+    high_c = Unsqueeze(high, one1)
+    pads = Concat <axis = 1> (low_c, high_c)
+"""
+
+
+def _renamed(body: str, suffix: str) -> str:
+    words = "n hw total rest lack fill high low_c high_c pads".split()
+    return re.sub(rf"\b({'|'.join(words)})\b", rf"\g<1>{suffix}", body)
+
+
+@pytest.mark.parametrize("base", ["four", "five"])
+def test_a_residual_sum_of_one_image_in_two_blockings(base: str) -> None:
+    """The pads of one branch are what its convolution takes off; 5 are one too many for even sizes."""
+    body = (
+        _renamed(FILLS.replace("BASE", base), "1")
+        + _renamed(FILLS.replace("BASE", "none"), "2")
+        + """
+        s = SpaceToBatchND(x, block, pads1)
+        t = Transpose <perm = [0, 3, 1, 2]> (s)
+        c = Conv(t, w)
+        b = Transpose <perm = [0, 2, 3, 1]> (c)
+        q = SpaceToBatchND(x, block, pads2)
+        a = Add(b, q)
+        none_c = Unsqueeze(none, one1)
+        fill_c = Unsqueeze(fill2, one1)
+        crops = Concat <axis = 1> (none_c, fill_c)
+        y = BatchToSpaceND(a, block, crops)
+        """
+    )
+    made = model(
+        body,
+        weights={"w": (3, 3, 3, 3)},
+        block=[2, 2],
+        four=[4, 4],
+        five=[5, 5],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    if base == "four":
+        assert strategies(made) == ["dilated convolution"] * 3
+        check(made, (1, 5, 6, 3), (2, 8, 7, 3))
+    else:
+        assert "may be of different sizes" in declined(made)
+
+
 def test_a_bias_before_a_padded_convolution() -> None:
     """The second convolution must not see the bias beyond the border, only zeros."""
     made = model(
@@ -388,6 +444,100 @@ def test_functions_of_elements_between_two_layers(between: str, ops: list[str]) 
     made = two_layers(between)
     converted = agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
     assert structure.ops(converted) == ["Transpose", "Conv", *ops, "Conv", "Transpose"]
+
+
+# A region inside a region
+
+NESTED = """
+    s = SpaceToBatchND(x, outer, pads)
+    before = Relu(s)
+    q = SpaceToBatchND(before, inner, inner_pads)
+    t = Transpose <perm = [0, 3, 1, 2]> (q)
+    [conv] c = Conv <pads = [1, 0, 1, 0]> (t, w)
+    b = Transpose <perm = [0, 2, 3, 1]> (c)
+    r = BatchToSpaceND(b, inner, inner_crops)
+    behind = Sigmoid(r)
+    y = BatchToSpaceND(behind, outer, crops)
+"""
+NESTED_TABLES = {
+    "outer": [2, 2],
+    "inner": [2, 3],
+    "pads": [[2, 3], [0, 6]],
+    "inner_pads": [[0, 1], [3, 0]],
+    "inner_crops": [[1, 0], [0, 2]],
+    "crops": [[0, 1], [3, 0]],
+}
+
+
+def test_a_region_inside_a_region() -> None:
+    made = model(NESTED, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    assert strategies(made) == ["dilated convolution"] * 4
+    sites = plan(made, domains=["tf"]).sites
+    assert sum(site.nodes_before for site in sites) == len(made.graph.node)
+    converted = check(made, (1, 5, 6, 3), (2, 5, 18, 3))
+    assert attribute(node(converted, "conv"), "dilations") == [4, 6]
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid"])
+def test_pads_inside_of_what_makes_something_of_zero(activation: str) -> None:
+    """The pads of the inner operator are zeros, those of the outer are not any more."""
+    made = model(NESTED.replace("Relu", activation), weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    assert strategies(made) == ["dilated convolution"] * 4
+    check(made, (1, 5, 6, 3))
+
+
+def test_blocks_that_are_taken_out_in_the_wrong_order() -> None:
+    body = NESTED.replace("(b, inner,", "(b, outer,").replace("(behind, outer,", "(behind, inner,")
+    made = model(
+        body, weights={"w": (3, 3, 3, 2)}, **{**NESTED_TABLES, "inner_crops": [[0, 0], [0, 0]]}
+    )
+    assert "are not those of the SpaceToBatch in front" in declined(made)
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+
+
+def test_one_axis_is_blocked_twice_and_unblocked_once() -> None:
+    made = model(
+        """
+        s = SpaceToBatchND(x, two, none)
+        q = SpaceToBatchND(s, three, pads)
+        a = Neg(q)
+        y = BatchToSpaceND(a, six, none)
+        """,
+        given="float[N,T,3] x",
+        gives="float[?,?,?] y",
+        two=[2],
+        three=[3],
+        six=[6],
+        none=[[0, 0]],
+        pads=[[1, 0]],
+    )
+    assert strategies(made) == ["unblocked"] * 3
+    check(made, (2, 10, 3), (1, 4, 3))
+
+
+def test_a_region_inside_one_that_does_not_end_is_fused_alone() -> None:
+    body = NESTED.replace("behind = Sigmoid(r)", "behind = Softmax <axis = 1> (r)")
+    made = model(body, weights={"w": (3, 3, 3, 2)}, **NESTED_TABLES)
+    strategy = strategies(made)
+    assert strategy[1:3] == ["dilated convolution"] * 2
+    assert "dilated convolution" not in (strategy[0], strategy[3])
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+
+
+def test_pads_computed_from_the_blocks_around() -> None:
+    """They are read before there is a value without blocks: the inner region is fused alone."""
+    body = NESTED.replace("q = Space", "n = Shape(s) k = Slice(n, none1, one1) z = Mul(k, zero) "
+                          "pads2 = Add(z, inner_pads) q = Space")  # fmt: skip
+    made = model(
+        body.replace("inner, inner_pads", "inner, pads2"),
+        weights={"w": (3, 3, 3, 2)},
+        none1=[0],
+        one1=[1],
+        zero=[0],
+        **NESTED_TABLES,
+    )
+    assert "its paddings are computed from values in blocks" in declined(made)
+    agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
 
 
 # Others that read
@@ -527,6 +677,97 @@ def test_a_remainder_leaves_something(fill: str) -> None:
     assert structure.ops(converted) == ["Transpose", "Conv", "Transpose"]
 
 
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "fill = Mod(lack, block)",
+        "cells = Div(lack, block) down = Mul(cells, block) fill = Sub(lack, down)",
+        # Nothing is known of this one but that it is a crop.
+        "part = Mod(lack, block) f = Cast <to = 1> (part) q = Div(f, unit) fill = Cast <to = 7> (q)",
+    ],
+)
+def test_a_computed_crop_behind_an_activation_is_not_negative(fill: str) -> None:
+    """Nothing beyond the border of Sigmoid's output is needed, which is no single number there."""
+    made = model(
+        COMPUTED.replace("fill = Mod(lack, block)", fill)
+        + ATROUS.replace("(s)", "(k)")
+        .replace("[before]", "k = Sigmoid(s) [before]")
+        .replace("<kernel_shape = [3, 3]>", "<pads = [1, 1, 0, 0]>"),
+        weights=KERNEL,
+        block=[2, 2],
+        base=[4, 4],
+        halves=[2, 2],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    made.graph.initializer.append(numpy_helper.from_array(np.array([1], np.float32), "unit"))
+    converted = check(made, (1, 5, 6, 3), (2, 8, 7, 3))
+    assert strategies(made) == ["dilated convolution"] * 2
+    assert "Max" not in structure.ops(converted)
+
+
+def test_layers_between_one_pair_of_operators() -> None:
+    """What TensorFlow documents for several dilated convolutions: pads and crops are one table.
+
+    The elements come from `fill`, so that what makes the table of them is not needed.
+    """
+    made = model(
+        COMPUTED[: COMPUTED.index("none_c")]
+        + """
+        s = SpaceToBatchND(x, block, pads)
+        t = Transpose <perm = [0, 3, 1, 2]> (s)
+        c = Conv <pads = [1, 1, 1, 1]> (t, w)
+        a = Add(c, bias)
+        r = Relu(a)
+        d = Conv <pads = [1, 1, 1, 1]> (r, v)
+        b = Transpose <perm = [0, 2, 3, 1]> (d)
+        y = BatchToSpaceND(b, block, pads)
+        """,
+        weights={**KERNEL, "bias": (4, 1, 1), "v": (2, 4, 3, 3)},
+        block=[2, 2],
+        base=[0, 0],
+        halves=[0, 0],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    converted = check(made, (1, 5, 6, 3), (2, 8, 7, 3), (1, 3, 3, 3))
+    ops = structure.ops(converted)
+    assert not {"Max", "Unsqueeze"} & set(ops)
+    assert (ops.count("Pad"), ops.count("Slice")) == (2, 1)  # the Slice is that of the shape
+    assert len(converted.graph.node) < len(made.graph.node)
+
+
+@pytest.mark.parametrize("element_type", [TensorProto.INT32, TensorProto.INT64])
+def test_pads_and_crops_that_are_inputs_are_read_as_vectors(element_type: int) -> None:
+    made = atrous()
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    for name in ("pads", "crops"):
+        made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == name))
+        given = onnx.helper.make_tensor_value_info(name, element_type, [2, 2])
+        made.graph.input.append(given)
+    for pads, crops in (
+        ([[2, 3], [2, 2]], [[0, 1], [0, 0]]),
+        ([[0, 1], [0, 0]], [[1, 0], [0, 2]]),
+        ([[4, 1], [3, 3]], [[3, 0], [0, 4]]),
+    ):
+        feeds = {"pads": np.array(pads, dtype), "crops": np.array(crops, dtype)}
+        converted = check(made, (1, 5, 6, 3), **feeds)
+    counts = structure.counts(converted)
+    assert (counts["Pad"], counts["Slice"], counts["Gather"], counts["Max"]) == (1, 1, 3, 0)
+
+
+def test_a_crop_of_unknown_sign_is_a_pad_and_a_known_crop() -> None:
+    """fill - 1 may be -1: padded is by fill, then 1 is cropped."""
+    made = computed("crops = Identity(three)")
+    made.graph.initializer.append(numpy_helper.from_array(np.full((2, 2), 3, np.int64), "three"))
+    converted = check(made, (1, 5, 6, 3), (2, 7, 8, 3))
+    ops = structure.counts(converted)
+    assert (ops["Pad"], ops["Max"], ops["Conv"]) == (1, 0, 1)
+    assert ops["Slice"] == 2  # one of the shape
+
+
 def test_crops_of_a_value_that_the_region_computes() -> None:
     made = model(
         """
@@ -560,6 +801,62 @@ def test_crops_of_a_value_that_the_region_computes() -> None:
 )
 def test_strange_pads_and_crops(pads: object, crops: object, shape: tuple[int, ...]) -> None:
     check(atrous(pads=pads, crops=crops), shape)
+
+
+def test_crops_of_an_axis_that_is_not_blocked() -> None:
+    tables = {"block": [2, 1, 1], "pads": [[2, 3], [0, 0], [0, 0]]}
+    made = atrous(**tables, crops=[[0, 1], [1, 0], [0, 2]])
+    assert strategies(made) == ["dilated convolution"] * 2
+    converted = check(made, (1, 5, 6, 3), (2, 7, 4, 3))
+    assert structure.ops(converted) == ["Transpose", "Conv", "Transpose", "Slice"]
+
+
+CHANNELS_FIRST = """
+    s = SpaceToBatchND(x, block, pads)
+    [conv] c = Conv(s, w)
+    [relu] r = Relu(c)
+    y = BatchToSpaceND(r, block, crops)
+"""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_channels_that_are_padded(known: bool) -> None:
+    """They are padded before the convolution; at run time that may be by nothing."""
+    tables = {"pads": [[1, 0], [2, 3], [2, 2]], "crops": [[0, 2], [0, 1], [0, 0]]}
+    made = model(
+        CHANNELS_FIRST,
+        given="float[N,2,H,W] x" + ("" if known else ", int64[3,2] pads, int64[3,2] crops"),
+        weights={"w": (4, 3, 3, 3)},
+        block=[1, 2, 2],
+        **(tables if known else {}),
+    )
+    feeds = {} if known else {name: np.array(table) for name, table in tables.items()}
+    assert strategies(made) == ["dilated convolution"] * 2
+    converted = check(made, (1, 2, 5, 6), **feeds)
+    conv = node(converted, "conv")
+    assert attribute(conv, "dilations") == [2, 2]
+    if known:
+        assert structure.ops(converted) == ["Pad", "Conv", "Relu", "Slice"]
+        assert attribute(conv, "pads") == [2, 2, 2, 2]
+
+
+def test_a_sum_of_padded_channels_and_a_convolution_of_them() -> None:
+    """The channels of the image are padded before both."""
+    made = model(
+        """
+        s = SpaceToBatchND(x, block, pads)
+        c = Conv <pads = [1, 1, 1, 1]> (s, w)
+        a = Add(s, c)
+        y = BatchToSpaceND(a, block, crops)
+        """,
+        given="float[N,2,H,W] x",
+        weights={"w": (3, 3, 3, 3)},
+        block=[1, 2, 2],
+        pads=[[1, 0], [2, 3], [0, 2]],
+        crops=[[0, 0], [0, 1], [0, 0]],
+    )
+    assert strategies(made) == ["dilated convolution"] * 2
+    check(made, (1, 2, 5, 6), (2, 2, 3, 4))
 
 
 def test_crops_that_leave_nothing() -> None:
@@ -612,6 +909,53 @@ def test_in_a_branch_and_in_a_function() -> None:
             assert np.array_equal(y, 2 * past - x)
 
 
+BRANCHES = """
+    y = If (on) <
+        then_branch = a () => (float[?,?,?,?] z) {
+            s = SpaceToBatchND(x, block, pads)
+            t = Transpose <perm = [0, 3, 1, 2]> (s)
+            c = Conv(t, w)
+            b = Transpose <perm = [0, 2, 3, 1]> (c)
+            z = BatchToSpaceND(b, block, crops)
+        },
+        else_branch = e () => (float[?,?,?,?] u) { REST }
+    >
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "op_types"),
+    [
+        ("u = Identity(x)", ["If"]),
+        ("i = ReduceSum(fill) f = Cast <to = 1> (i) u = Mul(x, f)",
+         ["Shape", "Slice", "Add", "Mod", "Sub", "Mod", "If"]),
+    ],
+)  # fmt: skip
+def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
+    rest: str, op_types: list[str]
+) -> None:
+    made = model(
+        COMPUTED + BRANCHES.replace("REST", rest),
+        given="float[N,H,W,3] x, bool on",
+        weights={"w": (3, 3, 3, 3)},
+        block=[2, 2],
+        base=[4, 4],
+        halves=[2, 2],
+        none=[0, 0],
+        one1=[1],
+        three1=[3],
+    )
+    for inner in structure.nodes(made):
+        inner.domain = "tf" if inner.op_type.endswith("ND") else ""
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("pads", 7, [2, 2]))
+    converted = convert(made, domains=["tf"])
+    assert [node.op_type for node in converted.graph.node] == op_types
+    assert not converted.graph.value_info
+    x = RNG.normal(size=(1, 5, 6, 3)).astype(np.float32)
+    for on in (True, False):
+        agree_unfused(made, x=x, on=np.array(on))
+
+
 # Why not
 
 
@@ -621,6 +965,8 @@ def test_in_a_branch_and_in_a_function() -> None:
         (("kernel_shape = [3, 3]", "strides = [2, 1]"), "Conv has stride 2 on a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = MaxPool <kernel_shape = [2, 2]> (t)"),
          "MaxPool needs neighbours along the blocked axes"),
+        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = GlobalMaxPool(t)"),
+         "GlobalMaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),
          "Softmax runs along a blocked axis"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Add(t, place)"),
@@ -645,6 +991,15 @@ def test_reasons(change: tuple[str, str], reason: str) -> None:
     )
     assert reason in declined(made)
     assert "dilated convolution" not in strategies(made)
+
+
+def test_a_block_that_only_the_run_knows() -> None:
+    made = atrous()
+    made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == "block"))
+    made.graph.input.append(onnx.helper.make_tensor_value_info("block", 7, [2]))
+    assert "not known before the model runs; the dilations of a Conv are attributes" in declined(
+        made
+    )
 
 
 def test_sizes_that_may_broadcast() -> None:

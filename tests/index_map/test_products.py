@@ -163,6 +163,14 @@ NUMBERS = {
     "bias": weights(2),
     "biases": weights(2, 1),
     "square": weights(3, 3),
+    "transposed": weights(3, 2, 3),
+    "halves": np.full((3, 1, 2), 0.5, np.float32),
+    "halves3": np.full((3, 1, 3), 0.5, np.float32),
+    "two": np.array([2]),
+    "last": np.array(-1),
+    "middle": np.array(1),
+    "minus_infinity": np.float32(-np.inf),
+    "crop": np.array([0, 0, -1, 0, 0, -1]),
 }
 
 EQUAL = [
@@ -184,6 +192,46 @@ EQUAL = [
     (
         "t = Transpose <perm = [0, 2, 1]> (x) s = Softmax(t) y = Transpose <perm = [0, 2, 1]> (s)",
         "y = Softmax <axis = 1> (x)",
+    ),
+    (
+        "p = Pad(x, pads, minus_infinity) y = MaxPool <kernel_shape = [3], dilations = [2]> (p)",
+        "y = MaxPool <kernel_shape = [3], dilations = [2], pads = [1, 2]> (x)",
+    ),
+    (
+        "p = Pad(x, pads) y = AveragePool <kernel_shape = [3]> (p)",
+        "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
+    ),
+    (
+        "y = AveragePool <kernel_shape = [2], dilations = [2]> (x)",
+        "y = Conv <group = 3, dilations = [2]> (x, halves)",
+    ),
+    (
+        "p = Pad(x, pads) y = LpPool <kernel_shape = [3]> (p)",
+        "y = LpPool <kernel_shape = [3], pads = [1, 2]> (x)",
+    ),
+    (
+        "c = ConvTranspose <dilations = [2]> (x, transposed) y = Pad(c, crop)",
+        "y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed)",
+    ),
+    (
+        't = Transpose <perm = [0, 2, 1]> (x) y = Einsum <equation = "nwc,cd->nwd"> (t, square)',
+        "t = Transpose <perm = [0, 2, 1]> (x) y = MatMul(t, square)",
+    ),
+    ('y = Einsum <equation = "dc,ncw->ndw"> (square, x)', "y = MatMul(square, x)"),
+    (
+        "t = Transpose <perm = [0, 2, 1]> (x) s = CumSum(t, last)"
+        " y = Transpose <perm = [0, 2, 1]> (s)",
+        "y = CumSum(x, middle)",
+    ),
+    (
+        "t = Transpose <perm = [0, 2, 1]> (x) s, i = TopK(t, two)"
+        " y = Transpose <perm = [0, 2, 1]> (s)",
+        "y, i = TopK <axis = 1> (x, two)",
+    ),
+    (
+        "t = Transpose <perm = [0, 2, 1]> (x) s = MeanVarianceNormalization <axes = [2]> (t)"
+        " y = Transpose <perm = [0, 2, 1]> (s)",
+        "y = MeanVarianceNormalization <axes = [1]> (x)",
     ),
     (
         "y = ReduceMax <axes = [1], keepdims = 0> (x)",
@@ -211,6 +259,40 @@ DIFFERENT = [
         "r = QuantizeLinear(x, step, point) y = Pad(r, pads)",
     ),
     ("y = Softmax <axis = 1> (x)", "y = Softmax <axis = 2> (x)"),
+    ("y = CumSum(x, last)", "y = CumSum(x, middle)"),
+    ("y = CumSum <reverse = 1> (x, last)", "y = CumSum(x, last)"),
+    ("y, i = TopK <axis = 1> (x, two)", "v, y = TopK <axis = 1> (x, two)"),
+    ("y, i = TopK <axis = 1> (x, two)", "y, i = TopK <axis = 1, largest = 0> (x, two)"),
+    (
+        'y = Einsum <equation = "dc,ncw->ndw"> (square, x)',
+        'y = Einsum <equation = "cd,ncw->ndw"> (square, x)',
+    ),
+    (
+        "y = MeanVarianceNormalization <axes = [1]> (x)",
+        "y = MeanVarianceNormalization <axes = [2]> (x)",
+    ),
+    (
+        "p = Pad(x, pads) y = MaxPool <kernel_shape = [3]> (p)",
+        "y = MaxPool <kernel_shape = [3], pads = [1, 2]> (x)",
+    ),
+    (
+        "y = AveragePool <kernel_shape = [3], pads = [1, 2]> (x)",
+        "y = AveragePool <kernel_shape = [3], pads = [1, 2], count_include_pad = 1> (x)",
+    ),
+    (
+        "y = AveragePool <kernel_shape = [2], pads = [1, 0]> (x)",
+        "y = Conv <group = 3, pads = [1, 0]> (x, halves)",
+    ),
+    ("y = AveragePool <kernel_shape = [3]> (x)", "y = Conv <group = 3> (x, halves3)"),
+    ("y = LpPool <kernel_shape = [3]> (x)", "y = LpPool <kernel_shape = [3], p = 1> (x)"),
+    (
+        "y = ConvTranspose <pads = [1, 1]> (x, transposed)",
+        "y = ConvTranspose <pads = [2, 0]> (x, transposed)",
+    ),
+    (
+        "y = ConvTranspose <dilations = [2], pads = [1, 1]> (x, transposed)",
+        "y = ConvTranspose <pads = [0, 0]> (x, transposed)",
+    ),
     ("y = Conv <pads = [1, 1]> (x, kernel)", "y = Conv <pads = [2, 0]> (x, kernel)"),
     ("y = MatMul(square, x)", "t = Transpose <perm = [1, 0]> (square) y = MatMul(t, x)"),
     ("y = Cast <to = 10> (x)", "y = Cast <to = 16> (x)"),

@@ -74,6 +74,17 @@ def check(nodes: str, expected: str, opset: int = 17) -> None:
         ("t = Transpose <perm = [0, 1, 3, 2]> (x) y = Add(x, t)", "n c _ _"),
         ("t = NonZero(x) y = Add(t, x)", "None"),
         ("y = Where(x, s, row)", "n 7 h w"),
+        ("t, y = Split <axis = 1> (x)", "n _ h w"),
+        ("y = Slice(x, zero, channel, channel)", "n _ h w"),
+        ("y = Gather <axis = 1> (x, zero)", "n 1 h w"),
+        ("y = Gather <axis = -1> (x, k)", "n c h 8 7 3 5"),
+        ("y = MatMul(x, flat)", "n c h w"),
+        ("y = MatMul(x, k)", "None"),
+        ("y = ReduceMax <axes = [1, -1]> (x)", "n 1 h 1"),
+        ("y = ReduceMax <axes = [1, -1], keepdims = 0> (x)", "n h"),
+        ("y = ReduceSum(x, channel)", "n 1 h w"),
+        ("y = ReduceSum(x)", "None"),
+        ("y = ArgMax <axis = 1, keepdims = 0> (x)", "n h w"),
     ],
 )
 def test_operators_that_keep_move_or_stretch_dims(nodes, expected):
@@ -97,6 +108,13 @@ def test_operators_that_keep_move_or_stretch_dims(nodes, expected):
         ),
         ("y = Conv(s, unsized)", "n 8 h-a+1 w-b+1"),
         ("y = Conv <dilations = [2, 1]> (s, unsized)", "n 8 h-2*a+2 w-b+1"),
+        ("y = ConvTranspose(s, k)", "n 7 h+2 w+4"),
+        (
+            "y = ConvTranspose <strides = [2, 1], dilations = [1, 2], pads = [1, 0, 0, 2], "
+            "output_padding = [1, 0], group = 2> (s, k)",
+            "n 14 2*h+1 w+6",
+        ),
+        ('y = ConvTranspose <auto_pad = "SAME_UPPER"> (s, k)', "n 7 _ _"),
         ("y = MaxPool <kernel_shape = [3, 2]> (x)", "n c h-2 w-1"),
         ("y = MaxPool <kernel_shape = [3, 2], dilations = [2, 1]> (x)", "n c h-4 w-1"),
         (

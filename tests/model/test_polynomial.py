@@ -10,8 +10,6 @@ from onnx_spatial.model.symbolic import polynomial
 from onnx_spatial.model.symbolic.polynomial import (
     MAX_TERMS,
     Polynomial,
-    quotient,
-    remainder,
 )
 
 H = Polynomial.atom("h", nonnegative=True)
@@ -148,19 +146,3 @@ def test_long_chains_are_compared_and_forgotten_without_recursion():
     del one, other
     gc.collect()
     assert len(polynomial._atoms) < before - 29_000
-
-
-def test_what_is_left_of_a_division_is_less_than_the_divisor() -> None:
-    size = Polynomial.atom("size", nonnegative=True)
-    four = Polynomial.of(4)
-    rest = size - 4 * quotient(size, four)
-    assert rest.is_below(4) and rest.is_below(5)
-    assert not rest.is_below(3)
-    assert not (rest + 1).is_below(4)
-    modulus = remainder(size, four)
-    assert modulus.is_below(4) and (modulus + 1).is_below(5)
-    assert not (modulus + 1).is_below(4) and not (2 * modulus).is_below(4)
-    assert not size.is_below(10**6)
-    assert not (size - 4 * quotient(size + 1, four)).is_below(4)
-    assert not (size + 4 * quotient(size, four)).is_below(4)
-    assert Polynomial.of(3).is_below(4) and not Polynomial.of(4).is_below(4)

@@ -9,9 +9,12 @@ on its own, so several convolutions, branches, gates and residual sums need no r
 node that cannot be written on u ends the region.
 
     pad_amounts     calculate with pads and crops, known or computed at run time
+    amount_vectors  write those that are computed at run time, as vectors
+    pad_slice       write the Pads and Slices between what is computed of a value and what is needed
     blocked_layout  how the axes of t hold those of u
     rules           rewrite a node on u, by operator type: elementwise, channels, axes
     conv            convolutions, whose dilations and pads grow
+    nested          a SpaceToBatch and BatchToSpace inside a region
     region          the operators at the ends with their pads and crops, and the nodes between
     propagate       forward: the layout of each value, and where the region ends
     demand          backward: the nodes that lead to a BatchToSpace, and how much of each value it needs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
@@ -19,6 +19,9 @@ class BlockedLayout:
         batch: the batch axis.
         rank: number of dims.
         element_types: possible ONNX element types; empty if unknown.
+        nesting: the order of the blocks in the batch axis if an axis has several there; empty if not.
+        rows: sizes of the axes of t that a Reshape has merged into its first axis: all but the last.
+            Such a t is a matrix, and stands for a u that keeps its axes, which the layout describes.
     """
 
     blocks: tuple[int, ...]
@@ -26,6 +29,8 @@ class BlockedLayout:
     batch: int
     rank: int
     element_types: frozenset[int]
+    nesting: tuple[tuple[int, int], ...] = ()
+    rows: tuple[Polynomial, ...] = ()
 
     @property
     def taken(self) -> tuple[int, ...]:
@@ -35,7 +40,8 @@ class BlockedLayout:
     @property
     def order(self) -> tuple[tuple[int, int], ...]:
         """(axis, block) of the axes that lie in the batch axis, the outermost first."""
-        return tuple((a, b) for a, b in zip(self.axes, self.blocks, strict=True) if b > 1)
+        pairs = zip(self.axes, self.blocks, strict=True)
+        return self.nesting or tuple((axis, block) for axis, block in pairs if block > 1)
 
     def is_free(self, *axes: int | None) -> bool:
         """Return whether axes, possibly negative, are known and neither batch nor blocked."""
@@ -57,7 +63,19 @@ class BlockedLayout:
     def moved(self, places: Sequence[int], rank: int) -> BlockedLayout:
         """Return the layout, of another rank, with each axis at another place, -1 if it is dropped."""
         axes = tuple(places[axis] for axis in self.axes)
-        return replace(self, axes=axes, batch=places[self.batch], rank=rank)
+        nesting = tuple((places[axis], block) for axis, block in self.nesting)
+        return replace(self, axes=axes, batch=places[self.batch], rank=rank, nesting=nesting)
+
+    @property
+    def unsplit(self) -> tuple[int, ...]:
+        """The axes that are only padded or cropped."""
+        return tuple(a for a, b in zip(self.axes, self.blocks, strict=True) if b == 1)
+
+    def with_free(self, axes: Collection[int]) -> BlockedLayout:
+        """Return the layout in which some of the unsplit axes are free."""
+        pairs = zip(self.axes, self.blocks, strict=True)
+        kept = [(axis, block) for axis, block in pairs if block > 1 or axis not in axes]
+        return replace(self, axes=tuple(a for a, _ in kept), blocks=tuple(b for _, b in kept))
 
     def broadcast(self, rank: int) -> BlockedLayout:
         """Return the layout with new axes in front."""

@@ -1,56 +1,47 @@
-"""Rule for convolutions: one on a value in blocks is a dilated one on the value itself.
+"""Rules for convolutions: one on a value in blocks is a dilated one on the value itself.
 
     Conv(SpaceToBatch(u, D), dilations d, pads p) = SpaceToBatch(Conv(u, dilations D d, pads D p), D)
 
 with stride 1 along the axes that are split; an axis that is only padded (block 1) may have any stride.
 The pads of SpaceToBatch and the crops of BatchToSpace go into its own pads (`net_pads`).
+
+The same holds for ConvTranspose with stride 1: it is a Conv with the flipped kernel and pads r - p,
+where r = (kernel size - 1) * dilation, and that is how its pads are counted here. Pools are in `pool`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadAmount, PadPair, PadPairs
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
+from onnx_spatial.fusion.dilated_conv.pad_amounts import (
+    NOTHING,
+    PadAmount,
+    PadPair,
+    PadPairs,
+    flat,
+)
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
+from onnx_spatial.fusion.dilated_conv.window_axes import KERNELS, Axis, enlarged, spatial_axes
 from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.operators import AutoPad, ExtractPatches
-
-#: Convolutions, with the index of the input that holds the kernel.
-KERNELS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-
-#: Values of auto_pad that depend on the size of the input, as `ExtractPatches` calls them.
-_SAME: dict[object, AutoPad] = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A spatial axis of the convolution on u.
-
-    Attributes:
-        stride, dilation: along it.
-        pads: at its two ends.
-        reach: (kernel size - 1) * dilation; None if unknown.
-    """
-
-    stride: int
-    dilation: int
-    pads: tuple[int, int]
-    reach: int | None
 
 
 @dataclass(frozen=True)
 class BlockedConv:
-    """A convolution of a value in blocks, written on u.
+    """A convolution or pool of a value in blocks, written on u.
 
     Attributes:
         layout: layout of its output.
         axes: its spatial axes, on u.
         place: which of these each axis of the layout is.
-        pad_value: the number it pads with; None if unknown.
+        pad_value: the number it pads with; None if unknown, or if it leaves the padding out.
+        is_transposed: whether it is a ConvTranspose, of which `axes` holds the pads of the Conv.
+        counts_padding: whether it is an AveragePool whose pads have to count as elements.
+        no_zeros: why no Pad of zeros may stand in front; None if one may.
+        weight: the kernel of a depthwise Conv that replaces it; None if it keeps its operator.
 
     The methods take `output_crop`, what nobody needs of the output at its ends, `crop`, the zeros
     that the input lacks of u at its ends, and `lengths` in blocks, None where unknown.
@@ -60,6 +51,10 @@ class BlockedConv:
     axes: tuple[Axis, ...]
     place: tuple[int, ...]
     pad_value: BorderValue
+    is_transposed: bool = False
+    counts_padding: bool = False
+    no_zeros: Reason | None = None
+    weight: Array | None = None
 
     def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
         """Compute the pads of the input per axis of the layout, the convolution's own included."""
@@ -80,7 +75,7 @@ class BlockedConv:
         result = []
         for i, (axis, crop) in enumerate(zip(self._own(), output_crop, strict=True)):
             pair = (_rest(crop[0], axis, 0), _rest(crop[1], axis, 1))
-            fits = (pair[0] + pair[1]).expression.is_below(self._least(i, lengths))
+            fits = (pair[0] + pair[1]).is_below(self._least(i, lengths))
             result.append(pair if fits else (NOTHING, NOTHING))
         return tuple(result)
 
@@ -100,7 +95,7 @@ class BlockedConv:
         net = None if crop is None else self.net_pads(crop, output_crop)
         kept = []
         for i, pair in enumerate(output_crop):
-            total = (pair[0] + pair[1]).expression
+            total = pair[0] + pair[1]
             added = None if net is None else (net[i][0] + net[i][1]).constant
             reach = self._own()[i].reach
             grows = added is not None and reach is not None and added >= reach
@@ -116,14 +111,50 @@ class BlockedConv:
     def _own(self) -> list[Axis]:
         return [self.axes[place] for place in self.place]
 
-    def with_pads(self, own: PadPairs) -> list[tuple[int, int]]:
-        """Return the pads of all spatial axes, those of the layout replaced by known numbers."""
+    def check_pad(self, amounts: PadPairs, number: BorderValue) -> None:
+        """Check that the input may be padded by these amounts with a number; negative ones crop.
+
+        Raises:
+            ConversionError: it may not.
+        """
+        grows = not all(map(NOTHING.is_at_least, flat(amounts)))
+        if self.no_zeros is not None and number == 0 and grows:
+            raise ConversionError(self.no_zeros)
+
+    def within_limits(self, own: PadPairs) -> PadPairs:
+        """Drop the pads, all of them known, of axes where they are larger than runtimes accept.
+
+        Raises:
+            ConversionError: no Pad in front can take them.
+        """
+        result = []
+        for axis, pair in zip(self._own(), own, strict=True):
+            fits = axis.most is None or all((a.constant or 0) <= axis.most for a in pair)
+            if not fits and self.pad_value is None:
+                raise ConversionError("the pads of a pool would be larger than its kernel")
+            result.append(pair if fits else (NOTHING, NOTHING))
+        return tuple(result)
+
+    def attributes(self, own: PadPairs) -> dict[str, int | list[int]]:
+        """Return the attributes that change on u, with these pads, all of them known."""
         pads = [axis.pads for axis in self.axes]
         for place, pair in zip(self.place, own, strict=True):
             begin, end = pair[0].constant, pair[1].constant
             assert begin is not None and end is not None
             pads[place] = (begin, end)
-        return pads
+        if self.is_transposed:
+            reaches = [axis.reach or 0 for axis in self.axes]
+            pads = [(r - begin, r - end) for r, (begin, end) in zip(reaches, pads, strict=True)]
+        ends = [*(begin for begin, _ in pads), *(end for _, end in pads)]
+        changed: dict[str, int | list[int]] = {"pads": ends}
+        if any(axis.dilation > 1 for axis in self.axes):
+            changed["dilations"] = [axis.dilation for axis in self.axes]
+        if self.weight is not None:
+            changed["group"] = len(self.weight)
+            changed["strides"] = [axis.stride for axis in self.axes]
+        elif self.counts_padding and any(ends):
+            changed["count_include_pad"] = 1
+        return changed
 
 
 def _rest(crop: PadAmount, axis: Axis, side: int) -> PadAmount:
@@ -133,7 +164,7 @@ def _rest(crop: PadAmount, axis: Axis, side: int) -> PadAmount:
     return rest if rest.is_at_least(NOTHING) else NOTHING
 
 
-def dilated(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> BlockedConv | Reason:
+def _conv(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> BlockedConv | Reason:
     """Write a convolution on u, or say why that is impossible."""
     layout = layouts[0]
     if layout is None or any(s is not None for s in layouts[1:]):
@@ -144,94 +175,56 @@ def dilated(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> BlockedC
         block = layout.blocks[layout.axes.index(1)]
         what = "are blocked" if block > 1 else "are padded, or may be"
         return f"the channels of {node.op_type} {what}"
-    axes = _spatial(node, layout.rank - 2)
+    axes = spatial_axes(node, layout.rank - 2)
     if isinstance(axes, str):
         return axes
+    is_transposed = node.op_type == "ConvTranspose"
+    if is_transposed:
+        transposed = _as_conv(node, axes)
+        if isinstance(transposed, str):
+            return transposed
+        axes = transposed
     place = tuple(axis - 2 for axis in layout.axes)
     for block, at in zip(layout.blocks, place, strict=True):
-        axis = axes[at]
-        if block > 1 and axis.stride != 1:
-            return f"{node.op_type} has stride {axis.stride} on a blocked axis"
-        pads = (axis.pads[0] * block, axis.pads[1] * block)
-        reach = None if axis.reach is None else axis.reach * block
-        axes[at] = Axis(axis.stride, axis.dilation * block, pads, reach)
+        if block > 1 and axes[at].stride != 1:
+            return f"{node.op_type} has stride {axes[at].stride} on a blocked axis"
+        axes[at] = enlarged(axes[at], block)
+        if is_transposed:
+            axes[at] = replace(axes[at], most=axes[at].reach)
     types = node.view.element_types(node.message.output[0])
-    if node.op_type == "Conv":
+    if node.op_type in ("Conv", "ConvTranspose"):
         types = layout.element_types
-    return BlockedConv(layout.with_types(types), tuple(axes), place, _pad_value(node))
+    layout = layout.with_types(types)
+    return BlockedConv(layout, tuple(axes), place, _pad_value(node), is_transposed)
 
 
-def _spatial(node: NodeView, spatial: int) -> list[Axis] | str:
-    """Read the spatial axes of a convolution on t and resolve its auto_pad."""
-    ones = (1,) * spatial
-    strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
-    pads = node.integers("pads", (0,) * 2 * spatial)
-    if strides is None or dilations is None or pads is None:
-        return f"attributes of {node.op_type} depend on the callers of its function"
-    if (len(strides), len(dilations), len(pads)) != (spatial, spatial, 2 * spatial):
-        return (
-            f"{node.op_type} has strides, dilations or pads that do not fit the rank of its input"
-        )
-    auto = node.attributes.get("auto_pad", "NOTSET")
-    sizes = _kernel_sizes(node, spatial)
-    if auto in _SAME:
-        if sizes is None:
-            return f"the kernel size of {node.op_type} is unknown, and auto_pad needs it"
-        same = _same_pads(node, sizes, strides, dilations, _SAME[auto])
-        if isinstance(same, str):
-            return same
-        pads = same
-    elif auto == "VALID":
-        pads = (0,) * 2 * spatial
-    elif auto != "NOTSET":
-        return f"auto_pad of {node.op_type} depends on the callers of its function"
-    if min(pads, default=0) < 0:
-        return f"{node.op_type} has negative pads"
-    reaches = [None if sizes is None else (sizes[i] - 1) * dilations[i] for i in range(spatial)]
-    return [
-        Axis(strides[i], dilations[i], (pads[i], pads[i + spatial]), reaches[i])
-        for i in range(spatial)
-    ]
-
-
-def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
-    declared = node.integers("kernel_shape", ())
-    if declared:
-        return declared if len(declared) == spatial else None
-    dims = node.view.dims(node.input(KERNELS[node.op_type]))
-    if dims is None or len(dims) != spatial + 2:
-        return None
-    sizes = [dim.constant for dim in dims[2:]]
-    return None if None in sizes else tuple(s for s in sizes if s is not None)
-
-
-def _same_pads(
-    node: NodeView,
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    auto_pad: AutoPad,
-) -> tuple[int, ...] | str:
-    dims = node.view.dims(node.input(0))
-    try:
-        windows = ExtractPatches(kernel, strides, dilations, auto_pad)
-    except OperatorError:
-        return f"kernel, strides or dilations of {node.op_type} are not legal"
-    pairs = []
-    for axis, stride in enumerate(strides):
-        # With stride 1 every size is padded alike.
-        size = 1 if stride == 1 else dims[axis + 2].constant if dims is not None else None
-        if size is None:
-            return f"auto_pad of {node.op_type} depends on sizes that are not known"
-        pairs.append(windows.padding(axis, size))
-    return (*(begin for begin, _ in pairs), *(end for _, end in pairs))
+def _as_conv(node: NodeView, axes: Sequence[Axis]) -> list[Axis] | Reason:
+    """Return the axes of the Conv with flipped kernel and other pads that a ConvTranspose on t is."""
+    added = node.integers("output_padding", ())
+    if added is None or any(added) or "output_shape" in node.attributes:
+        return "ConvTranspose has output_shape or output_padding"
+    result = []
+    for axis in axes:
+        if axis.stride != 1:
+            return "ConvTranspose has stride 2 or more, which spreads the input"
+        if axis.reach is None:
+            return "the kernel size of ConvTranspose is unknown"
+        begin, end = (axis.reach - pad for pad in axis.pads)
+        if min(begin, end) < 0:
+            return "ConvTranspose has pads larger than its kernel"
+        result.append(replace(axis, pads=(begin, end)))
+    return result
 
 
 def _pad_value(node: NodeView) -> BorderValue:
     """Return the number a convolution pads with: the zero point of quantised data."""
-    if node.op_type == "Conv" or not node.input(2):
+    if node.op_type in ("Conv", "ConvTranspose") or not node.input(2):
         return 0
     point = node.known(2)
     if point is None or point.size != 1:
         return None
     return int(point.reshape(-1)[0])
+
+
+#: The rule for each convolution.
+RULES = dict.fromkeys(KERNELS, _conv)

@@ -12,12 +12,14 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadAmount,
     PadPairs,
     combined,
     common,
     flat,
+    reordered,
     whole,
 )
 from onnx_spatial.fusion.dilated_conv.propagate import SHAPES
@@ -132,10 +134,11 @@ class _WalkBack:
             return False
         name = node.outputs[0].name or ""
         if self._matcher.subject(node) is not None:
-            return name in self._regions.entries or node in self._ends
+            return name in self._regions.entries or node in self._ends or node in self._inside
         step = self._regions.step_of.get(name)
-        rewritten = step is not None and isinstance(step.rewrite, RuleResult) and step.rewrite.forms
-        return bool(rewritten) and node in self._inside
+        if step is None or node not in self._inside or not isinstance(step.rewrite, RuleResult):
+            return False
+        return bool(step.rewrite.forms) and index not in step.rewrite.read_operands
 
     def _look_back(self) -> None:
         """Compute the demand of each value from that of its readers."""
@@ -148,19 +151,24 @@ class _WalkBack:
         for step in reversed(self._regions.steps):
             outputs = [n for n in step.outputs if n in demands]
             demand = needed = common([crop for name in outputs for crop in demands[name]])
-            conv = step.rewrite
-            if isinstance(conv, BlockedConv):
+            rewrite = step.rewrite
+            if isinstance(rewrite, BlockedConv):
                 (name,) = step.names
-                demand = self._sheltered(step, conv, demand)
-                needed = conv.input_crop(demand, self._view.lengths(name, conv.layout.axes))
+                demand = self._sheltered(step, rewrite, demand)
+                needed = rewrite.input_crop(demand, self._view.lengths(name, rewrite.layout.axes))
+            elif isinstance(rewrite, Reblocking):
+                needed = rewrite.input_crop(demand)
             self._regions.demand.update(dict.fromkeys(outputs, demand))
-            for name in step.names:
-                demands.setdefault(name, []).append(needed)
+            for name, layout in step.inputs:
+                crop = reordered(needed, layout.axes, self._regions.layouts[name].axes)
+                demands.setdefault(name, []).append(crop)
 
     def _sheltered(self, step: RegionNode, conv: BlockedConv, demand: PadPairs) -> PadPairs:
-        (name,) = step.names
-        border = self._regions.borders.get(name)
-        crop = border[0] if border is not None and border[1] == conv.pad_value else None
+        ((name, layout),) = step.inputs
+        border, axes = self._regions.borders.get(name), self._regions.layouts[name].axes
+        crop = None
+        if border is not None and border[1] == conv.pad_value:
+            crop = reordered(border[0], axes, layout.axes)
         lengths = self._view.lengths(step.outputs[0], conv.layout.axes)
         return conv.sheltered(demand, crop, lengths)
 
@@ -171,10 +179,12 @@ class _WalkBack:
         before the end then.
         """
         entries = [self._regions.entries[n] for n in sorted(self._regions.origins[end.name])]
-        related = combined(_in_terms_of, end.pads, *(entry.pads for entry in entries))
-        read = {name for amount in flat(related) for (name, _), _ in amount.elements}
+        axes = self._regions.layouts[end.name].axes
+        pads = [entry.pads for entry in entries if entry.layout.axes == axes]
+        related = combined(PadAmount.in_terms_of, end.pads[: len(axes)], *pads)
+        read = {element.name for amount in flat(related) for element, _ in amount.elements}
         if self._depend_on_region(read.intersection(end.sources), entries):
-            return whole(len(end.pads))
+            return whole(len(axes))
         return related
 
     def _depend_on_region(self, names: set[str], entries: Sequence[RegionEnd]) -> bool:
@@ -195,13 +205,3 @@ class _WalkBack:
             assert message is not None
             todo.extend(traversal.needs(message))
         return False
-
-
-def _in_terms_of(amount: PadAmount, *pads: PadAmount) -> PadAmount:
-    if amount.constant is not None:
-        return amount
-    for pad in pads:
-        difference = (amount - pad).constant
-        if difference is not None:
-            return pad + PadAmount.known(difference)
-    return amount

@@ -21,10 +21,16 @@ def fuse(
 
     `lower` writes SpaceToBatch of the values in blocks that nodes outside the regions read too.
     """
-    drop_shapes, without, reasons = True, frozenset[str](), dict[ir.Node, list[str]]()
+    drop_shapes, without, apart = True, frozenset[str](), set[str]()
+    reasons: dict[ir.Node, list[str]] = {}
     while True:
-        regions = follow(graph, view, matcher, without)
+        regions = follow(graph, view, matcher, without, apart)
         walk_back(graph, view, matcher, regions, drop_shapes=drop_shapes)
+        # A region inside one that does not end may still be one of its own.
+        alone = {n for n in regions.nested if regions.step_of[n] not in regions.steps}
+        if alone:
+            apart |= alone
+            continue
         try:
             edit = write(regions, view, matcher, lower)
         except UnwritableError as error:

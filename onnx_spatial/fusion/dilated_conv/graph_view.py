@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,8 @@ import onnx
 
 from onnx_spatial.analysis import attributes
 from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.symbolic.bounds import bounds
+from onnx_spatial.model.symbolic.polynomial import Atom, quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial, SymbolicValues
 from onnx_spatial.operators.spellings.call import AttributeValue
 
@@ -26,11 +28,14 @@ class GraphView:
         scope: types and known values.
         sizes: sizes as polynomials.
         opset: version of the default domain.
+        undivided: dividend and divisor of each quotient that is a size behind a SpaceToBatch: there
+            is no remainder in a legal run.
     """
 
     scope: constant_folding.ConstantScope
     sizes: SymbolicValues
     opset: int
+    undivided: dict[Atom, tuple[Polynomial, int]] = field(default_factory=dict)
 
     def value(self, name: str) -> Array | None:
         """Return the elements of a small tensor that is known before the model runs."""
@@ -44,6 +49,28 @@ class GraphView:
         """Return the lengths of some axes of a value, None where unknown."""
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
+
+    def divided(self, size: Polynomial, block: int) -> Polynomial:
+        """Divide the padded size of an axis by its block, as SpaceToBatch does."""
+        result = quotient(size, Polynomial.of(block))
+        if result.lone_atom is not None:
+            self.undivided[result.lone_atom] = (size, block)
+        return result
+
+    def are_equal(self, a: Polynomial, b: Polynomial, block: int) -> bool:
+        """Return whether two sizes of an axis of blocks are provably equal.
+
+        block * (a - b) is a multiple of the block. It is 0 if it is smaller.
+        """
+        difference = (a - b) * block
+        # The youngest first: what was divided may hold older quotients.
+        for atom in sorted(self.undivided, key=lambda atom: -atom.serial):
+            size, divisor = self.undivided[atom]
+            factor = difference.terms.get((atom,), 0)
+            if factor and factor % divisor == 0:
+                difference += size * (factor // divisor) - Polynomial({(atom,): factor})
+        least, most = bounds(difference)
+        return least is not None and most is not None and -block < least and most < block
 
     def element_types(self, name: str) -> frozenset[int]:
         """Return the ONNX element type of a value; empty if it is unknown."""

@@ -8,14 +8,21 @@ needs no parameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from itertools import chain
+from typing import NamedTuple
 
+from onnx_spatial.model.symbolic.bounds import ANY, Bounds, bounds
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
-#: An element of a run-time parameter: name of the value, and the element's place in it.
-Element = tuple[str, int]
+
+class Element(NamedTuple):
+    """An element of a run-time parameter: name of the value, place in it, and the polynomial."""
+
+    name: str
+    place: int
+    expression: Polynomial
 
 
 @dataclass(frozen=True)
@@ -26,14 +33,14 @@ class PadAmount:
         expression: the amount as a polynomial.
         elements: factor of each element of a parameter; none if it is a number.
         plus: the number that is added to them.
-        signs: whether it is never negative, and whether it is never positive, in a legal run.
+        legal: its bounds in every legal run, as far as they do not follow from `expression`.
         is_known: whether it is a number.
     """
 
     expression: Polynomial
     elements: tuple[tuple[Element, int], ...] = ()
     plus: int = 0
-    signs: tuple[bool, bool] = (False, False)
+    legal: Bounds = ANY
     is_known: bool = False
 
     @classmethod
@@ -42,9 +49,9 @@ class PadAmount:
         return _known(number)
 
     @classmethod
-    def read(cls, element: Element, expression: Polynomial) -> PadAmount:
+    def read(cls, element: Element) -> PadAmount:
         """Read an element of a parameter: pads and crops are never negative."""
-        return cls._of(expression, ((element, 1),), 0, (True, False))
+        return cls._of(element.expression, ((element, 1),), 0, Bounds(0, None))
 
     @classmethod
     def _of(
@@ -52,23 +59,31 @@ class PadAmount:
         expression: Polynomial,
         elements: Sequence[tuple[Element, int]],
         plus: int,
-        signs: tuple[bool, bool],
+        legal: Bounds,
     ) -> PadAmount:
         if expression.constant is not None:
             return cls.known(expression.constant)
-        return cls(expression, tuple(elements), plus, signs)
+        return cls(expression, tuple(elements), plus, legal)
 
     @property
     def constant(self) -> int | None:
         """The number; None if only the run knows it."""
         return self.plus if self.is_known else None
 
+    @property
+    def bounds(self) -> Bounds:
+        """The least and the most that it can be in a legal run."""
+        return self.legal if self.is_known else self.legal & bounds(self.expression)
+
     def is_at_least(self, other: PadAmount) -> bool:
         """Return whether it is provably no less than another."""
-        if self.is_known and other.is_known:
-            return self.plus >= other.plus
-        difference = self - other
-        return difference.signs[0] or difference.expression.nonnegative
+        least = (self - other).bounds.least
+        return least is not None and least >= 0
+
+    def is_below(self, number: int) -> bool:
+        """Return whether it is provably less than a number."""
+        most = self.bounds.most
+        return most is not None and most < number
 
     def equals(self, other: PadAmount) -> bool:
         """Return whether the two are provably equal."""
@@ -83,8 +98,8 @@ class PadAmount:
         for element, count in other.elements:
             elements[element] = elements.get(element, 0) + count
         left = [(element, count) for element, count in elements.items() if count]
-        signs = (self.signs[0] and other.signs[0], self.signs[1] and other.signs[1])
-        return self._of(self.expression + other.expression, left, self.plus + other.plus, signs)
+        legal = self.legal.plus(other.legal)
+        return self._of(self.expression + other.expression, left, self.plus + other.plus, legal)
 
     def __sub__(self, other: PadAmount) -> PadAmount:
         return self + other.times(-1)
@@ -94,13 +109,37 @@ class PadAmount:
         if self.is_known:
             return _known(self.plus * factor)
         elements = [(element, count * factor) for element, count in self.elements if factor]
-        signs = self.signs if factor >= 0 else (self.signs[1], self.signs[0])
-        return self._of(self.expression * factor, elements, self.plus * factor, signs)
+        legal = self.legal.times(factor)
+        return self._of(self.expression * factor, elements, self.plus * factor, legal)
+
+    def split(self) -> tuple[PadAmount, PadAmount]:
+        """Return what to pad by and what to crop by then; neither is negative in a legal run."""
+        least, most = self.bounds
+        if least is not None:
+            crop = self.known(max(-least, 0)) if most is None or most > 0 else self.times(-1)
+            return self + crop, crop
+        if most is not None:
+            pad = self.known(max(most, 0))
+            return pad, pad - self
+        pad = self.known(max(self.plus, 0))
+        for element, factor in self.elements:
+            if factor > 0:
+                pad += self.read(element).times(factor)
+        return pad, pad - self
+
+    def in_terms_of(self, *others: PadAmount) -> PadAmount:
+        """Write it as another amount plus a number, if their difference is known."""
+        for other in others if not self.is_known else ():
+            difference = (self - other).constant
+            if difference is not None:
+                sum_ = other + self.known(difference)
+                return replace(sum_, legal=sum_.legal & self.legal)
+        return self
 
 
 @cache
 def _known(number: int) -> PadAmount:
-    return PadAmount(Polynomial.of(number), (), number, (number >= 0, number <= 0), is_known=True)
+    return PadAmount(Polynomial.of(number), (), number, Bounds(number, number), is_known=True)
 
 
 #: (begin, end) of one axis.
@@ -115,6 +154,12 @@ NOTHING = PadAmount.known(0)
 def whole(axes: int) -> PadPairs:
     """Crop nothing."""
     return ((NOTHING, NOTHING),) * axes
+
+
+def reordered(pairs: PadPairs, axes: Sequence[int], others: Sequence[int]) -> PadPairs:
+    """List the pairs of some axes for others; there is nothing at axes that have none."""
+    pair_of = dict(zip(axes, pairs, strict=True))
+    return tuple(pair_of.get(axis, (NOTHING, NOTHING)) for axis in others)
 
 
 def flat(pairs: PadPairs) -> tuple[PadAmount, ...]:

@@ -6,17 +6,16 @@ cannot be written without them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv import region, rules, rules_axes
+from onnx_spatial.fusion.dilated_conv import nested, region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, same
+from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, reordered, same
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -24,7 +23,6 @@ from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.spellings import Conflict
@@ -39,10 +37,17 @@ _AHEAD = 32
 
 
 def follow(
-    graph: traversal.GraphLike, view: GraphView, matcher: Matcher, without: Collection[str]
+    graph: traversal.GraphLike,
+    view: GraphView,
+    matcher: Matcher,
+    without: Collection[str],
+    apart: Collection[str],
 ) -> Regions:
-    """Walk through one graph, from every SpaceToBatch whose output is not in `without`."""
-    walker = _Walk(graph, view, matcher, without)
+    """Walk through one graph, from every SpaceToBatch whose output is not in `without`.
+
+    One whose output is in `apart` is part of no region around it.
+    """
+    walker = _Walk(graph, view, matcher, without, apart)
     for place, message in enumerate(traversal.in_order(graph)):
         walker.result.places.update(dict.fromkeys(message.output, place))
         walker.visit(message)
@@ -56,9 +61,10 @@ class _Walk:
         view: GraphView,
         matcher: Matcher,
         without: Collection[str],
+        apart: Collection[str],
     ) -> None:
         self._graph, self._view, self._matcher = graph, view, matcher
-        self._without = without
+        self._without, self._apart = without, apart
         self._reasons: dict[str, Reason] = {}  # why the region of a value has ended
         self.result = Regions()
 
@@ -69,6 +75,9 @@ class _Walk:
         subject = self._matcher.subject(node)
         kind = None if subject is None else subject.request.call.kind
         if subject is not None and kind in (SpaceToBatch, BatchToSpace):
+            if nested_step := self._nested(subject, message):
+                self._note_step(nested_step)
+                return
             enter_or_leave = self._enter if kind is SpaceToBatch else self._leave
             enter_or_leave(subject, message)
             return
@@ -80,22 +89,73 @@ class _Walk:
         if message.op_type in SHAPES:
             return
         step = self._step(node, message, layouts)
-        blocked = [n for n, s in zip(message.input, layouts, strict=True) if s is not None]
-        origins = frozenset[str]().union(*(self.result.origins[name] for name in blocked))
         if isinstance(step, str):
+            blocked = [n for n, s in zip(message.input, layouts, strict=True) if s is not None]
+            origins = self._origins(blocked)
             reason = f"{_label(message)}: {step}"
             self._decline(origins, reason)
             self._end(message, reason)
             return
         if isinstance(step.rewrite, RuleResult) and step.rewrite.others:
             step = self._settled(step, step.rewrite)
-        for name, layout in zip(message.output, step.output_layouts, strict=False):
+        self._note_step(step)
+
+    def _note_step(self, step: RegionNode) -> None:
+        origins = self._origins(step.names)
+        for name, layout in zip(step.outputs, step.output_layouts, strict=False):
             if name:
                 self.result.layouts[name], self.result.origins[name] = layout, origins
                 self.result.step_of[name] = step
                 if isinstance(step.rewrite, RuleResult):
                     self._note_sizes(step, name, layout)
                     self._note_border(step, step.rewrite, name)
+
+    def _origins(self, names: Sequence[str]) -> frozenset[str]:
+        return frozenset[str]().union(*(self.result.origins[name] for name in names))
+
+    def _nested(self, subject: MatchedOp, message: onnx.NodeProto) -> RegionNode | None:
+        """Write an operator inside a region; None if it begins or ends one."""
+        name, output = message.input[0], message.output[0]
+        layout, known = self.result.layouts.get(name), region.blocks(subject)
+        if layout is None or known is None or output in self._apart or subject.request.checked:
+            return None
+        enters = subject.request.call.kind is SpaceToBatch
+        if not enters and region.refusal(subject, layout) is None:
+            return None
+        pads, sources = region.amounts(subject, message, self._view)
+        if self._read_region(sources.values()):
+            if enters:
+                reason = f"{_label(message)}: its paddings are computed from values in blocks"
+                self._decline(self.result.origins[name], reason)
+            return None
+        write = nested.entered if enters else nested.left
+        rewrite = write(layout, known, pads, sources)
+        if rewrite is None:
+            return None
+        if enters:
+            region.note_blocked(self._view, message, known, pads)
+            self.result.nested.add(output)
+            border = self.result.borders.get(name)
+            if border is not None and border[1] == 0:
+                self.result.borders[output] = (rewrite.output_crop(border[0]), 0)
+        else:
+            region.note_unblocked(self._view, message, known, pads)
+        layouts = (layout, *(None for _ in message.input[1:]))
+        return RegionNode(subject.node, NodeView(message, self._view), layouts, rewrite)
+
+    def _read_region(self, values: Iterable[ir.Value]) -> bool:
+        """Return whether values are computed from values in blocks."""
+        todo, seen = list(values), set[ir.Value]()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            if value.name in self.result.layouts:
+                return True
+            seen.add(value)
+            node = value.producer()
+            todo += [source for source in (node.inputs if node is not None else ()) if source]
+        return False
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._reasons.update((name, reason) for name in message.output if name)
@@ -149,7 +209,7 @@ class _Walk:
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""
-        borders = [self.result.borders.get(name) for name in step.names]
+        borders = [self._border(name, layout) for name, layout in step.inputs]
         first = borders[0]
         if first is None or any(b is None or not same(b[0], first[0]) for b in borders):
             return
@@ -157,8 +217,20 @@ class _Walk:
         if border is not None:
             self.result.borders[name] = (first[0], border)
 
+    def _border(self, name: str, layout: BlockedLayout) -> tuple[PadPairs, float] | None:
+        """Return the border of a value along the axes of a layout."""
+        border = self.result.borders.get(name)
+        if border is None:
+            return None
+        return reordered(border[0], self.result.layouts[name].axes, layout.axes), border[1]
+
     def _note_sizes(self, step: RegionNode, name: str, layout: BlockedLayout) -> None:
         """Note that a node that treats all places alike keeps the sizes of batch and blocked axes."""
+        if isinstance(step.rewrite, RuleResult) and step.rewrite.dims:
+            self._view.sizes.note(name, step.rewrite.dims)
+            return
+        if layout.rows:
+            return
         index, before = next((i, s) for i, s in enumerate(step.layouts) if s is not None)
         sizes = self._view.sizes
         source, known = sizes.dims(step.view.message.input[index]), sizes.dims(name)
@@ -181,8 +253,16 @@ class _Walk:
         view = NodeView(message, self._view)
         if any(isinstance(value, Conflict) for value in view.attributes.values()):
             return "its attributes depend on the callers of its function"
-        rewrite = rules.apply(view, layouts)
-        return rewrite if isinstance(rewrite, str) else RegionNode(node, view, layouts, rewrite)
+        # Axes that are only padded may be padded before the node, and are free for it then.
+        unsplit = sorted({axis for layout in layouts if layout for axis in layout.unsplit})
+        reason = ""
+        for axes in ([], *([axis] for axis in unsplit), unsplit):
+            free = tuple(layout and layout.with_free(axes) for layout in layouts)
+            rewrite = rules.apply(view, free)
+            if not isinstance(rewrite, str):
+                return RegionNode(node, view, free, rewrite)
+            reason = rewrite
+        return reason
 
     def _enter(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.output[0]
@@ -198,7 +278,10 @@ class _Walk:
         shape = subject.request.shape
         if blocks is None or shape is None:
             what = "the block" if blocks is None else "the rank of the data"
-            self._decline_at(subject, f"{what} is not known before the model runs")
+            reason = f"{what} is not known before the model runs"
+            if blocks is None:
+                reason += "; the dilations of a Conv are attributes"
+            self._decline_at(subject, reason)
             self._reasons[name] = f"{_label(message)}: {what} is not known"
             return
         pads, sources = region.amounts(subject, message, self._view)
@@ -206,22 +289,10 @@ class _Walk:
         kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
         layout = BlockedLayout(kept_blocks, axes, 0, len(shape), subject.info.element_types)
         end = RegionEnd(subject, name, layout, tuple(pads[i] for i in kept), sources)
-        self._note_blocks(message, blocks, pads)
+        region.note_blocked(self._view, message, blocks, pads)
         self.result.entries[name] = end
         self.result.layouts[name], self.result.origins[name] = layout, frozenset({name})
         self.result.borders[name] = (end.pads, 0)
-
-    def _note_blocks(self, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs) -> None:
-        """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
-        sizes = self._view.sizes
-        source = sizes.dims(message.input[0])
-        if source is None or len(source) <= len(blocks):
-            return
-        dims = [source[0] * math.prod(blocks), *source[1:]]
-        for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
-            padded = source[axis] + pair[0].expression + pair[1].expression
-            dims[axis] = quotient(padded, Polynomial.of(block))
-        sizes.note(message.output[0], dims)
 
     def _leave(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
         name = message.input[0]
@@ -246,10 +317,14 @@ class _Walk:
             return reason
         pads, sources = region.amounts(subject, message, self._view)
         pairs = {i + 1: pair for i, pair in enumerate(pads)}
-        for axis, pair in pairs.items():
-            if axis not in layout.axes and any(amount.constant != 0 for amount in pair):
-                return f"it crops axis {axis}, which is not blocked"
-        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in layout.axes)
+        others = tuple(
+            axis
+            for axis, pair in pairs.items()
+            if axis not in layout.axes and any(amount.constant != 0 for amount in pair)
+        )
+        axes, blocks = (*layout.axes, *others), (*layout.blocks, *(1 for _ in others))
+        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in axes)
+        layout = replace(layout, axes=axes, blocks=blocks)
         return RegionEnd(subject, message.input[0], layout, crops, sources)
 
     def _decline(self, origins: frozenset[str], reason: str) -> None:

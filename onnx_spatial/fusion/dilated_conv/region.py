@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -11,10 +12,12 @@ import onnx_ir as ir
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import PadAmount, PadPairs
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
+from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, PadPairs
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp
 from onnx_spatial.fusion.rule import Reason
+from onnx_spatial.model.symbolic.polynomial import quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace
 from onnx_spatial.operators.spellings import BlockCall
@@ -27,21 +30,22 @@ class RegionNode:
     Attributes:
         node: the node in the graph.
         view: its message.
-        layouts: layout of each input, None for one that is not in blocks.
+        layouts: layout of each input, None for one that is not in blocks; axes that are padded in
+            front of the node are not among those of the layout.
         rewrite: how it is written on the values themselves.
     """
 
     node: ir.Node
     view: NodeView
     layouts: tuple[BlockedLayout | None, ...]
-    rewrite: RuleResult | BlockedConv
+    rewrite: RuleResult | BlockedConv | Reblocking
 
     @property
     def output_layouts(self) -> tuple[BlockedLayout, ...]:
         """Layout of each output."""
-        if isinstance(self.rewrite, BlockedConv):
-            return (self.rewrite.layout,)
-        return self.rewrite.layouts
+        if isinstance(self.rewrite, RuleResult):
+            return self.rewrite.layouts
+        return (self.rewrite.layout,)
 
     @property
     def outputs(self) -> list[str]:
@@ -49,10 +53,15 @@ class RegionNode:
         return list(self.view.message.output)
 
     @property
+    def inputs(self) -> list[tuple[str, BlockedLayout]]:
+        """Names and layouts of the inputs in blocks."""
+        pairs = zip(self.view.message.input, self.layouts, strict=True)
+        return [(name, layout) for name, layout in pairs if layout is not None]
+
+    @property
     def names(self) -> list[str]:
         """Names of the inputs in blocks."""
-        pairs = zip(self.view.message.input, self.layouts, strict=True)
-        return [name for name, layout in pairs if layout is not None]
+        return [name for name, _ in self.inputs]
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class RegionEnd:
     Attributes:
         subject: the operator.
         name: name of the value in blocks.
-        layout: layout of that value.
+        layout: layout of that value; at the end of a region also the axes that are only cropped, last.
         pads: pads or crops, one pair per axis of the layout.
         sources: values of the graph that hold run-time pads or crops, by name.
     """
@@ -87,6 +96,7 @@ class Regions:
         step_of: the node that computes each value in blocks.
         borders: width and number of the border, for values that still have that of SpaceToBatch.
         places: position in the graph of the node that computes each value.
+        nested: names of the outputs of each SpaceToBatch inside a region.
 
     The walk back (`demand`) keeps the entries that lead to an exit, and fills in these:
         steps: the nodes between, in order.
@@ -101,8 +111,9 @@ class Regions:
     layouts: dict[str, BlockedLayout] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     step_of: dict[str, RegionNode] = field(default_factory=dict)
-    borders: dict[str, tuple[PadPairs, int]] = field(default_factory=dict)
+    borders: dict[str, tuple[PadPairs, float]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
@@ -135,7 +146,7 @@ def refusal(subject: MatchedOp, layout: BlockedLayout) -> Reason | None:
         return None
     if known is None:
         return "its block is not known before the model runs"
-    if layout.batch != 0:
+    if layout.batch != 0 or layout.rows:
         return "the batch axis is not the first any more"
     if tuple((i, block) for i, block in enumerate(known, 1) if block > 1) != layout.order:
         return f"its blocks {list(known)} are not those of the SpaceToBatch in front"
@@ -164,5 +175,32 @@ def amounts(
             numbers = {p: Polynomial.atom(("parameter", name, p)) for p in places}
         else:
             numbers = {p: entries[p] for p in places}
-        sides.append([PadAmount.read((name, p), amount) for p, amount in numbers.items()])
+        sides.append([PadAmount.read(Element(name, p, n)) for p, n in numbers.items()])
     return tuple(zip(*sides, strict=True)), sources
+
+
+def note_blocked(
+    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs
+) -> None:
+    """Note the sizes behind SpaceToBatch: shapes may be computed from those in front."""
+    source = view.dims(message.input[0])
+    if source is None or len(source) <= len(blocks):
+        return
+    dims = [source[0] * math.prod(blocks), *source[1:]]
+    for axis, (block, pair) in enumerate(zip(blocks, pads, strict=True), 1):
+        padded = source[axis] + pair[0].expression + pair[1].expression
+        dims[axis] = view.divided(padded, block)
+    view.sizes.note(message.output[0], dims)
+
+
+def note_unblocked(
+    view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], crops: PadPairs
+) -> None:
+    """Note the sizes behind BatchToSpace."""
+    source = view.dims(message.input[0])
+    if source is None or len(source) <= len(blocks):
+        return
+    dims = [quotient(source[0], Polynomial.of(math.prod(blocks))), *source[1:]]
+    for axis, (block, pair) in enumerate(zip(blocks, crops, strict=True), 1):
+        dims[axis] = source[axis] * block - pair[0].expression - pair[1].expression
+    view.sizes.note(message.output[0], dims)

@@ -3,16 +3,26 @@
     op(SpaceToBatch(u), c) = SpaceToBatch(op(u, c))
 
 holds for operators on single elements (`rules_elementwise`) or along axes that are neither batch nor
-blocked (`rules_channels`), with other operands c that are the same for all places and all images. Where
-an operator moves axes (`rules_axes`), the layout of its output says where they are. Convolutions get
-larger dilations and pads (`conv`).
+blocked (`rules_channels`, `rules_parts`), with other operands c that are the same for all places and
+all images. Where an operator moves axes (`rules_axes`, `rules_reshape`), the layout of its output says
+where they are; where a Reshape merges them into rows, u keeps them (`rules_rows`). Convolutions and
+pools get larger dilations and pads (`conv`, `pool`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onnx_spatial.fusion.dilated_conv import conv, rules_axes, rules_channels, rules_elementwise
+from onnx_spatial.fusion.dilated_conv import (
+    conv,
+    pool,
+    rules_axes,
+    rules_channels,
+    rules_elementwise,
+    rules_parts,
+    rules_reshape,
+    rules_rows,
+)
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
@@ -30,7 +40,11 @@ RULES: dict[
     **rules_elementwise.RULES,
     **rules_channels.RULES,
     **rules_axes.RULES,
-    **dict.fromkeys(conv.KERNELS, conv.dilated),
+    **rules_parts.RULES,
+    **rules_reshape.RULES,
+    **rules_rows.RULES,
+    **conv.RULES,
+    **pool.RULES,
 }
 
 
@@ -39,6 +53,10 @@ def apply(
 ) -> RuleResult | BlockedConv | Reason:
     """Rewrite a node on the values themselves, or say why that is impossible."""
     rule = RULES.get(node.op_type)
+    if any(layout is not None and layout.rows for layout in layouts):
+        reason = rules_rows.refusal(node, layouts)
+        if reason is not None:
+            return reason
     if rule is not None:
         return rule(node, layouts)
     if node.op_type in _ACROSS:

@@ -1,12 +1,6 @@
-"""Rules for operators that move axes, or add and drop axes of size 1."""
+"""Rules for operators that move axes, add and drop axes of size 1, or repeat along an axis."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import reduce
-from itertools import combinations, islice, permutations
-from operator import mul
 
 import numpy as np
 
@@ -20,12 +14,9 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     same_border,
 )
 from onnx_spatial.fusion.rule import Reason
-from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 #: Operators whose rules need the sizes of their input.
 SHAPED = frozenset({"Expand", "Flatten", "Reshape"})
-#: Most ways to pair axes of size 1 that are tried.
-_MOST_PLACEMENTS = 1000
 
 
 @of_data
@@ -59,111 +50,6 @@ def _squeeze(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 
 @of_data
-def _reshape(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    """Accept a Reshape that only adds, drops or moves axes of size 1."""
-    dims, target = node.view.dims(node.input(0)), node.view.sizes.entries(node.input(1))
-    if dims is None or target is None or node.view.opset < 5:
-        return "the shape that Reshape gives is unknown"
-    keep_zero = node.integer("allowzero", 0) == 1
-    shape = [
-        dims[i] if t.constant == 0 and not keep_zero and i < len(dims) else t
-        for i, t in enumerate(target)
-    ]
-    return _reshaped(node, layout, dims, shape)
-
-
-@of_data
-def _flatten(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    """Accept a Flatten that only adds or drops axes of size 1."""
-    dims, axis = node.view.dims(node.input(0)), node.integer("axis", 1)
-    if dims is None or axis is None:
-        return "the shape that Flatten gives is unknown"
-    at = axis if axis >= 0 else axis + len(dims)
-    shape = [reduce(mul, part, Polynomial.of(1)) for part in (dims[:at], dims[at:])]
-    return _reshaped(node, layout, dims, shape)
-
-
-def _reshaped(
-    node: NodeView, layout: BlockedLayout, dims: Sequence[Polynomial], target: Sequence[Polynomial]
-) -> RuleResult | Reason:
-    """Get from one shape to another by moving, adding and dropping axes of size 1.
-
-    Such axes look alike: each way to pair them gives the same values. Only one way may suit the nodes
-    behind, so every way that blocks other axes is an alternative.
-    """
-    ways: dict[BlockedLayout, RuleResult] = {}
-    for places in islice(_placements(dims, target, layout), _MOST_PLACEMENTS):
-        after = layout.moved(places, len(target))
-        way = RuleResult((after,), same_border, _forms(places, len(target), node))
-        if after not in ways or _effort(way) < _effort(ways[after]):
-            ways[after] = way
-    if not ways:
-        return f"{node.op_type} splits or joins axes"
-    first, *others = sorted(ways.values(), key=_effort)
-    return replace(first, others=tuple(others))
-
-
-def _placements(
-    dims: Sequence[Polynomial], target: Sequence[Polynomial], layout: BlockedLayout
-) -> Iterator[list[int]]:
-    """Yield places of the axes in a shape that differs only in axes of size 1; -1 drops an axis.
-
-    A size of -1 stands for the rest: 1 where all other axes are there.
-    """
-    large = [axis for axis, size in enumerate(dims) if size.constant != 1]
-    slots = [place for place, size in enumerate(target) if size.constant != 1]
-    if len(slots) == len(large) + 1:
-        slots = [place for place in slots if target[place].constant != -1]
-    if len(slots) != len(large) or any(
-        target[place] != dims[axis] and target[place].constant != -1
-        for axis, place in zip(large, slots, strict=True)
-    ):
-        return
-    ones = [axis for axis in range(len(dims)) if axis not in large]
-    free = [place for place in range(len(target)) if place not in slots]
-    for kept in combinations(ones, min(len(ones), len(free))):
-        if any(axis in layout.taken for axis in ones if axis not in kept):
-            continue
-        for chosen in permutations(free, len(kept)):
-            places = [-1] * len(dims)
-            for axis, place in (*zip(large, slots, strict=True), *zip(kept, chosen, strict=True)):
-                places[axis] = place
-            yield places
-
-
-def _forms(places: Sequence[int], rank: int, node: NodeView) -> tuple[RewrittenNode, ...]:
-    """Write the nodes that bring axes to these places."""
-    gone = [axis for axis, place in enumerate(places) if place == -1]
-    kept = [place for place in places if place != -1]
-    perm = sorted(range(len(kept)), key=kept.__getitem__)
-    added = [place for place in range(rank) if place not in kept]
-    forms = []
-    if gone:
-        forms.append(_with_axes("Squeeze", gone, node))
-    if perm != sorted(perm):
-        forms.append(RewrittenNode("Transpose", {"perm": tuple(perm)}, ()))
-    if added:
-        forms.append(_with_axes("Unsqueeze", added, node))
-    return tuple(forms) or (RewrittenNode("Identity", {}, ()),)
-
-
-def _effort(way: RuleResult) -> tuple[object, ...]:
-    """Rank ways: first without a move, then with the channels moved to an end, which cancels best."""
-    perms = [form.attributes["perm"] for form in way.forms if "perm" in form.attributes]
-    to_an_end = all(
-        perm in ((0, len(perm) - 1, *range(1, len(perm) - 1)), (0, *range(2, len(perm)), 1))
-        for perm in perms
-    )
-    return (len(perms), not to_an_end, perms, way.layouts[0].axes)
-
-
-def _with_axes(op_type: str, axes: Sequence[int], node: NodeView) -> RewrittenNode:
-    if node.view.opset < 13:
-        return RewrittenNode(op_type, {"axes": tuple(axes)}, ())
-    return RewrittenNode(op_type, {}, (np.array(axes, np.int64),))
-
-
-@of_data
 def _expand(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     """Accept an Expand that repeats along free axes only."""
     dims = node.view.dims(node.input(0))
@@ -192,8 +78,6 @@ def _expand(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 #: The rule for each operator.
 RULES: dict[str, Rule] = {
     "Expand": _expand,
-    "Flatten": _flatten,
-    "Reshape": _reshape,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

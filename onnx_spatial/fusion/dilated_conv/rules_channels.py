@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -16,17 +16,18 @@ from onnx_spatial.fusion.dilated_conv.rule import (
     may_differ,
     no_border,
     of_data,
-    same_border,
     zero_stays,
 )
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
-#: Reductions to numbers of the same type; ArgMax and ArgMin give positions.
-_REDUCTIONS = op_traits.having(Trait.REDUCES) - op_traits.having(Trait.STEPS)
-#: Operators along one axis, by default the last.
-_ALONG = ("Hardmax", "LogSoftmax", "LpNormalization", "Softmax")
+#: Reductions to positions; all others give numbers of the same type.
+_POSITIONS = ("ArgMax", "ArgMin")
+_REDUCTIONS = op_traits.having(Trait.REDUCES) - set(_POSITIONS)
+#: Operators along one axis, by default the last; before opset 13 along all axes from one on.
+_FLATTENING = ("Hardmax", "LogSoftmax", "Softmax")
+_INT64 = frozenset({int(TensorProto.INT64)})
 
 
 @of_data
@@ -41,7 +42,9 @@ def _per_channel(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 @of_data
 def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     scale, zero = node.view.dims(node.input(1)), node.known(2)
-    if scale is None or len(scale) > 1 or node.integer("block_size", 0) != 0:
+    if scale is None:
+        return f"the rank of the scale of {node.op_type} is unknown"
+    if len(scale) > 1 or node.integer("block_size", 0) != 0:
         return f"{node.op_type} is neither per tensor nor per channel"
     per_channel = len(scale) == 1 and scale[0].constant != 1
     if per_channel and not layout.is_free(node.integer("axis", 1)):
@@ -65,20 +68,43 @@ def _quantize(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
 
 @of_data
 def _along_axis(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    if node.op_type != "LpNormalization" and node.view.opset < 13:
-        return f"{node.op_type} flattens its input before opset 13"
-    if not layout.is_free(node.integer("axis", -1)):
+    first = node.integer("axis", -1)
+    axes: tuple[int | None, ...] = (first,)
+    if node.op_type in _FLATTENING and node.view.opset < 13:
+        first = node.integer("axis", 1)
+        axes = (first,) if first is None else tuple(range(first % layout.rank, layout.rank))
+    if not layout.is_free(*axes):
         return f"{node.op_type} runs along a blocked axis"
     return RuleResult((layout,))
 
 
 @of_data
-def _layer_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+def _cumulative(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    axis = node.known(1)
+    if axis is None or axis.size != 1:
+        return f"the axis of {node.op_type} is unknown"
+    if not layout.is_free(int(axis.reshape(-1)[0])):
+        return f"{node.op_type} runs along a blocked axis"
+    return RuleResult((layout,))
+
+
+@of_data
+def _top_k(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    if not layout.is_free(node.integer("axis", -1)):
+        return "TopK runs along a blocked axis"
+    if node.integer("sorted", 1) != 1:
+        return "TopK gives its elements in any order"
+    return RuleResult((layout, layout.with_types(_INT64)))
+
+
+@of_data
+def _normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    """Accept LayerNormalization and RMSNormalization along free axes."""
     axis = node.integer("axis", -1)
     if axis is None or not layout.is_free(*range(axis % layout.rank, layout.rank)):
-        return "LayerNormalization runs along a blocked axis"
+        return f"{node.op_type} runs along a blocked axis"
     if any(node.message.output[1:]):
-        return "LayerNormalization gives mean or deviation as well"
+        return f"{node.op_type} gives mean or deviation as well"
     for name in node.message.input[1:]:
         dims = node.view.dims(name) if name else ()
         if dims is None or layout.may_vary(dims):
@@ -87,47 +113,32 @@ def _layer_normalization(node: NodeView, layout: BlockedLayout) -> RuleResult | 
 
 
 @of_data
+def _mean_variance(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+    axes = node.integers("axes", (0, 2, 3))
+    if not axes or not layout.is_free(*axes):
+        return "MeanVarianceNormalization runs along the batch or a blocked axis"
+    return RuleResult((layout,))
+
+
+@of_data
 def _reduction(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axes = node.axes(1)
-    if not axes or not layout.is_free(*axes):
+    if axes is None and node.input(1):
+        return f"the axes of {node.op_type} are unknown"
+    if not axes:
+        return f"{node.op_type} names no axes"
+    if not layout.is_free(*axes):
         return f"{node.op_type} runs along a blocked axis"
     return RuleResult((layout if node.integer("keepdims", 1) else layout.without(axes),))
 
 
-def _concat(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
-    first = next(layout for layout in layouts if layout is not None)
-    if not first.is_free(node.integer("axis", 1)):
-        return "Concat joins along a blocked axis"
-    if any(layout is None or not layout.aligned_with(first) for layout in layouts):
-        return "Concat joins a value in blocks with others"
-    return RuleResult((first,), same_border)
-
-
 @of_data
-def _split(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    if not layout.is_free(node.integer("axis", 0)):
-        return "Split cuts a blocked axis"
-    return RuleResult((layout,) * len(node.message.output), same_border)
-
-
-@of_data
-def _slice(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
-    axes = node.axes(3)
-    if axes is None or not layout.is_free(*axes):
-        return "Slice cuts a blocked axis"
-    return RuleResult((layout,), same_border)
-
-
-@of_data
-def _gather(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
+def _position(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     axis = node.integer("axis", 0)
-    indices = node.view.dims(node.input(1))
-    if axis is None or indices is None or not layout.is_free(axis):
-        return "Gather takes from a blocked axis"
-    axis %= layout.rank
-    shift = len(indices) - 1
-    places = [a if a < axis else a + shift for a in range(layout.rank)]
-    return RuleResult((layout.moved(places, layout.rank + shift),), same_border)
+    if axis is None or not layout.is_free(axis):
+        return f"{node.op_type} runs along the batch or a blocked axis"
+    layout = layout.with_types(_INT64)
+    return RuleResult((layout if node.integer("keepdims", 1) else layout.without((axis,)),))
 
 
 def _matmul(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
@@ -135,25 +146,73 @@ def _matmul(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
     if layout is None or layouts[1] is not None:
         return "MatMul multiplies by a value in blocks"
     dims = node.view.dims(node.input(1))
-    if dims is None or len(dims) != 2 or not layout.is_free(layout.rank - 1) or layout.rank < 3:
+    if dims is None:
+        return f"the rank of {node.input(1)!r} is unknown"
+    if len(dims) != 2:
+        return f"MatMul multiplies by {node.input(1)!r}, which is no matrix"
+    if not layout.is_free(layout.rank - 1) or layout.rank < 3:
         return "MatMul mixes along a blocked axis"
-    known = node.known(1)
-    finite = known is not None and bool(np.isfinite(known).all())
-    return RuleResult((layout,), zero_stays if finite else no_border)
+    return RuleResult((layout,), _zero_if_finite(node, (1,)))
+
+
+def _zero_if_finite(
+    node: NodeView, factors: Sequence[int]
+) -> Callable[[Sequence[BorderValue]], BorderValue]:
+    """Keep zeros in a product with factors that are known to be finite."""
+    known = [node.known(i) for i in factors]
+    finite = all(k is not None and bool(np.isfinite(k).all()) for k in known)
+    return zero_stays if finite else no_border
+
+
+def _einsum(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResult | Reason:
+    """Accept an Einsum that neither sums up along taken axes nor has them in another operand."""
+    others = [i for i, layout in enumerate(layouts) if layout is None]
+    if len(others) != len(layouts) - 1:
+        return "Einsum combines several values in blocks"
+    (data,) = set(range(len(layouts))) - set(others)
+    layout = layouts[data]
+    assert layout is not None
+    terms, result = _einsum_terms(node)
+    if len(terms) != len(layouts) or len(terms[data]) != layout.rank:
+        return "the equation of Einsum has an ellipsis, or does not fit the rank of its input"
+    taken = [terms[data][axis] for axis in layout.taken]
+    if any(terms[data].count(letter) != 1 or letter not in result for letter in taken):
+        return "Einsum sums up along the batch or a blocked axis"
+    for i in others:
+        if any(letter in terms[i] for letter in taken):
+            return may_differ(node.input(i))
+    places = [result.find(letter) for letter in terms[data]]
+    moved = layout.moved(places, len(result))
+    return RuleResult((moved,), _zero_if_finite(node, others))
+
+
+def _einsum_terms(node: NodeView) -> tuple[list[str], str]:
+    """Return the letters of the operands of an Einsum, and of its result; none with an ellipsis."""
+    equation = str(node.attributes.get("equation", "")).replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    if "." in equation:
+        return [], ""
+    if not arrow:
+        letters = left.replace(",", "")
+        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    return left.split(","), result
 
 
 #: The rule for each operator.
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_ALONG, _along_axis),
+    **dict.fromkeys(_POSITIONS, _position),
+    **dict.fromkeys((*_FLATTENING, "LpNormalization"), _along_axis),
     "BatchNormalization": _per_channel,
-    "Concat": _concat,
+    "CumProd": _cumulative,
+    "CumSum": _cumulative,
     "DequantizeLinear": _quantize,
-    "Gather": _gather,
+    "Einsum": _einsum,
     "LRN": _per_channel,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _normalization,
     "MatMul": _matmul,
+    "MeanVarianceNormalization": _mean_variance,
     "QuantizeLinear": _quantize,
-    "Slice": _slice,
-    "Split": _split,
+    "RMSNormalization": _normalization,
+    "TopK": _top_k,
 }

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
-from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
+from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
     BorderValue,
     Rule,
@@ -22,6 +22,7 @@ from onnx_spatial.fusion.dilated_conv.rule import (
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
 _KEEP_ZERO = op_traits.having(Trait.KEEPS_ZERO)
 _BROADCASTING = op_traits.having(Trait.BROADCASTS)
@@ -87,7 +88,7 @@ def _broadcasting(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> Ru
     for other, dims in others:
         if not other.aligned_with(result):
             return f"the inputs of {node.op_type} are blocked in different ways"
-        if not _equal_sizes(other, sizes, dims):
+        if not _equal_sizes(node.view, other, sizes, dims):
             return f"the inputs of {node.op_type} may be of different sizes, which broadcast"
     for name, layout, dims in inputs:
         if layout is None and result.may_vary(dims or ()):
@@ -101,16 +102,25 @@ def _broadcasting(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> Ru
 
 
 def _equal_sizes(
-    layout: BlockedLayout, a: Sequence[object] | None, b: Sequence[object] | None
+    view: GraphView,
+    layout: BlockedLayout,
+    a: Sequence[Polynomial] | None,
+    b: Sequence[Polynomial] | None,
 ) -> bool:
     """Return whether two values have provably equal sizes along the blocked axes.
 
     The batch axes must be equal where they are a product of blocks, else the original does not run.
     """
+    if layout.rows:  # merged from axes of the same sizes, else the layouts differ
+        return True
     if a is None or b is None:
         return False
-    axes = layout.axes if layout.order else layout.taken
-    return all(a[axis - layout.rank] == b[axis - layout.rank] for axis in axes)
+    pairs = list(zip(layout.axes, layout.blocks, strict=True))
+    if not layout.order:
+        pairs.append((layout.batch, 1))
+    return all(
+        view.are_equal(a[axis - layout.rank], b[axis - layout.rank], block) for axis, block in pairs
+    )
 
 
 def _border_of(

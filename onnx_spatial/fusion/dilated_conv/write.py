@@ -16,9 +16,12 @@ from operator import sub
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv import pool
+from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
+from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
     PadAmount,
@@ -26,12 +29,21 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadPairs,
     combined,
     flat,
+    reordered,
     same,
     whole,
 )
 from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
-from onnx_spatial.fusion.dilated_conv.rule import BorderValue, RewrittenNode, RuleResult
+from onnx_spatial.fusion.dilated_conv.reshape import write_reshape
+from onnx_spatial.fusion.dilated_conv.rule import (
+    IDENTITY,
+    BorderValue,
+    Operand,
+    RewrittenNode,
+    RewrittenReshape,
+    RuleResult,
+)
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Writer
 from onnx_spatial.lowering import Request
@@ -80,8 +92,10 @@ class _Writer:
         self._lower = lower
         self._computed: dict[str, ComputedPart] = {}
         ends = (*regions.entries.values(), *regions.exits)
+        inner = [s.rewrite for s in regions.steps if isinstance(s.rewrite, Reblocking)]
         sources = {name: value for end in ends for name, value in end.sources.items()}
-        self._pads = PadSliceWriter(view, sources)
+        sources |= {name: value for each in inner for name, value in each.sources.items()}
+        self._pads = PadSliceWriter(view, AmountVectors(view, sources, regions.layouts))
         self._edit = RegionEdit()
 
     def run(self) -> RegionEdit:
@@ -95,7 +109,7 @@ class _Writer:
         self._pads.at_exits = True
         for end in regions.exits:
             self._try([end.name], partial(self._exit, end))
-        edit.elements = self._pads.elements
+        edit.elements = self._pads.amounts.elements
         kept = regions.shared
         edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
         edit.removed += regions.dead
@@ -112,6 +126,8 @@ class _Writer:
         draft = Draft(step.node)
         if isinstance(step.rewrite, BlockedConv):
             self._convolution(step, step.rewrite, draft)
+        elif isinstance(step.rewrite, Reblocking):
+            self._reblocked(step, step.rewrite, draft)
         else:
             self._pointwise(step, step.rewrite, draft)
         self._edit.drafts.append(draft)
@@ -122,25 +138,48 @@ class _Writer:
     def _sizes(self, name: str, layout: BlockedLayout) -> tuple[Dim, ...]:
         """Return the shape of u, from that of the value in blocks, None where unknown."""
         sizes = self._view.lengths(name, range(layout.rank))
-        blocks = dict(layout.order)
+        blocks = dict(zip(layout.axes, layout.blocks, strict=True))
         shape = [None if n is None else n * blocks.get(axis, 1) for axis, n in enumerate(sizes)]
         batch = shape[layout.batch]
         shape[layout.batch] = None if batch is None else batch // math.prod(blocks.values())
         return tuple(shape)
 
+    def _cropped_sizes(self, step: RegionNode, crop: PadPairs) -> list[int | None]:
+        """Return the sizes of the part of the input of a step that is computed, None where unknown."""
+        (name,), (layout,) = step.names, [s for s in step.layouts if s is not None]
+        sizes = [n if isinstance(n, int) else None for n in self._sizes(name, layout)]
+        for axis, pair in zip(layout.axes, crop, strict=True):
+            size, cut = sizes[axis], (pair[0] + pair[1]).constant
+            sizes[axis] = None if size is None or cut is None else size - cut
+        return sizes
+
     # Steps
 
     def _pointwise(self, step: RegionNode, result: RuleResult, draft: Draft) -> None:
-        inputs = {name: self._computed[name] for name in step.names}
+        inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
-        node = self._copy(step, values, result.forms, draft)
-        for output, layout in zip(node.outputs, result.layouts, strict=False):
-            name = step.outputs[output.index() or 0]
+        for value in values.values():
+            pool.check_input(step.view.op_type, value)
+        if result.forms == IDENTITY:
+            outputs: Sequence[ir.Value] = list(values.values())
+        else:
+            outputs = self._copy(step, values, result.forms, draft, crop).outputs
+        for name, output, layout in zip(step.outputs, outputs, result.layouts, strict=False):
             if name:
                 self._computed[name] = ComputedPart(output, crop, border, layout)
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
+
+    def _input(self, name: str, layout: BlockedLayout, draft: Draft) -> ComputedPart:
+        """Return the part of a value that is computed, padded along the axes not in the layout."""
+        part = self._computed[name]
+        axes, others = part.layout.axes, layout.axes
+        if axes == others:
+            return part
+        crop = reordered(part.crop, axes, others)
+        value = self._pads.at(part, reordered(crop, others, axes), draft)
+        return replace(part, value=value, crop=crop, layout=layout)
 
     def _common_part(
         self, inputs: Sequence[ComputedPart], result: RuleResult, demand: PadPairs
@@ -154,22 +193,50 @@ class _Writer:
         return demand, None
 
     def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
-        (name,) = step.names
-        part, demand = self._computed[name], self._demand(step)
+        ((name, layout),) = step.inputs
+        part, demand = self._input(name, layout, draft), self._demand(step)
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
             crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
+            conv.check_pad(combined(sub, part.crop, crop), part.border)
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        own = tuple(map(_own_pads, net, self._lengths(part)))
+        op_type = step.view.op_type if conv.weight is None else "Conv"
+        pool.check_input(op_type, part.value)
+        own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
+        conv.check_pad(before, conv.pad_value)
         value = self._pads.padded(part, before, conv.pad_value, draft)
-        node = self._copy(step, {name: value}, (), draft)
-        _set_axes(node, conv, conv.with_pads(own))
+        if conv.weight is None:
+            node = self._copy(step, {name: value}, (), draft)
+        else:
+            node = ir.node(op_type, [value, draft.constant(conv.weight, "weight")])
+            draft.nodes.append(node)
+            draft.successor = node
+        node.attributes.pop("auto_pad", None)
+        for attribute, changed in conv.attributes(own).items():
+            node.attributes[attribute] = ir.convenience.convert_attribute(attribute, changed)
         output = step.outputs[0]
         self._computed[output] = ComputedPart(node.outputs[0], demand, None, conv.layout)
         self._edit.convolved.add(output)
+
+    def _reblocked(self, step: RegionNode, change: Reblocking, draft: Draft) -> None:
+        """Let a value that is blocked otherwise have more zeros at its ends, or less of its elements."""
+        (name,) = step.names
+        part, demand = self._computed[name], self._demand(step)
+        crop, border = change.output_crop(part.crop), part.border
+        if border != 0 or not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
+            needed = change.input_crop(demand)
+            part = replace(part, value=self._pads.at(part, needed, draft))
+            crop = change.output_crop(needed)
+            border = 0 if all(amount.constant == 0 for amount in flat(needed)) else None
+            if not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
+                raise ConversionError("the crops of an operator inside the region are not known")
+        output = step.outputs[0]
+        self._computed[output] = ComputedPart(part.value, crop, border, change.layout)
+        if name in self._edit.convolved:
+            self._edit.convolved.add(output)
 
     def _lengths(self, computed: ComputedPart) -> list[int | None]:
         """Return the lengths of the blocked axes of a value; those of new values are unknown."""
@@ -183,10 +250,11 @@ class _Writer:
         self,
         step: RegionNode,
         values: Mapping[str, ir.Value],
-        forms: Sequence[RewrittenNode],
+        forms: Sequence[RewrittenNode | RewrittenReshape],
         draft: Draft,
+        crop: PadPairs = (),
     ) -> ir.Node:
-        """Copy the node for other values, or write its forms."""
+        """Copy the node for other values, all cropped alike, or write its forms."""
         inputs = [
             values.get(name, value)
             for name, value in zip(step.view.message.input, step.node.inputs, strict=True)
@@ -196,30 +264,56 @@ class _Writer:
             draft.nodes.append(node)
         value = inputs[0]
         for form in forms:
-            constants = [draft.constant(array, "shape") for array in form.operands]
-            node = ir.node(form.op_type, [value, *constants], form.attributes)
+            if isinstance(form, RewrittenReshape):
+                assert value is not None
+                sizes = self._cropped_sizes(step, crop)
+                node = write_reshape(value, sizes, form, self._view, draft)
+            else:
+                operands = [self._operand(operand, inputs, draft) for operand in form.operands]
+                node = ir.node(form.op_type, [value, *operands], form.attributes)
+                draft.nodes.append(node)
             value = node.outputs[0]
-            draft.nodes.append(node)
         draft.successor = node
         return node
+
+    def _operand(
+        self, operand: Array | Operand, inputs: Sequence[ir.Value | None], draft: Draft
+    ) -> ir.Value | None:
+        if not isinstance(operand, Operand):
+            return draft.constant(operand, "shape")
+        value = inputs[operand.index]
+        if operand.transposed:
+            node = ir.node("Transpose", [value], {"perm": (1, 0)})
+            draft.nodes.append(node)
+            value = node.outputs[0]
+        return value
 
     # Ends
 
     def _exit(self, end: RegionEnd) -> None:
         draft = Draft(end.subject.node)
-        value = self._pads.at(self._computed[end.name], end.pads, draft)
+        part = self._computed[end.name]
+        crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
+        value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
+        self._check_readers(end.subject.node, value)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
+
+    def _check_readers(self, node: ir.Node, value: ir.Value) -> None:
+        """Check that a value may take the place of the output of a node."""
+        if op_type := self._matcher.feeds_pool(node):
+            pool.check_input(op_type, value)
 
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
         """Lower u to the value in blocks for nodes outside the region."""
         computed = self._computed[name]
         layout = computed.layout
-        if layout.batch != 0 or list(layout.order) != sorted(layout.order):
+        if layout.rows or layout.batch != 0 or list(layout.order) != sorted(layout.order):
             raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
         output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
+            self._check_readers(step.node, value)
             draft.results[output] = value
             return
         blocks = dict(layout.order)
@@ -247,24 +341,15 @@ def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
 
 
 def _own_pads(net: PadPair, length: int | None) -> PadPair:
-    """Select the part of the pads of an axis that a convolution can take itself.
+    """Select the part of the pads of an axis that a convolution can take itself: what is always padded.
 
     None of it if more may be cropped at one end than is there before the other end is padded.
     """
-    known = [amount.constant for amount in net]
     crops = [amount for amount in net if not amount.is_at_least(NOTHING)]
     grows = any(not NOTHING.is_at_least(amount) for amount in net)
     if crops and grows:
         cut = [amount.constant for amount in crops]
         if length is None or any(n is None or length < -n for n in cut):
             return (NOTHING, NOTHING)
-    begin, end = (PadAmount.known(max(n or 0, 0)) for n in known)
+    begin, end = (PadAmount.known(max(amount.bounds.least or 0, 0)) for amount in net)
     return begin, end
-
-
-def _set_axes(node: ir.Node, conv: BlockedConv, pads: Sequence[tuple[int, int]]) -> None:
-    """Give a convolution its dilations and pads."""
-    node.attributes.pop("auto_pad", None)
-    node.attributes["dilations"] = ir.AttrInt64s("dilations", [a.dilation for a in conv.axes])
-    flat = [*(begin for begin, _ in pads), *(end for _, end in pads)]
-    node.attributes["pads"] = ir.AttrInt64s("pads", flat)

@@ -27,7 +27,7 @@ from onnx_spatial.lowering.core.size_arithmetic import (
 __all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor", "same"]
 
 #: The opset in which Slice got its bounds as inputs.
-_SLICE_INPUTS = 10
+SLICE_INPUTS = 10
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Emitter(SizeArithmetic):
     ) -> Tensor:
         """Slice to the dims `dims`; an end of INT64_MAX is the end of the axis."""
         steps = steps or [1] * len(axes)
-        if self.opset < _SLICE_INPUTS:
+        if self.opset < SLICE_INPUTS:
             return self._slice_by_attributes(x, axes, starts, ends, dims, steps)
         inputs = [self.vector(starts, "starts"), self.vector(ends, "ends"), self.ints(axes, "axes")]
         strided = any(step != 1 for step in steps)

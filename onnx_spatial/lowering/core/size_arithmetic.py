@@ -31,6 +31,9 @@ LARGEST_RANGE = 1 << 14
 #: Opsets that brought Range, NonZero, Where and Less of integers.
 _RANGE, _NON_ZERO, _WHERE, _INTEGER_LESS = 11, 9, 9, 9
 
+#: The opset since which Shape gives a part of the shape.
+_SHAPE_PART = 15
+
 #: Size of an unknown dim in estimates.
 TYPICAL_DIM = 64
 
@@ -63,6 +66,13 @@ class SizeArithmetic(NodeList):
     def shape_of(self, x: ir.Value) -> ir.Value:
         """Return the run-time shape of a value."""
         return self.op("Shape", x)
+
+    def lengths(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """Return the run-time lengths of some axes."""
+        first, behind = axes[0], axes[0] + len(axes)
+        if self.opset >= _SHAPE_PART and list(axes) == list(range(first, behind)):
+            return self.op("Shape", x, start=first, end=behind)
+        return self.op("Gather", self.shape_of(x), self.ints(axes, "axes"), axis=0)
 
     def elements(self, vector: ir.Value, indices: Sequence[int]) -> list[ir.Value]:
         """Return single elements of a 1-D int64 value."""

@@ -34,14 +34,27 @@ _Inputs = Sequence[SymbolicTensor | None]
 SAME = op_traits.having(Trait.SAME_SHAPE)
 #: Operators whose inputs are broadcast to each other.
 BROADCAST = op_traits.having(Trait.BROADCASTS) - SAME
-_WINDOWS = op_traits.having(Trait.WINDOWS) - {"ConvTranspose"}
+_WINDOWS = op_traits.having(Trait.WINDOWS)
+_REDUCE = op_traits.having(Trait.REDUCES)
 
 #: Operators of the default domain with a rule.
-OPERATORS = SAME | BROADCAST | _WINDOWS | {"Concat", "Pad", "Squeeze", "Transpose", "Unsqueeze"}
+OPERATORS = (
+    SAME
+    | BROADCAST
+    | _WINDOWS
+    | _REDUCE
+    | {"Concat", "Gather", "MatMul", "Pad", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
 #: Shape and Size.
 MEASURING = op_traits.having(Trait.SIZES)
 #: Positions of the inputs that are parameters of a rule.
-PARAMETERS = {"Pad": (1, 3), "Squeeze": (1,), "Unsqueeze": (1,)}
+PARAMETERS = {
+    **dict.fromkeys(_REDUCE, (1,)),
+    "Pad": (1, 3),
+    "Slice": (3,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+}
 
 
 def measure(operator: str, attributes: Attributes, dims: Dims) -> SymbolicTensor | None:
@@ -77,9 +90,17 @@ def follow(
         weight = op_traits.OPERATORS[operator].weight
         if weight is None:
             return _pooled(attributes, first)
+        if operator == "ConvTranspose":
+            return _transposed_convolved(attributes, first, dims[weight])
         return _convolved(attributes, first, dims[weight])
     if operator == "Concat":
         return _concatenated(attributes["axis"], dims)
+    if operator == "Gather":
+        return _gathered(attributes.get("axis", 0), first, dims[1])
+    if operator == "MatMul":
+        return (*first[:-1], dims[1][-1]) if dims[1] is not None and len(dims[1]) == 2 else None
+    if operator in _REDUCE:
+        return _reduced(attributes, first, entries)
     return _RULES[operator](attributes, first, entries)
 
 
@@ -117,6 +138,36 @@ def _concatenated(axis: int, dims: Sequence[Dims | None]) -> Partial | None:
     total = sum((d[axis] for d in known), Polynomial.of(0))
     sizes[axis] = total if len(known) == len(dims) else None
     return tuple(sizes)
+
+
+def _gathered(axis: int, first: Dims, indices: Dims | None) -> Partial | None:
+    axis = _axis(axis, len(first))
+    return None if indices is None else (*first[:axis], *indices, *first[axis + 1 :])
+
+
+def _reduced(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
+    listed = attributes.get("axis")
+    axes = parameter(attributes, "axes", entries, 1) if listed is None else [listed]
+    if not axes:  # all axes or none, as the operator and its opset say
+        raise ValueError("no axes")
+    gone = {_axis(axis, len(first)) for axis in axes}
+    if attributes.get("keepdims", 1):
+        return tuple(Polynomial.of(1) if i in gone else size for i, size in enumerate(first))
+    return tuple(size for i, size in enumerate(first) if i not in gone)
+
+
+def _sliced(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
+    """Keep the dims of the axes that a Slice does not name."""
+    axes = parameter(attributes, "axes", entries, 3)
+    if axes is None:
+        raise ValueError("no axes")
+    cut = {_axis(axis, len(first)) for axis in axes}
+    return tuple(None if i in cut else size for i, size in enumerate(first))
+
+
+def _split(attributes: Attributes, first: Dims, _: _Inputs) -> Partial:
+    cut = _axis(attributes.get("axis", 0), len(first))
+    return tuple(None if i == cut else size for i, size in enumerate(first))
 
 
 def _transposed(attributes: Attributes, first: Dims, _: _Inputs) -> Partial:
@@ -170,6 +221,28 @@ def _convolved(attributes: Attributes, first: Dims, weight: Dims | None) -> Part
     return (first[0], channels, *_windows(attributes, first[2:], kernel))
 
 
+def _transposed_convolved(attributes: Attributes, first: Dims, weight: Dims | None) -> Partial:
+    """Follow a ConvTranspose with explicit pads."""
+    spatial = len(first) - 2
+    explicit = attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
+    kernel: Partial = (None,) * spatial if weight is None else weight[2:]
+    channels = None if weight is None else weight[1] * attributes.get("group", 1)
+    strides = attributes.get("strides") or [1] * spatial
+    dilations = attributes.get("dilations") or [1] * spatial
+    added = attributes.get("output_padding") or [0] * spatial
+    pads = attributes.get("pads") or [0] * (2 * spatial)
+    if attributes.get("auto_pad") == b"VALID":
+        pads = [0] * (2 * spatial)
+    sizes: list[Polynomial | None] = []
+    for axis, (size, width) in enumerate(zip(first[2:], kernel, strict=True)):
+        if width is None or not explicit or "output_shape" in attributes:
+            sizes.append(None)
+            continue
+        whole = (size - 1) * strides[axis] + (width - 1) * dilations[axis] + 1 + added[axis]
+        sizes.append(whole - pads[axis] - pads[axis + spatial])
+    return (first[0], channels, *sizes)
+
+
 def _pooled(attributes: Attributes, first: Dims) -> Partial:
     kernel = tuple(map(Polynomial.of, attributes["kernel_shape"]))
     if attributes.get("ceil_mode", 0):  # runtimes disagree on windows that start in the padding
@@ -210,6 +283,8 @@ def _axis(axis: int, rank: int) -> int:
 
 _RULES: dict[str, Callable[[Attributes, Dims, _Inputs], Partial | None]] = {
     "Pad": _padded,
+    "Slice": _sliced,
+    "Split": _split,
     "Squeeze": _squeezed,
     "Transpose": _transposed,
     "Unsqueeze": _unsqueezed,

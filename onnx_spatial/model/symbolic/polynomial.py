@@ -122,31 +122,6 @@ class Polynomial:
             for product, factor in self._terms.items()
         )
 
-    def is_below(self, bound: int) -> bool:
-        """Tell whether the value is provably less than `bound`: a known integer or a remainder.
-
-        A remainder is a Mod, or `a - b * Div(a, b)` with Div rounding toward zero; both are between
-        -b and b.
-        """
-        if self.constant is not None:
-            return self.constant < bound
-        for product, factor in self._terms.items():
-            key = product[0].key if len(product) == 1 else None
-            if not isinstance(key, OperationKey) or not isinstance(key.operands, tuple):
-                continue
-            if key.operator not in ("Div", "Mod"):
-                continue
-            dividend, divisor = key.operands
-            if divisor.constant is None or not 0 < divisor.constant <= bound:
-                continue
-            if key.operator == "Mod":
-                rest = self - Polynomial({product: factor})
-                if factor == 1 and (rest + (divisor.constant - 1)).is_below(bound):
-                    return True
-            elif factor == -divisor.constant and self - Polynomial({product: factor}) == dividend:
-                return True
-        return False
-
     @property
     def lone_atom(self) -> Atom | None:
         """Atom, if the polynomial is a single atom, else None."""

@@ -122,7 +122,8 @@ class SymbolicValues:
             if static is not None and math.prod(static) > symbolic_tensor.MAX_ENTRIES:
                 return None
             return node if op_traits.is_standard(node) and node.op_type in _OPERATORS else None
-        if static is not None or name != node.output[0]:
+        # The outputs of Split differ along its axis only.
+        if static is not None or (name != node.output[0] and node.op_type != "Split"):
             return None
         if op_traits.is_standard(node):
             return node if node.op_type in eval_shapes.OPERATORS else None

@@ -1,0 +1,155 @@
+"""Rule for pools: one on a value in blocks is a dilated one on the value itself.
+
+    Pool(SpaceToBatch(u, D), dilations d, pads p) = SpaceToBatch(Pool(u, dilations D d, pads D p), D)
+
+as for convolutions (`conv`). They differ in what they make of the elements beyond the border:
+
+    LpPool                           zeros, as a convolution
+    AveragePool, count_include_pad   zeros
+    AveragePool                      left out; one without pads may count the pads it gets as zeros
+    MaxPool                          minus infinity
+
+An AveragePool of an opset without dilations becomes a depthwise Conv if the channels are known.
+
+SpaceToBatch pads with zeros. MaxPool cannot be written where a window that is needed reads them: they
+would stay as a Pad, which onnxruntime merges into the pads of MaxPool, as if it were minus infinity, and
+into those of AveragePool, where it refuses pads as large as the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+from onnx import TensorProto
+
+from onnx_spatial.errors import ConversionError
+from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
+from onnx_spatial.fusion.dilated_conv.rule import RuleResult, of_data, zero_stays
+from onnx_spatial.fusion.dilated_conv.window_axes import Axis, enlarged, spatial_axes
+from onnx_spatial.fusion.matcher import merges_pad
+from onnx_spatial.fusion.rule import Reason
+
+#: The opset in which each pool gets dilations.
+DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
+
+#: Why no Pad of zeros may be written in front.
+_LARGE_PADS = "AveragePool would need pads as large as its kernel"
+_ZEROS_IN_MEAN = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
+_ZEROS_IN_MAXIMUM = (
+    "MaxPool needs neighbours along the blocked axes, of which some are zeros of the paddings; "
+    "it pads with minus infinity"
+)
+
+#: Most elements of the kernel of such a Conv.
+_LARGEST = 1 << 18
+_REALS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
+
+
+def check_input(op_type: str, value: ir.Value | None) -> None:
+    """Check that no Pad, Transposes ignored, feeds a node that would be a pool of this type.
+
+    Raises:
+        ConversionError: onnxruntime would merge the Pad into the pool.
+    """
+    if merges_pad(op_type, value):
+        raise ConversionError(f"onnxruntime would merge the Pad in front into {op_type}")
+
+
+@of_data
+def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | Reason:
+    """Write a pool on u, or say why that is impossible."""
+    if any(node.message.output[1:]):
+        return "MaxPool gives the places of its maxima as well"
+    if layout.batch != 0:
+        return f"the batch axis is not the first axis of {node.op_type}"
+    axes = spatial_axes(node, layout.rank - 2)
+    if isinstance(axes, str):
+        return axes
+    if any(axis.reach is None for axis in axes):
+        return f"the kernel size of {node.op_type} is unknown"
+    if all(at == 1 or _is_single(axes[at - 2]) for at in layout.axes):
+        return RuleResult((layout,), zero_stays)
+    if 1 in layout.axes:
+        return f"the channels of {node.op_type} are blocked or padded"
+    has_gaps = any(axis.dilation > 1 for axis in axes)
+    if has_gaps and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
+        return f"runtimes disagree on auto_pad of {node.op_type} with dilations"
+    rounds_up = node.integer("ceil_mode", 0) != 0 and any(axis.stride != 1 for axis in axes)
+    on_u = list(axes)
+    for block, at in zip(layout.blocks, (axis - 2 for axis in layout.axes), strict=True):
+        axis = axes[at]
+        if block > 1 and axis.stride != 1:
+            return f"{node.op_type} has stride {axis.stride} on a blocked axis"
+        if rounds_up and axis.stride != 1:
+            return f"{node.op_type} rounds the number of windows up along a padded axis"
+        on_u[at] = _enlarged(axis, block)
+    if node.op_type == "AveragePool":
+        return _average(node, layout, on_u, rounds_up=rounds_up)
+    since = DILATIONS_SINCE[node.op_type]
+    if _is_dilated(on_u) and node.view.opset < since:
+        return f"{node.op_type} has no dilations before opset {since}"
+    place = tuple(axis - 2 for axis in layout.axes)
+    if node.op_type == "LpPool":
+        return BlockedConv(layout, tuple(on_u), place, 0)
+    known = bool(layout.element_types) and layout.element_types <= _REALS
+    # Only windows with gaps can lie in the padding: onnxruntime gives a finite number there.
+    pad_value = float("-inf") if known and not has_gaps else None
+    return BlockedConv(layout, tuple(on_u), place, pad_value, no_zeros=_ZEROS_IN_MAXIMUM)
+
+
+def _average(
+    node: NodeView, layout: BlockedLayout, axes: Sequence[Axis], *, rounds_up: bool
+) -> BlockedConv | Reason:
+    """Write an AveragePool with these axes on u."""
+    place = tuple(axis - 2 for axis in layout.axes)
+    counts = node.integer("count_include_pad", 0) == 1
+    may_count = not rounds_up and not any(any(axis.pads) for axis in axes)
+    since = DILATIONS_SINCE["AveragePool"]
+    if _is_dilated(axes) and node.view.opset < since:
+        weight = _mean(node, layout) if (counts or may_count) and not rounds_up else None
+        if weight is None:
+            return f"AveragePool has no dilations before opset {since}"
+        axes = [replace(axis, most=None) for axis in axes]
+        return BlockedConv(layout, tuple(axes), place, 0, weight=weight)
+    if not (counts or may_count):
+        return BlockedConv(layout, tuple(axes), place, None, no_zeros=_ZEROS_IN_MEAN)
+    return BlockedConv(
+        layout, tuple(axes), place, 0, counts_padding=may_count, no_zeros=_LARGE_PADS
+    )
+
+
+def _is_single(axis: Axis) -> bool:
+    """Return whether each window of an axis is one element."""
+    return axis == Axis(1, axis.dilation, (0, 0), 0)
+
+
+def _is_dilated(axes: Sequence[Axis]) -> bool:
+    return any(axis.dilation > 1 for axis in axes)
+
+
+def _enlarged(axis: Axis, block: int) -> Axis:
+    """Return the axis on u, without dilations that a kernel of size 1 does not need."""
+    assert axis.reach is not None
+    most = axis.reach // axis.dilation  # onnxruntime refuses pads as large as the kernel
+    return replace(enlarged(axis, block if axis.reach else 1), most=most)
+
+
+def _mean(node: NodeView, layout: BlockedLayout) -> Array | None:
+    """Return the kernel of the depthwise Conv that gives the mean; None if it cannot be written."""
+    dims, kernel = node.view.dims(node.input(0)), node.integers("kernel_shape", ())
+    channels = None if dims is None else dims[1].constant
+    if layout.element_types != {TensorProto.FLOAT}:
+        return None
+    if not channels or not kernel or channels * math.prod(kernel) > _LARGEST:
+        return None
+    return np.full((channels, 1, *kernel), 1 / math.prod(kernel), np.float32)
+
+
+#: The rule for each pool.
+RULES = dict.fromkeys(DILATIONS_SINCE, _pool)

@@ -1,0 +1,242 @@
+"""Operators that look along the channels only commute with SpaceToBatch; others stay, with a reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import structure
+from converting import plan
+from onnx import numpy_helper, parser
+
+import onnx_spatial
+
+TF = "ai.onnx.converters.tensorflow"
+RNG = np.random.default_rng(5)
+ARRAYS = {
+    "block": np.array([2, 2]),
+    "pads": np.array([[0, 1], [0, 0]]),
+    "last": np.array(-1),
+    "rows": np.array(1),
+    "axis": np.array([3]),
+    "two": np.array([2]),
+    "more": np.array([0, 0, 0, 1, 0, 0, 0, 2]),
+    "higher": np.array([0, 1, 0, 0, 0, 0, 0, 0]),
+    "twice": np.array([1, 1, 1, 2]),
+    "taller": np.array([1, 2, 1, 1]),
+    "half": np.float32(0.5),
+    "depth": np.array(4),
+    "off_on": np.array([0, 1], np.float32),
+    "scale": RNG.normal(size=4).astype(np.float32),
+    "matrix": RNG.normal(size=(4, 3)).astype(np.float32),
+    "square": RNG.normal(size=(4, 4)).astype(np.float32),
+    "cube": RNG.normal(size=(2, 4, 3)).astype(np.float32),
+    "bias": RNG.normal(size=3).astype(np.float32),
+    "by_4": np.array([-1, 4]),
+    "by_2": np.array([-1, 2]),
+    "places_first": np.array([0, 1, 2]),
+    "groups": np.array([2, 2]),
+    "of_rows": np.array([1]),
+    "nothing": np.array([0, 0]),
+    "behind": np.array([2**31, 2]),
+    "both": np.array([1, 3]),
+    "far": np.array([10**9, 10**9]),
+    "one_less": np.array([2**31, -1]),
+    "four": np.array([4]),
+    "three": np.array([3]),
+    "of_batch": np.array([0]),
+    "of_image": np.array([2, 3]),
+    "columns": np.array([3, 2]),
+    "cut": np.array([4, 4, 2, 2, 4]),
+    "other": np.array([4, 2, 8, 3]),
+}
+
+
+def model(body: str, opset: int = 23, given: str = "float[1, 7, 8, 4] x") -> onnx.ModelProto:
+    """Nodes from `s` to `c` between SpaceToBatch and BatchToSpace, channels last."""
+    made = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : {opset}, "{TF}" : 1]>\n'
+        f"g ({given}) => (float[?,?,?,?] y) {{"
+        f"s = {TF}.SpaceToBatchND(x, block, pads) {body} y = {TF}.BatchToSpaceND(c, block, pads) }}"
+    )
+    read = {name for node in made.graph.node for name in node.input}
+    tensors = [numpy_helper.from_array(a, n) for n, a in ARRAYS.items() if n in read]
+    made.graph.initializer.extend(tensors)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        ("c = RMSNormalization(s, scale)", ["RMSNormalization"]),
+        ("c = MeanVarianceNormalization <axes = [3]> (s)", ["MeanVarianceNormalization"]),
+        ('c = Einsum <equation = "nhwc,cd->nhwd"> (s, matrix)', ["Einsum"]),
+        ('c = Einsum <equation = "cd, nhwc -> nhwd"> (matrix, s)', ["Einsum"]),
+        ("c = CumSum <reverse = 1> (s, last)", ["CumSum"]),
+        ("i = ArgMax <axis = 3> (s) c = Cast <to = 1> (i)", ["ArgMax", "Cast"]),
+        (
+            "i = ArgMin <axis = -1, keepdims = 0> (s) f = Cast <to = 1> (i) c = Unsqueeze(f, axis)",
+            ["ArgMin", "Cast", "Unsqueeze"],
+        ),
+        ("c, i = TopK(s, two)", ["TopK"]),
+        ("v, i = TopK(s, two) c = Cast <to = 1> (i)", ["TopK", "Cast"]),
+        (
+            "i = ArgMax <axis = 3, keepdims = 0> (s) c = OneHot(i, depth, off_on)",
+            ["ArgMax", "OneHot"],
+        ),
+        ("c = Pad(s, more)", ["Pad"]),
+        ("c = Pad(s, more, half)", ["Pad"]),
+        ("c = Tile(s, twice)", ["Tile"]),
+    ],
+)
+def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
+    result = onnx_spatial.convert(model(body))
+    assert structure.ops(result.model) == ops
+    assert result.verification
+    assert {site.proven for site in result.verification.sites} == {"these sizes"}
+
+
+LEADING = "shape = Shape(s) leading = Gather(shape, places_first)"
+#: A layer on rows, and back.
+DENSE = f"""
+    d = Reshape(s, by_4) m = MatMul(d, matrix) a = Add(m, bias) r = Relu(a)
+    {LEADING} full = Concat <axis = 0> (leading, three) c = Reshape(r, full)
+"""
+SHUFFLE_LAST = f"""
+    {LEADING} split = Concat <axis = 0> (leading, groups) g = Reshape(s, split)
+    t = Transpose <perm = [0, 1, 2, 4, 3]> (g)
+    whole = Concat <axis = 0> (leading, four) c = Reshape(t, whole)
+"""
+SHUFFLE_FIRST = """
+    f = Transpose <perm = [0, 3, 1, 2]> (s)
+    shape = Shape(f) n = Gather(shape, of_batch) hw = Gather(shape, of_image)
+    split = Concat <axis = 0> (n, groups, hw) g = Reshape(f, split)
+    t = Transpose <perm = [0, 2, 1, 3, 4]> (g)
+    whole = Concat <axis = 0> (n, four, hw) u = Reshape(t, whole)
+    c = Transpose <perm = [0, 2, 3, 1]> (u)
+"""
+ANY = "float[N, H, W, 4] x"
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "ops"),
+    [
+        (DENSE, ANY, ["MatMul", "Add", "Relu"]),
+        (
+            DENSE.replace("Reshape(s, by_4)", "Flatten <axis = 3> (s)"),
+            ANY,
+            ["MatMul", "Add", "Relu"],
+        ),
+        (
+            DENSE.replace("m = MatMul(d, matrix) a = Add(m, bias)", "a = Gemm(d, matrix, bias)"),
+            ANY,
+            ["MatMul", "Add", "Relu"],
+        ),
+        (DENSE.replace("Relu(a)", "Softmax(a)"), ANY, ["MatMul", "Add", "Softmax"]),
+        (SHUFFLE_LAST, "float[1, 7, 8, 4] x", ["Reshape", "Transpose", "Reshape"]),
+        (SHUFFLE_LAST, ANY, ["Reshape", "Transpose", "Reshape"]),
+    ],
+)
+def test_a_reshape_may_regroup_channels(body, given, ops):
+    result = onnx_spatial.convert(model(body, given=given))
+    assert structure.ops(result.model) == ops
+    assert result.verification
+    assert "sampled" not in {site.proven for site in result.verification.sites}
+
+
+def test_a_reshape_in_the_middle_of_the_axes_takes_sizes_of_the_image():
+    static = onnx_spatial.convert(model(SHUFFLE_FIRST))
+    assert structure.counts(static.model) == {"Transpose": 3, "Reshape": 2}
+    dynamic = onnx_spatial.convert(model(SHUFFLE_FIRST, given=ANY))
+    assert structure.spatial(dynamic.model) == []
+    assert dynamic.verification
+    assert {site.proven for site in dynamic.verification.sites} == {"all sizes"}
+
+
+WHOLE = """
+    shape = Shape(s) ends = Gather(shape, of_rows) starts = Sub(ends, ends)
+    c = Slice(s, starts, ends, of_rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "ops"),
+    [
+        (WHOLE, []),
+        ("c = Slice(s, nothing, behind, both)", ["Slice"]),
+        ("c = Slice(s, nothing, far, of_image)", []),
+    ],
+)
+def test_a_slice_may_keep_all_of_the_blocked_axes(body, ops):
+    result = onnx_spatial.convert(model(body, given=ANY))
+    assert result.verification
+    assert [o for o in structure.ops(result.model) if o != "Identity"] == ops
+
+
+def test_softmax_of_old_opsets_flattens_all_axes_behind_one():
+    last = onnx_spatial.convert(model("c = Softmax <axis = 3> (s)", 11))
+    assert structure.ops(last.model) == ["Softmax"]
+    assert last.verification
+    assert "Softmax runs along a blocked axis" in declined(model("c = Softmax(s)", 11))
+
+
+def declined(made: onnx.ModelProto) -> str:
+    return "; ".join(d for site in plan(made).sites for d in site.declined)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "c = MeanVarianceNormalization(s)",
+            "MeanVarianceNormalization runs along the batch or a blocked axis",
+        ),
+        (
+            'c = Einsum <equation = "nhwc,hcd->nhwd"> (s, cube)',
+            "'cube' may differ between positions or images",
+        ),
+        (
+            'e = Einsum <equation = "nhwc,cd->nwd"> (s, matrix) c = Unsqueeze(e, axis)',
+            "Einsum sums up along the batch or a blocked axis",
+        ),
+        (
+            'c = Einsum <equation = "...c,cd->...d"> (s, matrix)',
+            "the equation of Einsum has an ellipsis",
+        ),
+        ("c = CumSum(s, rows)", "CumSum runs along a blocked axis"),
+        ("c = CumSum(s, at)", "the axis of CumSum is unknown"),
+        (
+            "i = ArgMax <axis = 1> (s) c = Cast <to = 1> (i)",
+            "ArgMax runs along the batch or a blocked axis",
+        ),
+        ("c, i = TopK <axis = 2> (s, two)", "TopK runs along a blocked axis"),
+        ("c, i = TopK <sorted = 0> (s, two)", "TopK gives its elements in any order"),
+        ("c = Pad(s, higher)", "Pad pads axis 1"),
+        ("c = Pad(s, amounts)", "Pad pads axis 0"),
+        ("c = Tile(s, taller)", "Tile repeats the batch or a blocked axis"),
+        ("c = Gather <axis = 3> (s, which)", "the rank of the indices of Gather is unknown"),
+        ("c = Gather <axis = 1> (s, two)", "Gather takes from a blocked axis"),
+        ("c = ReduceMean(s, which)", "the axes of ReduceMean are unknown"),
+        ("c = Slice(s, nothing, one_less, columns)", "Slice cuts a blocked axis"),
+        ("c = Slice(s, nothing, one_less, which)", "the axes of Slice are unknown"),
+        ("r = Reshape(s, by_2) c = Reshape(r, other)", "Reshape splits or joins axes"),
+        ("r = Reshape(s, by_4) c = Reshape(r, other)", "does not split the rows into the axes"),
+        (
+            "r = Reshape(s, by_4) t = Transpose(r) c = Reshape(t, other)",
+            "Transpose is not known to treat all rows alike",
+        ),
+        (
+            "r = Reshape(s, by_4) a = Add(r, factor) c = Reshape(a, other)",
+            "'factor' may differ between rows",
+        ),
+        ("r = Reshape(s, cut) c = Reshape(r, other)", "Reshape splits or joins axes"),
+        ("c = MatMul(s, factor)", "the rank of 'factor' is unknown"),
+        ("c = MatMul(s, cube)", "'cube', which is no matrix"),
+    ],
+)
+def test_the_reason_names_the_obstacle(body, reason):
+    inputs = "float[1, 7, 8, 4] x, int64 at, int64[8] amounts, int64[] which, float[] factor"
+    made = model(body, given=inputs)
+    for given in made.graph.input[3:]:
+        given.type.tensor_type.ClearField("shape")
+    assert reason in declined(made)
