@@ -22,13 +22,15 @@ def model(
     window: str = WINDOW,
     rates: str = "[1, 1, 1, 1]",
     padding: str = "VALID",
-    given: str = "float[N, 9, 10, 3] x",
+    given: str = "",
     opset: int = 19,
 ) -> onnx.ModelProto:
+    given = given or f"{'uint8' if reduce.startswith('ReduceMax') else 'float'}[N, 9, 10, 3] x"
     known = f'{window}, rates = {rates}, padding = "{padding}"'
+    element_type = given.split("[")[0]
     made = parser.parse_model(
         f'<ir_version: 9, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
-        f"g ({given}) => (float y) {{ p = com.microsoft.ExtractImagePatches <{known}> (x)"
+        f"g ({given}) => ({element_type} y) {{ p = com.microsoft.ExtractImagePatches <{known}> (x)"
         f" r = Reshape(p, target) [reduce] y = {reduce} (r, axes) }}"
     )
     made.graph.output[0].type.tensor_type.ClearField("shape")
@@ -79,8 +81,9 @@ def test_a_mean_counts_the_zeros_of_the_padding():
         ({"padding": "SAME"}, "MaxPool pads with minus infinity"),
         ({"target": [0, 0, 0, 3, 6]}, "does not split the channels into places and channels"),
         ({"axes": [4]}, "does not reduce the places of the windows"),
-        ({"given": "float[N, H, W, 3] x"}, "the sizes of the image are not known"),
-        ({"given": "float16[N, 9, 10, 3] x"}, "no MaxPool of its element type"),
+        ({"given": "uint8[N, H, W, 3] x"}, "the sizes of the image are not known"),
+        ({"given": "float[N, 9, 10, 3] x"}, "the same numbers, NaN too, only for int8, uint8"),
+        ({"opset": 11}, "no integers before opset 12"),
         (
             {
                 "reduce": "ReduceMean",
@@ -101,7 +104,7 @@ def test_why_not(changes, reason):
 
 def test_no_pool_behind_a_pad():
     """onnxruntime would merge it into the pads, which are minus infinity."""
-    made = model("ReduceMax <keepdims = 0>", [0, 0, 0, 6, 3], [3], given="float[N, 3, 7, 8] x")
+    made = model("ReduceMax <keepdims = 0>", [0, 0, 0, 6, 3], [3], given="uint8[N, 3, 7, 8] x")
     turn = onnx.helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 2, 3, 1])
     pad = onnx.helper.make_node("Pad", ["turned", "around"], ["padded"])
     made.graph.node[0].input[0] = "padded"
