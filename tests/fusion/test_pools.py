@@ -69,6 +69,24 @@ def test_a_pool_in_blocks_is_a_dilated_pool(op_type, opset):
     assert not any(found["pads"])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "element_type", "slow"),
+    [
+        ("N,64,64,3", "float", True),
+        ("N,64,64,32", "float", False),
+        ("N,8,8,3", "float", False),
+        ("N,H,W,3", "float", False),
+        ("N,64,64,3", "uint8", False),
+    ],
+)
+def test_a_slow_pool_stays_in_blocks(sizes, element_type, slow):
+    made = model("MaxPool <kernel_shape = [3, 3]> (t)", **EVEN)
+    text = onnx.printer.to_text(made).replace("float[N,H,W,3]", f"{element_type}[{sizes}]")
+    made = parser.parse_model(text.replace("(float[?,?,?,?] y)", f"({element_type}[?,?,?,?] y)"))
+    assert ("is slow for other channels than multiples of 16" in declined(made)) == slow
+    assert ("dilated convolution" in {site.strategy for site in plan(made).sites}) == (not slow)
+
+
 def test_before_an_operator_has_dilations_it_stays():
     made = model("LpPool <kernel_shape = [3, 2]> (t)", 17, **EVEN)
     assert "LpPool has no dilations before opset 18" in declined(made)
