@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -25,6 +25,15 @@ Array = np.ndarray[Any, Any]
 
 #: Nodes that an export has between a Conv and its bias.
 _MOVES = ("Squeeze", "Transpose", "BatchToSpaceND")
+
+
+class Layer(NamedTuple):
+    """A convolution of an exported model: its weights, and the type of node that follows."""
+
+    kernel: Array
+    scale: Array | None
+    bias: Array | None
+    follower: str
 
 
 class Net:
@@ -42,28 +51,30 @@ class Net:
         """Return an initializer of the exported model."""
         return self._weights[name]
 
-    def layers(self) -> dict[str, tuple[Array, Array | None, Array | None]]:
-        """Return kernel, scale and bias of each convolution by name, in the order of creation."""
+    def layers(self) -> dict[str, Layer]:
+        """Return the convolutions by name, in the order of creation."""
         convs = [node for node in self._exported.node if node.op_type == "Conv"]
         # A converter that folds a node into a Conv renames the node, but not its kernel.
         named = {n.input[1] if n.name.startswith("Conv__") else n.name: n for n in convs}
         natural = sorted(named, key=lambda name: [_number(t) for t in re.split(r"(\d+)", name)])
         return {name: self._layer(named[name]) for name in natural}
 
-    def _layer(self, conv: onnx.NodeProto) -> tuple[Array, Array | None, Array | None]:
+    def _layer(self, conv: onnx.NodeProto) -> Layer:
         scale, bias = None, self._weights[conv.input[2]] if len(conv.input) > 2 else None
-        value = conv.output[0]
-        while bias is None:
-            node = next((n for n in self._exported.node if value in n.input), onnx.NodeProto())
+        value, follower = conv.output[0], ""
+        for node in self._exported.node:
+            if value not in node.input:
+                continue
             constants = [self._weights[name] for name in node.input if name in self._weights]
-            if node.op_type == "Mul" and constants:
+            if node.op_type == "Mul" and constants and bias is None:
                 scale = constants[0].reshape(-1)
-            elif node.op_type == "Add" and constants:
+            elif node.op_type == "Add" and constants and bias is None:
                 bias = constants[0].reshape(-1)
             elif node.op_type not in _MOVES:
+                follower = node.op_type
                 break
             value = node.output[0]
-        return self._weights[conv.input[1]], scale, bias
+        return Layer(self._weights[conv.input[1]], scale, bias, follower)
 
     def op(self, op_type: str, *inputs: str | Array, **attributes: object) -> str:
         """Write a node; arrays become initializers. Return the name of the output."""
@@ -119,7 +130,7 @@ def deeplab(exported: onnx.ModelProto) -> onnx.ModelProto:
     net = Net(exported)
     layers = net.layers()
 
-    def named(name: str) -> tuple[Array, Array | None, Array | None]:
+    def named(name: str) -> Layer:
         (layer,) = (layer for key, layer in layers.items() if f"/{name}/" in key)
         return layer
 
@@ -127,13 +138,13 @@ def deeplab(exported: onnx.ModelProto) -> onnx.ModelProto:
         return net.op("Clip", x, np.float32(0).reshape(()), np.float32(6).reshape(()))
 
     def dense(x: str, name: str, rate: int = 1, **attributes: object) -> str:
-        kernel, scale, bias = named(name)
+        kernel, scale, bias, _ = named(name)
         if scale is not None:
             kernel = kernel * scale.reshape(-1, 1, 1, 1)
         return relu6(net.conv(x, kernel, bias, rates=[rate], **attributes))
 
     def separable(x: str, name: str, point: str, rate: int = 1, **attributes: object) -> str:
-        kernel, scale, bias = named(name)
+        kernel, scale, bias, _ = named(name)
         assert scale is not None and bias is not None
         x = net.conv(x, kernel, group=len(kernel), rates=[rate], **attributes)
         x = net.op("Add", net.op("Mul", x, scale.reshape(-1, 1, 1)), bias.reshape(-1, 1, 1))
@@ -162,43 +173,44 @@ def deeplab(exported: onnx.ModelProto) -> onnx.ModelProto:
     pooled = net.op("Reshape", dense(pooled, "conv2d_8_1"), np.array([-1, 8, 1, 1]))
     branches.append(resize_like(pooled, x, 2))
     x = dense(net.op("Concat", *branches, axis=1), "conv2d_9_1")
-    kernel, _, bias = named("conv2d_10_1")
+    kernel, _, bias, _ = named("conv2d_10_1")
     x = resize_like(net.conv(x, kernel, bias), net.input, 1)
     return net.model(net.op("Transpose", x, perm=[0, 2, 3, 1]))
 
 
-def wavenet(
-    exported: onnx.ModelProto, rates: Sequence[int], *, causal: bool = True
-) -> onnx.ModelProto:
-    """Return a WaveNet: signal and gate of each rate, and one or two 1x1 layers behind them.
+def wavenet(exported: onnx.ModelProto, *, causal: bool = True) -> onnx.ModelProto:
+    """Return a WaveNet: signal and gate of rates 1, 2, 4, ..., each with one or two 1x1 layers behind.
 
-    With one 1x1 layer its result is added to the sum and to the signal, with two it is one each.
+    The result of one 1x1 layer is added to the sum and to the signal, of two layers one to each.
     """
     net = Net(exported)
-    weights = [(np.squeeze(kernel, 2), bias) for kernel, _, bias in net.layers().values()]
-    each = -(-(len(weights) - 2) // len(rates))
+    rates = [2**layer for layer in range(sum(n.op_type == "Tanh" for n in exported.graph.node))]
+    enter, *layers, leave = net.layers().values()
+    each = -(-len(layers) // len(rates))
 
-    def conv(x: str, number: int, rate: int = 1) -> str:
-        return net.conv(x, *weights[number], rates=[rate], causal=causal)
+    def conv(x: str, layer: Layer, rate: int = 1) -> str:
+        kernel = np.squeeze(layer.kernel, 2)
+        return net.conv(x, kernel, layer.bias, rates=[rate], causal=causal)
 
-    x = conv(net.op("Transpose", net.input, perm=[0, 2, 1]), 0)
+    x = conv(net.op("Transpose", net.input, perm=[0, 2, 1]), enter)
     total = ""
-    for layer, rate in enumerate(rates):
-        first = 1 + each * layer
-        signal = net.op("Tanh", conv(x, first, rate))
-        gated = net.op("Mul", signal, net.op("Sigmoid", conv(x, first + 1, rate)))
-        skip = conv(gated, first + 2)
-        total = net.op("Add", total, skip) if total else skip
-        if layer + 1 < len(rates):
-            x = net.op("Add", x, skip if each == 3 else conv(gated, first + 3))
-    x = conv(net.op("Relu", total), -1)
+    for first, rate in zip(range(0, len(layers), each), rates, strict=True):
+        *pair, skip, residual = [*layers[first : first + each], None][:4]
+        gate, signal = sorted(pair, key=lambda layer: layer.follower)
+        tanh, sigmoid = (net.op(c.follower, conv(x, c, rate)) for c in (signal, gate))
+        gated = net.op("Mul", tanh, sigmoid)
+        y = conv(gated, skip)
+        total = net.op("Add", total, y) if total else y
+        if rate != rates[-1]:
+            x = net.op("Add", x, y if residual is None else conv(gated, residual))
+    x = conv(net.op("Relu", total), leave)
     return net.model(net.op("Transpose", x, perm=[0, 2, 1]))
 
 
 def legacy4d(exported: onnx.ModelProto) -> onnx.ModelProto:
     """Return an atrous depthwise layer between two 1x1 layers."""
     net = Net(exported)
-    enter, leave, depthwise = (kernel for kernel, _, _ in net.layers().values())
+    enter, leave, depthwise = (layer.kernel for layer in net.layers().values())
     x = net.conv(net.op("Transpose", net.input, perm=[0, 3, 1, 2]), enter)
     x = net.conv(net.op("Relu", x), depthwise, group=8, rates=[3])
     return net.model(net.op("Transpose", net.conv(x, leave), perm=[0, 2, 3, 1]))
@@ -208,7 +220,7 @@ def openvino_style(exported: onnx.ModelProto) -> onnx.ModelProto:
     """Return an atrous layer, a strided one and patches side by side, channels first."""
     net = Net(exported)
     kernel = net.weight("depthwise_weight")
-    # The paddings less the crops, which cut what a first row of zeros gives.
+    # The pads are the paddings [[1, 2], [2, 3]] less the crops [[1, 0], [0, 1]].
     x = net.conv(
         net.input,
         kernel,
@@ -238,8 +250,8 @@ def function(exported: onnx.ModelProto) -> onnx.ModelProto:
 
 NETS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "deeplab": deeplab,
-    "wavenet": partial(wavenet, rates=[1, 2, 4, 8]),
-    "wavenet_noncausal": partial(wavenet, rates=[1, 2, 4], causal=False),
+    "wavenet": wavenet,
+    "wavenet_noncausal": partial(wavenet, causal=False),
     "legacy4d": legacy4d,
     "openvino_style": openvino_style,
     "function": function,
