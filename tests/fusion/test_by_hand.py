@@ -19,7 +19,7 @@ MODELS = Path(__file__).parents[2] / "models"
 LIMIT = 3
 MORE = {
     # Each Conv of rank 4 stands between Squeeze, Unsqueeze and Transposes, as in the export.
-    "wavenet": 45,
+    "wavenet": 42,
     "wavenet_noncausal": 44,
     # The patches: of the tiles 3 nodes more than SpaceToDepth, 2 for the kernel of the strided Conv.
     "openvino_style": 6,
