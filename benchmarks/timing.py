@@ -126,7 +126,7 @@ def profile(
         arrays = {"x": x, "y": expected}
         arrays |= {f"{k}_shape": np.ones(v.ndim, np.int64) for k, v in list(arrays.items())}
         runs[_NOTHING] = repeatable(nothing, arrays)
-        times = _in_turns(runs, seconds)
+        times = in_turns(runs, seconds)
     base = times.pop(_NOTHING)
     base_us = 1e6 * statistics.median(base)
     for name, each in times.items():
@@ -158,7 +158,7 @@ def _two_nodes(x: Array, y: Array) -> onnx.ModelProto:
 
 def wall(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Time calls in turn, after a warm-up; return median microseconds of each."""
-    times = _in_turns(runs, seconds)
+    times = in_turns(runs, seconds)
     return {name: statistics.median(each) * 1e6 for name, each in times.items()}
 
 
@@ -246,7 +246,7 @@ def _rename(names: Any, old: str, new: str) -> None:
             names[index] = new
 
 
-def _in_turns(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+def in_turns(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
     """Call functions in turn; return seconds of the timed calls of each."""
     times = time_rounds(list(runs.values()), seconds=seconds / len(runs))
     return dict(zip(runs, times, strict=True))

@@ -41,6 +41,8 @@ ARRAYS = {
     "behind": np.array([2**31, 2]),
     "both": np.array([1, 3]),
     "far": np.array([10**9, 10**9]),
+    "off_two": np.array([0, 2]),
+    "channels": np.array([-3]),
     "one_less": np.array([2**31, -1]),
     "four": np.array([4]),
     "three": np.array([3]),
@@ -94,6 +96,23 @@ def test_an_operator_along_the_channels_needs_no_blocks(body, ops):
     assert structure.ops(result.model) == ops
     assert result.verification
     assert {site.proven for site in result.verification.sites} == {"these sizes"}
+
+
+@pytest.mark.parametrize("value", ["", ", half"])
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+def test_a_pad_of_some_axes_is_written_for_all(mode, value):
+    """onnxruntime moves a Transpose across it as if it listed all axes, and fails."""
+    made = model(f"""
+        f = Transpose <perm = [0, 3, 1, 2]> (s)
+        p = Pad <mode = "{mode}"> (f, off_two{value or ", "}, channels) n = Neg(p)
+        c = Transpose <perm = [0, 2, 3, 1]> (n)""")
+    result = onnx_spatial.convert(made)
+    assert result.verification
+    (pad,) = (node for node in result.model.graph.node if node.op_type == "Pad")
+    constants = {t.name: numpy_helper.to_array(t) for t in result.model.graph.initializer}
+    assert constants[pad.input[1]].tolist() == [0, 0, 0, 0, 0, 2, 0, 0]
+    assert len(pad.input) == (3 if value else 2)
+    assert onnx.helper.get_node_attr_value(pad, "mode") == mode.encode()
 
 
 LEADING = "shape = Shape(s) leading = Gather(shape, places_first)"

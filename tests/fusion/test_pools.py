@@ -197,15 +197,38 @@ def test_other_transposed_convolutions_stay(attributes, reason):
     assert reason in declined(model(f"ConvTranspose <{attributes}> (t, w)", **EVEN))
 
 
+def padded(op_type: str, kernel: int, number: float) -> onnx.ModelProto:
+    """A Pad, and a pool in blocks."""
+    made = model(f"{op_type} <kernel_shape = [{kernel}, {kernel}]> (t)", **EVEN)
+    made.graph.node[0].input[0] = "padded"
+    pad = onnx.helper.make_node("Pad", ["x", "around", "number"], ["padded"])
+    made.graph.node.insert(0, pad)
+    tables = {"around": np.array([0, 1, 1, 0, 0, 1, 1, 0]), "number": np.float32(number)}
+    made.graph.initializer.extend(
+        numpy_helper.from_array(np.array(a), n) for n, a in tables.items()
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("op_type", "kernel", "ops"),
+    [
+        ("MaxPool", 1, ["MaxPool", "Transpose", "Pad"]),
+        ("AveragePool", 1, ["AveragePool", "Transpose", "Pad"]),
+        ("AveragePool", 2, ["AveragePool", "Transpose"]),
+    ],
+)
+def test_a_pad_of_zeros_counts_as_paddings(op_type, kernel, ops):
+    result = onnx_spatial.convert(padded(op_type, kernel, 0))
+    assert [node.op_type for node in result.model.graph.node] == ["Transpose", *ops]
+    assert result.verification
+
+
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("kernel", [1, 2])
 def test_no_pad_comes_to_stand_in_front_of_a_pool(op_type, kernel):
     """onnxruntime would merge it into the pads, which are minus infinity or left out."""
-    made = model(f"{op_type} <kernel_shape = [{kernel}, {kernel}]> (t)", **EVEN)
-    made.graph.node[0].input[0] = "padded"
-    made.graph.node.insert(0, onnx.helper.make_node("Pad", ["x", "around"], ["padded"]))
-    around = np.array([0, 1, 1, 0, 0, 1, 1, 0])
-    made.graph.initializer.append(numpy_helper.from_array(around, "around"))
+    made = padded(op_type, kernel, 1)
     assert f"would merge the Pad in front into {op_type}" in declined(made)
     assert onnx_spatial.convert(made).verification
 

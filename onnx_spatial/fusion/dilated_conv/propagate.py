@@ -12,10 +12,17 @@ from dataclasses import replace
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.dilated_conv import nested, region, rules, rules_axes
+from onnx_spatial.fusion.dilated_conv import front_pad, nested, region, rules, rules_axes
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
-from onnx_spatial.fusion.dilated_conv.pad_amounts import NOTHING, PadPairs, reordered, same
+from onnx_spatial.fusion.dilated_conv.pad_amounts import (
+    NOTHING,
+    PadAmount,
+    PadPairs,
+    combined,
+    reordered,
+    same,
+)
 from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
@@ -42,12 +49,14 @@ def follow(
     matcher: Matcher,
     without: Collection[str],
     apart: Collection[str],
+    padded: Collection[str],
 ) -> Regions:
     """Walk through one graph, from every SpaceToBatch whose output is not in `without`.
 
-    One whose output is in `apart` is part of no region around it.
+    One whose output is in `apart` is part of no region around it; one whose output is in `padded` takes
+    in no Pad in front of it.
     """
-    walker = _Walk(graph, view, matcher, without, apart)
+    walker = _Walk(graph, view, matcher, without, apart, padded)
     for place, message in enumerate(traversal.in_order(graph)):
         walker.result.places.update(dict.fromkeys(message.output, place))
         walker.visit(message)
@@ -62,9 +71,10 @@ class _Walk:
         matcher: Matcher,
         without: Collection[str],
         apart: Collection[str],
+        padded: Collection[str],
     ) -> None:
         self._graph, self._view, self._matcher = graph, view, matcher
-        self._without, self._apart = without, apart
+        self._without, self._apart, self._padded = without, apart, padded
         self._reasons: dict[str, Reason] = {}  # why the region of a value has ended
         self.result = Regions()
 
@@ -285,11 +295,16 @@ class _Walk:
             self._reasons[name] = f"{_label(message)}: {what} is not known"
             return
         pads, sources = region.amounts(subject, message, self._view)
+        region.note_blocked(self._view, message, blocks, pads)
+        front = None
+        if name not in self._padded:
+            front = front_pad.find(subject.node, blocks, self._view, self._matcher)
+        if front is not None:
+            pads = combined(PadAmount.__add__, pads, front.amounts)
         kept = [i for i, b in enumerate(blocks) if b > 1 or any(a.constant != 0 for a in pads[i])]
         kept_blocks, axes = tuple(blocks[i] for i in kept), tuple(i + 1 for i in kept)
         layout = BlockedLayout(kept_blocks, axes, 0, len(shape), subject.info.element_types)
-        end = RegionEnd(subject, name, layout, tuple(pads[i] for i in kept), sources)
-        region.note_blocked(self._view, message, blocks, pads)
+        end = RegionEnd(subject, name, layout, tuple(pads[i] for i in kept), sources, front)
         self.result.entries[name] = end
         self.result.layouts[name], self.result.origins[name] = layout, frozenset({name})
         self.result.borders[name] = (end.pads, 0)

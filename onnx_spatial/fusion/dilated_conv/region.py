@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
+from onnx_spatial.fusion.dilated_conv.front_pad import FrontPad
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import Element, PadAmount, PadPairs
@@ -74,6 +75,7 @@ class RegionEnd:
         layout: layout of that value; at the end of a region also the axes that are only cropped, last.
         pads: pads or crops, one pair per axis of the layout.
         sources: values of the graph that hold run-time pads or crops, by name.
+        front: the Pad in front of a SpaceToBatch whose amounts are among the pads.
     """
 
     subject: MatchedOp
@@ -81,6 +83,7 @@ class RegionEnd:
     layout: BlockedLayout
     pads: PadPairs
     sources: Mapping[str, ir.Value]
+    front: FrontPad | None = None
 
 
 @dataclass

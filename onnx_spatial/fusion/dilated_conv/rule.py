@@ -45,12 +45,12 @@ class RewrittenNode:
 
     Attributes:
         op_type: operator.
-        attributes: attributes of the new node, all INTS.
+        attributes: attributes of the new node, INTS or STRING.
         operands: inputs behind the data.
     """
 
     op_type: str
-    attributes: dict[str, tuple[int, ...]]
+    attributes: dict[str, tuple[int, ...] | str]
     operands: tuple[Array | Operand, ...]
 
 

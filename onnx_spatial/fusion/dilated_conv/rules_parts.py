@@ -10,6 +10,8 @@ from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
     IDENTITY,
+    Operand,
+    RewrittenNode,
     Rule,
     RuleResult,
     no_border,
@@ -123,8 +125,26 @@ def _pad(node: NodeView, layout: BlockedLayout) -> RuleResult | Reason:
     if node.input(2):
         number = node.known(2)
         is_zero = number is not None and not number.any() and not np.signbit(number).any()
-    keeps = is_zero or node.attributes.get("mode", "constant") != "constant"
-    return RuleResult((layout,), zero_stays if keeps else no_border)
+    mode = str(node.attributes.get("mode", "constant"))
+    keeps = is_zero or mode != "constant"
+    forms = _without_axes(node, axes, pads, mode, layout.rank) if node.input(3) else ()
+    return RuleResult((layout,), zero_stays if keeps else no_border, forms)
+
+
+def _without_axes(
+    node: NodeView, axes: Sequence[int], pads: Sequence[Polynomial], mode: str, rank: int
+) -> tuple[RewrittenNode, ...]:
+    """Write a Pad that lists some axes with the pads of all axes, if they are known.
+
+    onnxruntime (1.23 to 1.32) moves a Transpose across a Pad as if the Pad listed all axes, and fails.
+    """
+    amounts = [amount.constant or 0 for amount in pads]
+    if any(amount.constant is None for amount in pads):
+        return ()
+    whole = np.zeros((2, rank), np.int64)
+    whole[:, list(axes)] = np.reshape(amounts, (2, -1))
+    value = (Operand(2),) if node.input(2) else ()
+    return (RewrittenNode("Pad", {"mode": mode}, (whole.reshape(-1), *value)),)
 
 
 @of_data

@@ -101,7 +101,7 @@ class _Writer:
     def run(self) -> RegionEdit:
         regions, edit = self._regions, self._edit
         for end in regions.entries.values():
-            x = end.subject.node.inputs[0]
+            x = end.subject.node.inputs[0] if end.front is None else end.front.data
             assert x is not None
             self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
         for step in regions.steps:

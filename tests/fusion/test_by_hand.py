@@ -1,0 +1,71 @@
+"""Converted models have hardly more nodes than the same nets written by hand with dilated operators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import native
+import numpy as np
+import onnx
+import onnx.inliner
+import onnxruntime
+import pytest
+
+import onnx_spatial
+from onnx_spatial.validation import data_sets
+
+MODELS = Path(__file__).parents[2] / "models"
+#: How many nodes more than by hand are admitted, and for some models why.
+LIMIT = 3
+MORE = {
+    # Each Conv of rank 4 stands between Squeeze, Unsqueeze and Transposes, as in the export.
+    "wavenet": 42,
+    "wavenet_noncausal": 44,
+    # The patches: of the tiles 3 nodes more than SpaceToDepth, 2 for the kernel of the strided Conv.
+    "openvino_style": 6,
+    # The block is an attribute of each call: unknown inside the function.
+    "function": 162,
+}
+NAMES = pytest.mark.parametrize("name", native.NETS)
+
+
+def exported(name: str) -> onnx.ModelProto:
+    return onnx.load(MODELS / name / "model.onnx")
+
+
+def count(model: onnx.ModelProto) -> int:
+    """The nodes that run: of functions at each call, without Constants."""
+    inlined = onnx.inliner.inline_local_functions(model)
+    return sum(node.op_type != "Constant" for node in inlined.graph.node)
+
+
+@NAMES
+def test_the_net_by_hand_gives_what_was_recorded(name):
+    model = native.NETS[name](exported(name))
+    onnx.checker.check_model(model, full_check=True)
+    assert {node.domain for node in model.graph.node} == {""}
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    data = data_sets.read(MODELS / name / "test_data_set_0", model)
+    outputs = session.run(list(data.outputs), dict(data.inputs))
+    for output, recorded in zip(outputs, data.outputs.values(), strict=True):
+        np.testing.assert_allclose(output, recorded, rtol=0, atol=1e-5)
+
+
+@NAMES
+def test_conversion_gives_hardly_more_nodes_than_the_net_by_hand(name):
+    model = exported(name)
+    by_hand = count(native.NETS[name](model))
+    converted = count(onnx_spatial.convert(model, verify=False).model)
+    assert by_hand <= converted <= by_hand + MORE.get(name, LIMIT)
+
+
+def test_every_model_with_blocks_of_known_size_is_written_by_hand():
+    names = {path.parent.name for path in MODELS.glob("*/model.onnx")}
+    with_blocks = {
+        name
+        for name in names
+        if any(
+            "SpaceToBatch" in site.op_type for site in onnx_spatial.inspect(exported(name)).sites
+        )
+    }
+    assert native.NETS.keys() == with_blocks
