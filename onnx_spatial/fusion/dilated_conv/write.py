@@ -16,7 +16,6 @@ from operator import sub
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.dilated_conv import pool
 from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
@@ -159,8 +158,6 @@ class _Writer:
         inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
-        for value in values.values():
-            pool.check_input(step.view.op_type, value)
         if result.forms == IDENTITY:
             outputs: Sequence[ir.Value] = list(values.values())
         else:
@@ -198,20 +195,16 @@ class _Writer:
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
             crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
-            conv.check_pad(combined(sub, part.crop, crop), part.border)
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        op_type = step.view.op_type if conv.weight is None else "Conv"
-        pool.check_input(op_type, part.value)
         own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
-        conv.check_pad(before, conv.pad_value)
         value = self._pads.padded(part, before, conv.pad_value, draft)
         if conv.weight is None:
             node = self._copy(step, {name: value}, (), draft)
         else:
-            node = ir.node(op_type, [value, draft.constant(conv.weight, "weight")])
+            node = ir.node("Conv", [value, draft.constant(conv.weight, "weight")])
             draft.nodes.append(node)
             draft.successor = node
         node.attributes.pop("auto_pad", None)
@@ -295,14 +288,8 @@ class _Writer:
         part = self._computed[end.name]
         crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
         value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
-        self._check_readers(end.subject.node, value)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
-
-    def _check_readers(self, node: ir.Node, value: ir.Value) -> None:
-        """Check that a value may take the place of the output of a node."""
-        if op_type := self._matcher.feeds_pool(node):
-            pool.check_input(op_type, value)
 
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
         """Lower u to the value in blocks for nodes outside the region."""
@@ -313,7 +300,6 @@ class _Writer:
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
         output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
-            self._check_readers(step.node, value)
             draft.results[output] = value
             return
         blocks = dict(layout.order)
