@@ -963,8 +963,6 @@ def test_sizes_that_only_a_branch_needed_are_not_computed_around_it(
     ("change", "reason"),
     [
         (("kernel_shape = [3, 3]", "strides = [2, 1]"), "Conv has stride 2 on a blocked axis"),
-        (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = MaxPool <kernel_shape = [2, 2]> (t)"),
-         "MaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = GlobalMaxPool(t)"),
          "GlobalMaxPool needs neighbours along the blocked axes"),
         (("c = Conv <kernel_shape = [3, 3]> (t, w)", "c = Softmax <axis = 2> (t)"),

@@ -157,7 +157,9 @@ class _WalkBack:
                 demand = self._sheltered(step, rewrite, demand)
                 needed = rewrite.input_crop(demand, self._view.lengths(name, rewrite.layout.axes))
             elif isinstance(rewrite, Reblocking):
-                needed = rewrite.input_crop(demand)
+                border = self._regions.borders.get(step.names[0])
+                zeros = border is not None and border[1] == 0
+                needed = rewrite.input_crop(demand, zeros=zeros)
             self._regions.demand.update(dict.fromkeys(outputs, demand))
             for name, layout in step.inputs:
                 crop = reordered(needed, layout.axes, self._regions.layouts[name].axes)

@@ -218,9 +218,11 @@ class _Writer:
         """Let a value that is blocked otherwise have more zeros at its ends, or less of its elements."""
         (name,) = step.names
         part, demand = self._computed[name], self._demand(step)
+        crop = reordered(part.crop, part.layout.axes, change.before.axes)
+        part = replace(part, crop=crop, layout=change.before)
         crop, border = change.output_crop(part.crop), part.border
         if border != 0 or not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
-            needed = change.input_crop(demand)
+            needed = change.input_crop(demand, zeros=border == 0)
             part = replace(part, value=self._pads.at(part, needed, draft))
             crop = change.output_crop(needed)
             border = 0 if all(amount.constant == 0 for amount in flat(needed)) else None
