@@ -524,9 +524,11 @@ def test_a_region_inside_one_that_does_not_end_is_fused_alone() -> None:
     agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
 
 
-def test_pads_computed_from_the_blocks_around() -> None:
-    """They are read before there is a value without blocks: the inner region is fused alone."""
-    body = NESTED.replace("q = Space", "n = Shape(s) k = Slice(n, none1, one1) z = Mul(k, zero) "
+@pytest.mark.parametrize("source", ["sizes", "elements"])
+def test_pads_computed_from_the_blocks_around(source: str) -> None:
+    """From elements in blocks: the inner region is fused alone."""
+    read = "n = Shape(s)" if source == "sizes" else "m = Cast <to = 7> (s) n = Reshape(m, flat)"
+    body = NESTED.replace("q = Space", f"{read} k = Slice(n, none1, one1) z = Mul(k, zero) "
                           "pads2 = Add(z, inner_pads) q = Space")  # fmt: skip
     made = model(
         body.replace("inner, inner_pads", "inner, pads2"),
@@ -534,10 +536,14 @@ def test_pads_computed_from_the_blocks_around() -> None:
         none1=[0],
         one1=[1],
         zero=[0],
+        flat=[-1],
         **NESTED_TABLES,
     )
-    assert "its paddings are computed from values in blocks" in declined(made)
     agree_unfused(made, x=RNG.normal(size=(1, 5, 6, 3)).astype(np.float32))
+    if source == "sizes":
+        assert strategies(made) == ["dilated convolution"] * 4
+    else:
+        assert "its paddings are computed from elements of the region" in declined(made)
 
 
 # Others that read

@@ -15,7 +15,8 @@ WEIGHTS = "float[8,3,3,3] k, float[5] scale, float[8,C,3,3] unsized"
 def channels(nodes: str) -> list[int | None]:
     """What is known of the dims of x."""
     model = parser.parse_model(
-        f'<ir_version: 9, opset_import: ["" : 17]> g (float[n,h,w,c] x, {WEIGHTS}) => (float y) {{{nodes}}}'
+        f'<ir_version: 9, opset_import: ["" : 17]>\n'
+        f"g (float[n,h,w,c] x, {WEIGHTS}) => (float y) {{{nodes}}}"
     )
     del model.graph.output[:]
     ((scope, graph),) = constant_folding.scopes(model)

@@ -83,6 +83,11 @@ class AmountVectors:
         self._written: dict[tuple[object, ...], ir.Value] = {}
         self.elements: set[str] = set()
 
+    @property
+    def opset(self) -> int:
+        """Version of the default domain."""
+        return self._view.opset
+
     def write(self, emit: Emitter, amounts: Sequence[PadAmount]) -> ir.Value:
         """Write amounts, at least one of which is computed at run time, as a vector of int64."""
         layers, plus = self._from_one(amounts) or self._from_elements(amounts)

@@ -125,7 +125,7 @@ class _Walk:
         pads, sources = region.amounts(subject, message, self._view)
         if self._read_region(sources.values()):
             if enters:
-                reason = f"{_label(message)}: its paddings are computed from values in blocks"
+                reason = f"{_label(message)}: its paddings are computed from elements of the region"
                 self._decline(self.result.origins[name], reason)
             return None
         write = nested.entered if enters else nested.left
@@ -144,7 +144,7 @@ class _Walk:
         return RegionNode(subject.node, NodeView(message, self._view), layouts, rewrite)
 
     def _read_region(self, values: Iterable[ir.Value]) -> bool:
-        """Return whether values are computed from values in blocks."""
+        """Return whether values are computed from the elements of values in blocks."""
         todo, seen = list(values), set[ir.Value]()
         while todo:
             value = todo.pop()
@@ -154,7 +154,8 @@ class _Walk:
                 return True
             seen.add(value)
             node = value.producer()
-            todo += [source for source in (node.inputs if node is not None else ()) if source]
+            if node is not None and self._matcher.op_type(node) not in SHAPES:
+                todo += [source for source in node.inputs if source]
         return False
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
@@ -221,13 +222,12 @@ class _Walk:
         return None if inside is None else inside.layout
 
     def _is_reached(self, message: onnx.NodeProto, layouts: Sequence[BlockedLayout | None]) -> bool:
-        """Return whether the walk has reached every input of a node."""
-        return all(
-            layout is not None
-            or name in self.result.places
-            or self._matcher.producer(self._graph, name) is None
-            for name, layout in zip(message.input, layouts, strict=True)
-        )
+        """Return whether the walk has reached every input of a node, Constants ignored."""
+        todo = [n for n, s in zip(message.input, layouts, strict=True) if s is None]
+        nodes = [
+            self._matcher.producer(self._graph, n) for n in todo if n not in self.result.places
+        ]
+        return all(node is None or node.op_type == "Constant" for node in nodes)
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""

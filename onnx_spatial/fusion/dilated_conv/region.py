@@ -102,6 +102,8 @@ class Regions:
         steps: the nodes between, in order.
         demand: crop of each value in blocks: what nobody needs at its ends.
         shared: values in blocks that nodes outside of regions read too.
+        measured: the nodes that read the shape of a value in blocks and are needed, if only such nodes
+            read it outside of regions.
         dead: nodes that are unused without the blocks: they compute with the shapes of values in blocks.
     """
 
@@ -117,6 +119,7 @@ class Regions:
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
+    measured: dict[str, list[ir.Node]] = field(default_factory=dict)
     dead: set[ir.Node] = field(default_factory=set)
 
     def between(self) -> list[list[ir.Node]]:

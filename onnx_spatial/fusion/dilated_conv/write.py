@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import sub
 
+import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.blocked_shape import blocked_shape
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
@@ -103,6 +105,7 @@ class _Writer:
             x = end.subject.node.inputs[0]
             assert x is not None
             self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
+            self._try([end.name], partial(self._measure, end.name))
         for step in regions.steps:
             self._try(step.names, partial(self._step, step))
         self._pads.at_exits = True
@@ -131,6 +134,8 @@ class _Writer:
             self._pointwise(step, step.rewrite, draft)
         self._edit.drafts.append(draft)
         for name in step.outputs:
+            if name in self._computed:
+                self._measure(name)
             if name in self._regions.shared and name in self._computed:
                 self._into_blocks(step, name, draft)
 
@@ -284,6 +289,18 @@ class _Writer:
         return value
 
     # Ends
+
+    def _measure(self, name: str) -> None:
+        """Write the shape of a value in blocks for the nodes outside that read it."""
+        for node in self._regions.measured.get(name, ()):
+            draft = Draft(node)
+            view = NodeView(self._matcher.message(node) or onnx.NodeProto(), self._view)
+            rank = self._regions.layouts[name].rank
+            axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
+            lengths = self._view.lengths(name, axes)
+            shape = blocked_shape(self._computed[name], axes, lengths, self._pads.amounts, draft)
+            draft.results[node.outputs[0]] = shape
+            self._edit.drafts.append(draft)
 
     def _exit(self, end: RegionEnd) -> None:
         draft = Draft(end.subject.node)
