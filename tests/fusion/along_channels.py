@@ -23,7 +23,10 @@ def largest(make: Maker, value: Value) -> Value:
     """The largest channels, in order."""
     at, count = value.axes.index("C"), make.constant([make.rng.randint(1, value.size("C"))])
     axes = [value.axes] * 2
-    values, _ = make.split("TopK", [value, count], axes, axis=at, largest=make.rng.randint(0, 1))
+    values, places = make.split(
+        "TopK", [value, count], axes, axis=at, largest=make.rng.randint(0, 1)
+    )
+    make.unwanted.add(places.name)
     return values
 
 

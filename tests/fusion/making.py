@@ -92,6 +92,7 @@ class Maker:
         rng: decides everything.
         mode: one of MODES.
         obstacles: of OBSTACLES.
+        unwanted: names of values that are no outputs, although nothing reads them.
         padded_channels: whether a parameter that the run gives pads or crops the channels, or may.
         unknown_channels: whether an input does not declare its number of channels.
     """
@@ -107,6 +108,7 @@ class Maker:
     values: list[Value] = field(default_factory=list)
     expected: dict[str, Known] = field(default_factory=dict)
     obstacles: set[str] = field(default_factory=set)
+    unwanted: set[str] = field(default_factory=set)
     padded_channels: bool = False
     unknown_channels: bool = False
 
@@ -306,7 +308,7 @@ class Maker:
         """The model with every output that was asked for."""
         unread = self._unread()
         for value in self.values:
-            if value.name in unread and value.name not in self.feeds:
+            if value.name in unread - self.unwanted and value.name not in self.feeds:
                 self.output(value)
         types = self._types()
         outputs = [

@@ -182,6 +182,18 @@ def amounts(
     return tuple(zip(*sides, strict=True)), sources
 
 
+def batch_vectors(subject: MatchedOp, message: onnx.NodeProto) -> set[str]:
+    """Return the names of the run-time parameters whose first element is that of the batch: 0."""
+    call = subject.request.call
+    assert isinstance(call, BlockCall)
+    vectors = (vector for vector in (call.begins, call.ends) if vector.input is not None)
+    return {
+        message.input[v.input]
+        for v in vectors
+        if v.input is not None and (v.start, v.step) == (1, 1)
+    }
+
+
 def note_blocked(
     view: GraphView, message: onnx.NodeProto, blocks: Sequence[int], pads: PadPairs
 ) -> None:

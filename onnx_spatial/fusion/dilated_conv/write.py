@@ -35,7 +35,12 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     whole,
 )
 from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
-from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
+from onnx_spatial.fusion.dilated_conv.region import (
+    RegionEnd,
+    RegionNode,
+    Regions,
+    batch_vectors,
+)
 from onnx_spatial.fusion.dilated_conv.reshape import write_reshape
 from onnx_spatial.fusion.dilated_conv.rule import (
     IDENTITY,
@@ -96,7 +101,15 @@ class _Writer:
         inner = [s.rewrite for s in regions.steps if isinstance(s.rewrite, Reblocking)]
         sources = {name: value for end in ends for name, value in end.sources.items()}
         sources |= {name: value for each in inner for name, value in each.sources.items()}
-        self._pads = PadSliceWriter(view, AmountVectors(view, sources, regions.layouts))
+        operators = [end.subject for end in ends]
+        operators += filter(None, (matcher.subject(step.node) for step in regions.steps))
+        zeros = set[str]()
+        for subject in operators:
+            message = matcher.message(subject.node)
+            assert message is not None
+            zeros |= batch_vectors(subject, message)
+        vectors = AmountVectors(view, sources, regions.layouts, zeros)
+        self._pads = PadSliceWriter(view, vectors)
         self._edit = RegionEdit()
 
     def run(self) -> RegionEdit:
@@ -115,6 +128,7 @@ class _Writer:
         kept = regions.shared
         edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
         edit.removed += regions.dead
+        _prune(edit.drafts)
         return edit
 
     def _try(self, names: Sequence[str], write: Callable[[], None]) -> None:
@@ -192,7 +206,15 @@ class _Writer:
             border = result.border([part.border for part in inputs])
             if border is not None or all(map(PadAmount.is_at_least, flat(demand), flat(first))):
                 return first, border
-        return demand, None
+        crops = [demand, *(part.crop for part in inputs)]
+        kept = [c for c in crops if all(map(PadAmount.is_at_least, flat(demand), flat(c)))]
+        return min(kept, key=lambda crop: self._effort(inputs, crop, demand)), None
+
+    def _effort(self, inputs: Sequence[ComputedPart], crop: PadPairs, demand: PadPairs) -> float:
+        """Count the Pads and Slices for a common crop of inputs, and behind it for what is needed."""
+        steps = [self._pads.steps_between(part, crop) for part in inputs]
+        known = [count for count in steps if count is not None]
+        return math.inf if len(known) < len(steps) else sum(known) + (not same(crop, demand))
 
     def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
         ((name, layout),) = step.inputs
@@ -333,6 +355,20 @@ class _Writer:
         draft.nodes += lowered.emitted.nodes
         draft.constants += lowered.emitted.constants
         draft.results[output] = lowered.output
+
+
+def _prune(drafts: Sequence[Draft]) -> None:
+    """Remove new nodes and constants that nothing reads, such as a Pad that is part of a later one."""
+    read = {
+        value for draft in drafts for value in (*draft.results.values(), *draft.redirected.values())
+    }
+    for draft in reversed(drafts):
+        for node in reversed(draft.nodes):
+            if read.intersection(node.outputs):
+                read.update(value for value in node.inputs if value is not None)
+    for draft in drafts:
+        draft.nodes = [node for node in draft.nodes if read.intersection(node.outputs)]
+        draft.constants = [(value, hint) for value, hint in draft.constants if value in read]
 
 
 def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:
