@@ -261,6 +261,26 @@ def pooled(make: Maker, about: Scene) -> None:
     after(make, leave(make, region, steps.some(make, value, 0, 1)))
 
 
+def before_pool(make: Maker, about: Scene) -> None:
+    """A region, or a SpaceToBatch that only pads, in front of a pool; a Pad in front of a region."""
+    x, source = first(make, about)
+    if make.chance(0.3):
+        amounts = [make.rng.randint(0, 2) if a in "012" else 0 for a in x.axes * 2]
+        x = source = make.node("Pad", [x, make.constant(amounts)], x.axes)
+    if make.chance(0.4):
+        about.block = (1,) * len(about.block)
+        about.form = "ND" if about.form == "4-D" else about.form
+    region = enter(make, about, x, source)
+    value = region.entry
+    if max(region.block) > 1 or make.chance(0.5):
+        value = leave(make, region, steps.some(make, value, 0, 2))
+    if 0 not in value.shape:
+        obstacles = set(make.obstacles)
+        value = windows.pool(make, steps.squeezed(make, value))
+        make.obstacles = obstacles  # this pool may be of any kind
+    after(make, value)
+
+
 def transposed(make: Maker, about: Scene) -> None:
     """tf.nn.atrous_conv2d_transpose: a ConvTranspose in blocks."""
     region = enter(make, about, *first(make, about))
@@ -325,6 +345,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "stride where the block is 1": (strided_elsewhere, 1),
     "pools": (pooled, 2),
     "ConvTranspose": (transposed, 1),
+    "in front of a pool": (before_pool, 2),
     "along the channels": (channelwise, 3),
     "inner values read outside": (read_outside, 2),
     "anything": (anything, 3),

@@ -128,3 +128,58 @@ def test_a_residual_sum_is_cropped_once():
     fed(made, "crops", shape=(2, 2))
     converted = check(made, (1, 5, 6, 3), crops=np.array([[0, 1], [2, 1]]))
     assert structure.counts(converted)["Pad"] == 2  # of the image, and to crop the sum
+
+
+def test_amounts_are_read_in_front_of_the_table_that_joins_them():
+    made = model(
+        """
+        n = Shape(x)
+        h = Slice(n, one, two)
+        w = Slice(n, two, three)
+        more_h = Mod(h, two)
+        more_w = Mod(w, two)
+        pair_h = Concat <axis = 0> (zero, more_h)
+        pair_w = Concat <axis = 0> (zero, more_w)
+        row_h = Unsqueeze(pair_h, zero)
+        row_w = Unsqueeze(pair_w, zero)
+        table = Concat <axis = 0> (row_h, row_w)
+        s = SpaceToBatchND(x, block, table)
+        t = Transpose <perm = [0, 3, 1, 2]> (s)
+        a = Sigmoid(t)
+        c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (a, w3)
+        b = Transpose <perm = [0, 2, 3, 1]> (c)
+        y = BatchToSpaceND(b, block, table)
+        """,
+        weights={"w3": (3, 3, 3, 3)},
+        block=[2, 2],
+        zero=[0],
+        one=[1],
+        two=[2],
+        three=[3],
+    )
+    converted = check(made, (1, 5, 6, 3), (1, 4, 7, 3))
+    assert "Unsqueeze" not in structure.ops(converted)
+    assert structure.ops(converted).count("Concat") == 1
+    assert len(converted.graph.node) < len(made.graph.node)
+
+
+def test_a_value_whose_inputs_are_there_in_blocks_is_computed_from_them():
+    made = model(
+        """
+        s = SpaceToBatchND(x, block, pads)
+        r = Relu(s)
+        t = Transpose <perm = [0, 3, 1, 2]> (r)
+        c = Conv <kernel_shape = [3, 3]> (t, w)
+        b = Transpose <perm = [0, 2, 3, 1]> (c)
+        y = BatchToSpaceND(b, block, crops)
+        """,
+        given="float[1,5,6,3] x",
+        gives="float[?,?,?,?] y, float[?,?,?,?] s, float[?,?,?,?] r",
+        weights={"w": (4, 3, 3, 3)},
+        block=[2, 2],
+        pads=[[2, 3], [2, 2]],
+        crops=[[0, 1], [0, 0]],
+    )
+    converted = check(made, (1, 5, 6, 3))
+    assert structure.counts(converted)["Relu"] == 2
+    assert structure.counts(converted)["Reshape"] == 2  # those of the SpaceToBatch

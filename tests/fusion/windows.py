@@ -18,7 +18,7 @@ def pool(make: Maker, value: Value) -> Value:
     dilated = make.opset >= since and make.chance(0.3)
     kernel, pads, dilations = _windows(make, value, padded=make.chance(0.3), dilated=dilated)
     attributes: dict[str, object] = {"kernel_shape": kernel}
-    if any(pads):
+    if any(pads) or make.chance(0.5):  # onnxruntime looks for the attribute, not for its numbers
         attributes["pads"] = pads
     elif make.chance(0.1):
         attributes["auto_pad"] = "VALID"

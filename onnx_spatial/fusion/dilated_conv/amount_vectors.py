@@ -98,7 +98,8 @@ class AmountVectors:
 
     def write(self, emit: Emitter, amounts: Sequence[PadAmount]) -> ir.Value:
         """Write amounts, at least one of which is computed at run time, as a vector of int64."""
-        layers, plus = self._from_one(amounts) or self._from_elements(amounts)
+        ways = [way for way in (self._from_one(amounts), self._from_several(amounts)) if way]
+        layers, plus = min(ways, key=self._effort, default=None) or self._from_elements(amounts)
         places = [place for layer in layers for place in layer.places if place is not None]
         self.elements.update(source.name or "" for source, _ in places)
         return self._sum(emit, layers, plus)
@@ -119,21 +120,58 @@ class AmountVectors:
                 return [_Layer(places, factors)], [plus for _, plus in pairs]
         return None
 
+    def _from_several(
+        self, amounts: Sequence[PadAmount]
+    ) -> tuple[Sequence[_Layer], Sequence[int]] | None:
+        """Read each amount from the value with the fewest nodes in front; None if one is no element."""
+        rows, plus = [], []
+        for amount in amounts:
+            candidates = [
+                c for element, _ in amount.elements for c in self._candidates(element.name)
+            ]
+            matches = (
+                (candidate, pair)
+                for candidate in sorted(candidates, key=lambda c: c.rank)
+                if (pair := _entry(amount, candidate.entries)) is not None
+            )
+            match = next(matches, None)
+            if match is None and amount.constant is None:
+                return None
+            term, number = (None, amount.constant or 0) if match is None else match[1]
+            plus.append(number)
+            rows.append([] if match is None or term is None else [(match[0].source, *term)])
+        return _layers(rows), plus
+
+    def _effort(self, way: tuple[Sequence[_Layer], Sequence[int]]) -> int:
+        """Estimate the number of nodes that give amounts, those in front of them included."""
+        sources = dict.fromkeys(place[0] for layer in way[0] for place in layer.places if place)
+        nodes = {value.producer() for source in sources for value in _ancestors(source)}
+        count = len(nodes - {None}) + len(way[0])
+        for source in sources:
+            name = source.name or ""
+            count += self._view.element_types(name) != {onnx.TensorProto.INT64}
+            count += len(self._view.sizes.shape_of_entries(name) or ()) != 1
+            used = {
+                place[1]
+                for layer in way[0]
+                for place in layer.places
+                if place and place[0] is source
+            }
+            count += not self._is_whole(source, sorted(used))
+        return count
+
     def _from_elements(
         self, amounts: Sequence[PadAmount]
     ) -> tuple[Sequence[_Layer], Sequence[int]]:
-        """Read the amounts from the parameters themselves, those of one factor together."""
-        layers: list[tuple[int, list[_Place | None]]] = []
-        for row, amount in enumerate(amounts):
-            for (name, place, _), factor in amount.elements:
-                free = (places for f, places in layers if f == factor and places[row] is None)
-                places = next(free, None)
-                if places is None:
-                    places = [None] * len(amounts)
-                    layers.append((factor, places))
-                places[row] = (self._parameters[name], place)
-        plus = [amount.plus for amount in amounts]
-        return [_Layer(tuple(places), (f,) * len(places)) for f, places in layers], plus
+        """Read the amounts from the parameters themselves."""
+        rows = [
+            [
+                (self._parameters[name], place, factor)
+                for (name, place, _), factor in amount.elements
+            ]
+            for amount in amounts
+        ]
+        return _layers(rows), [amount.plus for amount in amounts]
 
     def _candidates(self, parameter: str) -> Sequence[_Candidate]:
         """List the values that a parameter is computed from, and itself, whose elements are known."""
@@ -264,6 +302,20 @@ class AmountVectors:
             index = emit.ints(places, "index")
             self._written[key] = emit.op("Gather", vector, index, axis=0)
         return self._written[key]
+
+
+def _layers(rows: Sequence[Sequence[tuple[ir.Value, int, int]]]) -> list[_Layer]:
+    """Sort the (source, place, factor) that each amount is the sum of into layers of one factor."""
+    layers: list[tuple[int, list[_Place | None]]] = []
+    for row, terms in enumerate(rows):
+        for source, place, factor in terms:
+            free = (places for f, places in layers if f == factor and places[row] is None)
+            places = next(free, None)
+            if places is None:
+                places = [None] * len(rows)
+                layers.append((factor, places))
+            places[row] = (source, place)
+    return [_Layer(tuple(places), (factor,) * len(rows)) for factor, places in layers]
 
 
 def _entry(

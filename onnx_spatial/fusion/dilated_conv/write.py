@@ -333,13 +333,26 @@ class _Writer:
         self._edit.drafts.append(draft)
 
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
-        """Lower u to the value in blocks for nodes outside the region."""
+        """Write the value in blocks for nodes outside the region.
+
+        It is lowered from u, or computed by a copy of its node where the inputs are there in blocks.
+        """
+        output = next(o for o in step.node.outputs if o.name == name)
+        shared = self._regions.shared
+        if (
+            isinstance(step.rewrite, RuleResult)
+            and len(step.outputs) == 1
+            and shared.issuperset(step.names)
+        ):
+            node = self._matcher.copy(step.node, step.node.inputs)
+            draft.nodes.append(node)
+            draft.results[output] = node.outputs[0]
+            return
         computed = self._computed[name]
         layout = computed.layout
         if layout.rows or layout.batch != 0 or list(layout.order) != sorted(layout.order):
             raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
-        output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
             draft.results[output] = value
             return
