@@ -25,6 +25,7 @@ from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
 from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.model.symbolic.channel_inference import declare_channels
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -55,6 +56,7 @@ def fuse_dilated_convs(
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
     for (place, graph), (scope, _) in zip(graphs, scopes, strict=True):
+        declare_channels(graph, scope)
         view = GraphView(scope, SymbolicValues(scope), scope.opset)
         if view.opset < MIN_OPSET:
             continue

@@ -30,6 +30,7 @@ from onnx_spatial.conversion.local_functions import (
     without_earlier_form,
 )
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.pad_barriers import insert_barriers
 from onnx_spatial.conversion.replace import replace_operators
 from onnx_spatial.conversion.report import EditResult, Site, refusals
 from onnx_spatial.conversion.same_padding.explicit_pads import add_explicit_pads
@@ -205,6 +206,7 @@ def _finish(
     """Bring imports and declared types up to date, and list the changes."""
     assert result.model is not None
     changed = [f for f in infos if result.site_at[f.index].converted]
+    insert_barriers(result.model, original, opset)
     patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)
     result.touched = diff_models(original, result)
 

@@ -24,9 +24,6 @@ _RESHAPES = op_traits.having(Trait.RESHAPES)
 _FAR = 3
 
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
-#: Pools into which onnxruntime merges a Pad of zeros, and the operators that it moves the Pad across.
-_MERGING = frozenset({"AveragePool", "MaxPool"})
-_MOVING = frozenset({"Identity", "Transpose"})
 #: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
 _ELEMENTWISE = frozenset(
     {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
@@ -226,21 +223,6 @@ class Matcher:
                 return
             node = producer
 
-    def feeds_pool(self, node: ir.Node) -> str | None:
-        """Return the type of a pool behind a node that would absorb a Pad; None if there is none.
-
-        Spatial operators are ignored: they may be gone once all are rewritten.
-        """
-        todo = [node]
-        while todo:
-            for value in todo.pop().outputs:
-                for reader, _ in self.readers(value):
-                    if reader.op_type in _MERGING:
-                        return reader.op_type
-                    if reader.op_type in _MOVING or reader in self._subjects:
-                        todo.append(reader)
-        return None
-
     def follows_convolution(self, node: ir.Node) -> bool:
         """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
         return any(n.op_type in _CONVOLUTIONS for n in self._producers(node, _ELEMENTWISE))
@@ -266,21 +248,6 @@ class Matcher:
         if known.keys() - {"perm"} or not isinstance(perm, tuple):
             return None
         return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
-
-
-def merges_pad(op_type: str, value: ir.Value | None) -> bool:
-    """Return whether onnxruntime would merge a Pad in front into a node of this type that reads a value.
-
-    MaxPool would take its zeros for minus infinity, and AveragePool refuses pads as large as its kernel.
-    """
-    while op_type in _MERGING and value is not None:
-        node = value.producer()
-        if node is None or node.op_type not in {"Pad", *_MOVING}:
-            return False
-        if node.op_type == "Pad":
-            return True
-        value = node.inputs[0]
-    return False
 
 
 def _plain(attribute: ir.Attr) -> AttributeValue:

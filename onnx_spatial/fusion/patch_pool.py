@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.analysis import attributes, dtype_name
-from onnx_spatial.fusion.matcher import MatchedOp, Matcher, merges_pad
+from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Emitter, Lowered
 from onnx_spatial.operators import ExtractPatches
@@ -161,8 +161,6 @@ def _refusal(
         return "patches are padded with zeros, and MaxPool pads with minus infinity"
     if any(max(pair) >= k for pair, k in zip(pairs, operator.kernel, strict=True)):
         return f"{pool} would need pads as large as its kernel"
-    if merges_pad(pool, subject.node.inputs[0]):
-        return f"onnxruntime would merge the Pad in front into {pool}"
     return None
 
 

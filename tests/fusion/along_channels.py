@@ -23,7 +23,10 @@ def largest(make: Maker, value: Value) -> Value:
     """The largest channels, in order."""
     at, count = value.axes.index("C"), make.constant([make.rng.randint(1, value.size("C"))])
     axes = [value.axes] * 2
-    values, _ = make.split("TopK", [value, count], axes, axis=at, largest=make.rng.randint(0, 1))
+    values, places = make.split(
+        "TopK", [value, count], axes, axis=at, largest=make.rng.randint(0, 1)
+    )
+    make.unwanted.add(places.name)
     return values
 
 
@@ -86,6 +89,7 @@ def shuffled(make: Maker, value: Value) -> Value:
     """ShuffleNet: channels in groups, groups and members exchanged, and flat again."""
     if make.chance(0.5):
         value = make.turned(value, make.rng.choice((channels_first(value), channels_last(value))))
+    make.regroups_channels(value)
     at, channels = value.axes.index("C"), value.size("C")
     groups = make.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
     split = value.axes.replace("C", "GC")
@@ -115,6 +119,7 @@ def _reshaped(make: Maker, value: Value, axes: str, free: dict[str, int]) -> Val
 def dense(make: Maker, value: Value) -> Value:
     """A layer on rows: Reshape [-1, C], MatMul, bias, activation, and back."""
     value = make.turned(value, channels_last(value))
+    make.regroups_channels(value)
     channels, outputs = value.size("C"), make.rng.randint(1, 4)
     rows = make.node("Reshape", [value, make.constant([-1, channels])])
     matrix = make.constant(make.image([channels, outputs]) / 2)

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # what pytest's `pythonpath` does
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 import interpreter
+import making
 import numpy as np
 import onnx
 import regions
@@ -53,7 +54,8 @@ class Outcome:
         number: of the case.
         labels: its classes.
         sites, fused: the operators in it, and those that became part of something else.
-        left: whether one of them is still lowered.
+        left: whether one of them is still lowered, those with block 1 on all axes aside: they are a
+            Pad or a Slice.
         larger: whether there are more nodes than in the original.
         wrong: what is wrong; empty if nothing is.
         runtime: what onnxruntime's optimizer makes wrong of the model without fusion too.
@@ -75,17 +77,18 @@ def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
     outcome = Outcome(number, case.labels)
     try:
         found = onnx_spatial.convert(case.model, verify=False, strategy=LOWERING)
-        strategies = [site.strategy for site in found.inspection.sites]
+        plain = _without_blocks(case.model)
+        strategies = [s.strategy for s in found.inspection.sites if s.node not in plain]
         outcome.sites = len(strategies)
         outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
-        outcome.left = not outcome.fused or any(s in UNFUSED for s in strategies)
+        outcome.left = any(s in UNFUSED for s in strategies)
         outcome.larger = len(found.model.graph.node) > len(case.model.graph.node)
         wrong = mistakes(found.model, case)
         if wrong or number % PLAIN == 0:
-            plain = onnx_spatial.convert(
+            unfused = onnx_spatial.convert(
                 case.model, verify=False, fuse=False, strategy=LOWERING
             ).model
-            also = mistakes(plain, case)
+            also = mistakes(unfused, case)
             outcome.runtime = [
                 f"{where}: {wrong[where]}" for where in wrong if _is_its(where, also)
             ]
@@ -95,6 +98,19 @@ def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
     except Exception as error:
         outcome.wrong.append(f"{type(error).__name__}: {error}")
     return outcome
+
+
+def _without_blocks(model: onnx.ModelProto) -> set[str]:
+    """Names of the operators whose block is known to be 1 on all axes."""
+    ones = {t.name for t in model.graph.initializer if (onnx.numpy_helper.to_array(t) == 1).all()}
+    for node in model.graph.node:
+        if (
+            node.op_type == "Constant"
+            and (onnx.numpy_helper.to_array(node.attribute[0].t) == 1).all()
+        ):
+            ones.add(node.output[0])
+    operators = [n for n in model.graph.node if "Batch" in n.op_type and len(n.input) > 2]
+    return {n.name for n in operators if n.input[1] in ones}
 
 
 def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
@@ -170,7 +186,8 @@ def table(found: Iterable[Outcome]) -> str:
             f"| {heading} | cases | wrong | fused | of these larger | operators fused |",
             "|---|---|---|---|---|---|",
         ]
-        order = [name for name in regions.KINDS if name in of_class]
+        named = (*regions.FUSIBLE, *regions.KINDS, *making.OBSTACLES)
+        order = [name for name in dict.fromkeys(named) if name in of_class]
         order += [*sorted(of_class.keys() - {*order, "all"}), "all"]
         for name in order:
             counted = of_class[name]

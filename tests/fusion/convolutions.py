@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 import numpy as np
-from making import Maker, Value
+from making import SAME_OF_UNKNOWN_SIZE, Maker, Value
 from steps import channels_first
 
 
@@ -39,6 +39,8 @@ def conv(
     rng, letters, sizes = make.rng, value.axes[2:], value.shape[2:]
     strides = [(stride or {}).get(letter, 1) for letter in letters]
     auto_pad = _auto_pad(make, same=same, plain=plain)
+    if "SAME" in auto_pad and max(strides) > 1 and make.mode != "static":
+        make.obstacles.add(SAME_OF_UNKNOWN_SIZE)
     dilations, pads, kernels = [], [], []
     for axis, (letter, size) in enumerate(zip(letters, sizes, strict=True)):
         wanted = kernel[axis] if kernel else rng.choice((1, 2, 2, 3, 3, 3, 4))

@@ -19,6 +19,33 @@ from onnx import TensorProto, helper, numpy_helper
 #: graph inputs.
 MODES = ("static", "dynamic", "computed", "run-time")
 
+#: What a case may contain, in any of the kinds that can be fused, that keeps a region from being fused
+#: or may do so. Such a case is a class of its own.
+BLOCK_FED = "the block is an input"
+CHANNELS_IN_BLOCKS = "channels in blocks"
+NO_RANK = "an input of unknown rank"
+OPERAND_SIZES = "an operand per channel of unknown size"
+SIZE_ONE_BY_CHANCE = "a Reshape of axes that are 1 by chance"
+CHANNELS_UNKNOWN = "a Reshape of channels of unknown number"
+CHANNELS_PADDED = "a Reshape of channels that may be padded"
+SAME_OF_UNKNOWN_SIZE = "auto_pad with strides, sizes unknown"
+IMAGES_MAY_DIFFER = "two images that may differ in size"
+OTHER_ORDER = "nested blocks taken out in another order"
+NO_POOL = "a pool with pads left out of the mean, or without dilations"
+OBSTACLES = (
+    BLOCK_FED,
+    CHANNELS_IN_BLOCKS,
+    NO_RANK,
+    OPERAND_SIZES,
+    SIZE_ONE_BY_CHANCE,
+    CHANNELS_UNKNOWN,
+    CHANNELS_PADDED,
+    SAME_OF_UNKNOWN_SIZE,
+    IMAGES_MAY_DIFFER,
+    OTHER_ORDER,
+    NO_POOL,
+)
+
 
 @dataclass(frozen=True)
 class Value:
@@ -26,7 +53,7 @@ class Value:
 
     Attributes:
         name: of the tensor.
-        axes: one letter for each: N batch, C channels, 0 1 2 space, U of size 1; "" where the axes
+        axes: one letter for each: N batch, C channels, 0 1 2 space, U and I of size 1; "" where the axes
             have no such meaning.
         known: what it holds.
     """
@@ -64,6 +91,10 @@ class Maker:
     Attributes:
         rng: decides everything.
         mode: one of MODES.
+        obstacles: of OBSTACLES.
+        unwanted: names of values that are no outputs, although nothing reads them.
+        padded_channels: whether a parameter that the run gives pads or crops the channels, or may.
+        unknown_channels: whether an input does not declare its number of channels.
     """
 
     rng: Random
@@ -76,6 +107,10 @@ class Maker:
     known: dict[str, Known] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
     expected: dict[str, Known] = field(default_factory=dict)
+    obstacles: set[str] = field(default_factory=set)
+    unwanted: set[str] = field(default_factory=set)
+    padded_channels: bool = False
+    unknown_channels: bool = False
 
     def __post_init__(self) -> None:
         self.numbers = np.random.default_rng(self.rng.getrandbits(32))
@@ -106,21 +141,31 @@ class Maker:
         self.known[name] = interpreter.given(array)
         return name
 
-    def input(self, array: np.ndarray, axes: str, stem: str = "x") -> Value:
-        """A graph input, of which as much is declared as the mode admits."""
+    def input(
+        self, array: np.ndarray, axes: str, stem: str = "x", like: Value | None = None
+    ) -> Value:
+        """A graph input, of which as much is declared as the mode admits; sizes as those of another
+        input, if any.
+        """
         name = self.fresh(stem)
         dims: list[int | str | None] | None = list(array.shape)
         if self.mode != "static":
-            unknown = self.rng.choice((None, name))
-            everything = self.chance(0.2)
+            unknown = self.rng.choice((None, name if like is None else like.name))
+            declared_letters = "" if self.chance(0.2) else self.rng.choice(("C", "CI"))
+            if like is not None:
+                unknown, declared_letters = like.name, "C"
             dims = [
                 size
-                if letter == "C" and not everything
-                else (None if unknown is None else f"{unknown}_{axis}")
+                if letter in declared_letters
+                else (None if unknown is None else f"{unknown}_{letter}{axis * (letter in 'I?')}")
                 for axis, (letter, size) in enumerate(zip(axes, array.shape, strict=True))
             ]
-            if self.chance(0.03):
+            self.unknown_channels |= "C" in axes and not declared_letters
+            if "I" in axes and "I" not in declared_letters:
+                self.obstacles.add(OPERAND_SIZES)
+            if like is None and self.chance(0.03):
                 dims = None
+                self.obstacles.add(NO_RANK)
         declared = helper.np_dtype_to_tensor_dtype(array.dtype)
         self.inputs.append(helper.make_tensor_value_info(name, declared, dims))
         self.feeds[name] = array
@@ -199,8 +244,31 @@ class Maker:
         small = value.axes if self.mode == "static" or self.chance(0.1) else "CU"
         large = [a for a in perm if value.shape[a] != 1 or value.axes[a] not in small]
         if large == sorted(large) and 0 not in value.shape and self.chance(0.5):
+            self._moves_ones(value, perm)
             return self.node("Reshape", [value, self._target(value, perm)], axes)
         return self.node("Transpose", [value], axes, perm=perm)
+
+    def _moves_ones(self, value: Value, perm: Sequence[int]) -> None:
+        """Note what keeps a Reshape from being known to move only axes of size 1."""
+        if self.mode == "static":
+            return
+        others = [axis for axis in perm if value.axes[axis] not in "CU"]
+        if others != sorted(others):
+            self.obstacles.add(SIZE_ONE_BY_CHANCE)
+        with_channels = [axis for axis in perm if value.axes[axis] != "U"]
+        if with_channels != sorted(with_channels):
+            self.regroups_channels(value)
+            if value.size("C") != 1:
+                self.obstacles.add(SIZE_ONE_BY_CHANCE)
+
+    def regroups_channels(self, value: Value) -> None:
+        """Note what keeps a Reshape that depends on the number of channels from being understood."""
+        if self.mode == "static":
+            return
+        if self.padded_channels:
+            self.obstacles.add(CHANNELS_PADDED)
+        if self.unknown_channels:
+            self.obstacles.add(CHANNELS_UNKNOWN)
 
     def _target(self, value: Value, perm: Sequence[int]) -> Value | str:
         """The shape that a Reshape gives in the place of a Transpose."""
@@ -240,7 +308,7 @@ class Maker:
         """The model with every output that was asked for."""
         unread = self._unread()
         for value in self.values:
-            if value.name in unread and value.name not in self.feeds:
+            if value.name in unread - self.unwanted and value.name not in self.feeds:
                 self.output(value)
         types = self._types()
         outputs = [

@@ -2,13 +2,14 @@
 
     case = regions.build(seed, number)
 
-A case is made from its numbers alone. The kinds here can be fused, in whole or in part; those of
-`unfusable` cannot, and must come out right all the same.
+A case is made from its numbers alone. The kinds in `FUSIBLE` can be fused, unless the case contains one
+of the `making.OBSTACLES`; those of `unfusable` cannot, and must come out right all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from random import Random
 
 import across
@@ -17,8 +18,8 @@ import convolutions
 import steps
 import unfusable
 import windows
-from making import MODES, Case, Maker, Value
-from scenes import Scene, after, enter, first, kernel_of, layer, leave, other_block, scene
+from making import IMAGES_MAY_DIFFER, MODES, OBSTACLES, OTHER_ORDER, Case, Maker, Value
+from scenes import Region, Scene, after, enter, first, kernel_of, layer, leave, other_block, scene
 
 Kind = Callable[[Maker, Scene], None]
 
@@ -116,11 +117,19 @@ def other_blocks(make: Maker, about: Scene) -> None:
 
 
 def two_sources(make: Maker, about: Scene) -> None:
-    """Two images blocked alike, padded each in its way, added."""
+    """Two images blocked alike, padded alike or each in its way, added."""
     x, source = first(make, about)
     one = enter(make, about, x, source)
-    y = make.input(make.image(x.shape), x.axes)
-    two = enter(make, about, y)
+    given = make.values[0]
+    declared = make.inputs[0].type.tensor_type.shape.dim
+    sizes = all(given.size(a) == x.size(a) for a in x.axes if a != "C")
+    sizes &= any(d.dim_param for d in declared)
+    like = given if sizes and make.chance(0.8) else None
+    y = make.input(make.image(x.shape), x.axes, like=like)
+    two = enter(make, about, y, base=one.base if make.chance(0.8) else None)
+    known = make.mode == "static" or (like is not None and make.mode != "run-time")
+    if not known or not alike(one, two):
+        make.obstacles.add(IMAGES_MAY_DIFFER)
     a, b = one.entry, two.entry
     if make.chance(0.6):
         channels = make.rng.randint(1, 3)
@@ -133,6 +142,13 @@ def two_sources(make: Maker, about: Scene) -> None:
     else:
         after(make, leave(make, one, a))
         after(make, leave(make, two, b))
+
+
+def alike(one: Region, two: Region) -> bool:
+    """Whether two regions pad axes of equal sizes by the same amounts."""
+    pairs = ((one.pads, two.pads), (one.base, two.base))
+    sums = [[list(map(sum, pads)) for pads in both] for both in pairs]
+    return all(a == b for a, b in sums) and one.entry.shape == two.entry.shape
 
 
 def quantized(make: Maker, about: Scene) -> None:
@@ -211,6 +227,8 @@ def nested(make: Maker, about: Scene) -> None:
     order = [inner, outer]
     if make.chance(0.3):
         order.reverse()
+        if inner.block != outer.block and min(prod(inner.block), prod(outer.block)) > 1:
+            make.obstacles.add(OTHER_ORDER)
     value = layer(make, about, inner.entry)
     for region in order:
         value = leave(make, region, value)
@@ -241,6 +259,26 @@ def pooled(make: Maker, about: Scene) -> None:
         value = layer(make, about, value)
     value = windows.pool(make, value)
     after(make, leave(make, region, steps.some(make, value, 0, 1)))
+
+
+def before_pool(make: Maker, about: Scene) -> None:
+    """A region, or a SpaceToBatch that only pads, in front of a pool; a Pad in front of a region."""
+    x, source = first(make, about)
+    if make.chance(0.3):
+        amounts = [make.rng.randint(0, 2) if a in "012" else 0 for a in x.axes * 2]
+        x = source = make.node("Pad", [x, make.constant(amounts)], x.axes)
+    if make.chance(0.4):
+        about.block = (1,) * len(about.block)
+        about.form = "ND" if about.form == "4-D" else about.form
+    region = enter(make, about, x, source)
+    value = region.entry
+    if max(region.block) > 1 or make.chance(0.5):
+        value = leave(make, region, steps.some(make, value, 0, 2))
+    if 0 not in value.shape:
+        obstacles = set(make.obstacles)
+        value = windows.pool(make, steps.squeezed(make, value))
+        make.obstacles = obstacles  # this pool may be of any kind
+    after(make, value)
 
 
 def transposed(make: Maker, about: Scene) -> None:
@@ -302,13 +340,14 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "two images": (two_sources, 1),
     "quantized": (quantized, 2),
     "cast": (cast, 1),
-    "inner values read outside": (read_outside, 2),
     "regions in a row": (consecutive, 3),
     "nested regions": (nested, 1),
     "stride where the block is 1": (strided_elsewhere, 1),
     "pools": (pooled, 2),
     "ConvTranspose": (transposed, 1),
+    "in front of a pool": (before_pool, 2),
     "along the channels": (channelwise, 3),
+    "inner values read outside": (read_outside, 2),
     "anything": (anything, 3),
     "stride 2": (unfusable.strided, 1),
     "unequal blocks": (unfusable.unequal, 1),
@@ -317,8 +356,15 @@ KINDS: dict[str, tuple[Kind, int]] = {
 }
 
 
+#: The kinds that can be fused.
+FUSIBLE = list(KINDS)[: list(KINDS).index("inner values read outside")]
+
+
 def build(seed: int, number: int, kind: str | None = None) -> Case:
-    """The case of a seed and a number; of a given kind, if any."""
+    """The case of a seed and a number; of a given kind, if any.
+
+    Its label is the kind, or the first obstacle in a case of a kind that can be fused.
+    """
     rng = Random(f"{seed} {number}")
     drawn = rng.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
     kind = kind or drawn
@@ -326,4 +372,5 @@ def build(seed: int, number: int, kind: str | None = None) -> Case:
     about, make = scene(rng), Maker(rng, mode)
     layout = f"{about.layout}, {sum(a not in 'NC' for a in about.outer)}-D"
     KINDS[kind][0](make, about)
-    return make.case({"kind": kind, "layout": layout, "mode": mode})
+    obstacles = [o for o in OBSTACLES if o in make.obstacles and kind in FUSIBLE]
+    return make.case({"kind": next(iter(obstacles), kind), "layout": layout, "mode": mode})

@@ -14,7 +14,7 @@ from random import Random
 import convolutions
 import steps
 import tables
-from making import Maker, Value
+from making import CHANNELS_IN_BLOCKS, Maker, Value
 from tables import Fill, Pairs
 
 
@@ -115,9 +115,17 @@ def first(make: Maker, about: Scene) -> tuple[Value, Value]:
     return x, rng.choice((x, value))
 
 
-def enter(make: Maker, about: Scene, x: Value, source: Value | None = None) -> Region:
+def enter(
+    make: Maker,
+    about: Scene,
+    x: Value,
+    source: Value | None = None,
+    base: Pairs | None = None,
+) -> Region:
     """A SpaceToBatch on x, with pads that may come from the shape of `source`."""
-    base = [base_pads(make, about, letter) for letter in about.letters]
+    base = base or [base_pads(make, about, letter) for letter in about.letters]
+    if about.of("C") > 1:
+        make.obstacles.add(CHANNELS_IN_BLOCKS)
     missing = [
         -(x.size(letter) + sum(pair)) % b
         for letter, pair, b in zip(about.letters, base, about.block, strict=True)
@@ -130,6 +138,7 @@ def enter(make: Maker, about: Scene, x: Value, source: Value | None = None) -> R
         names = tables.computed(make, about.form, about.block, base, fill)
     else:
         fed = make.mode == "run-time" and make.chance(0.8)
+        make.padded_channels |= "C" in about.letters and fed
         names = tables.written(make, about.form, about.block, pads, fed=fed)
     made = make.space_to_batch(x, names, about.form)
     if about.layout == "unsqueezed":
@@ -183,6 +192,7 @@ def leave(
         names = tables.computed(make, form, block, crops, fill)
     else:
         fed = make.mode == "run-time" and make.chance(0.8)
+        make.padded_channels |= "C" in letters and fed
         names = tables.written(make, form, block, crops, fed=fed)
     if own and form == "ND" and make.chance(0.5):
         names = [region.tables[0], names[1]]

@@ -91,7 +91,7 @@ def constant_operand(make: Maker, value: Value) -> Value:
 def fed_operand(make: Maker, value: Value) -> Value:
     """A bias or factor per channel that is only known at run time."""
     behind = len(value.axes) - 1 - value.axes.index("C")
-    axes = "C" + "1" * behind
+    axes = "C" + "I" * behind
     array = make.image([value.size("C"), *[1] * behind])
     op_type = make.rng.choice(("Add", "Mul"))
     return make.node(op_type, [value, make.input(array, axes, "bias")], value.axes, stem="with")
@@ -177,6 +177,7 @@ def squeezed(make: Maker, value: Value) -> Value:
 def reshaped(make: Maker, value: Value, axes: str) -> Value:
     """A Reshape to the same axes with or without U, with its target written in one of the ways."""
     static = make.mode == "static"
+    make.regroups_channels(value)
     way = make.rng.choice(("copied", "copied", "concrete", "batch") if static else ("copied",))
     target = []
     for at, letter in enumerate(axes):

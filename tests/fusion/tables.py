@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from making import Maker, Value
+from making import BLOCK_FED, Maker, Value
 from onnx import TensorProto
 
 Pairs = list[tuple[int, int]]
@@ -46,6 +46,8 @@ def blocks_of(make: Maker, block: Sequence[int]) -> str:
     """The block as a constant; rarely as a graph input."""
     array = np.array(block, make.rng.choice((np.int32, np.int64)))
     rare = make.mode == "run-time" and make.chance(0.05)
+    if rare:
+        make.obstacles.add(BLOCK_FED)
     return make.fed(array, "block") if rare else make.constant(array, "block")
 
 

@@ -131,15 +131,6 @@ def test_average_leaves_its_own_pads_out():
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        (
-            "MaxPool <kernel_shape = [2, 2]> (t)",
-            "some are zeros of the paddings; it pads with minus infinity",
-        ),
-        (
-            "AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (t)",
-            "AveragePool leaves its pads out of the mean",
-        ),
-        ("AveragePool <kernel_shape = [2, 2]> (t)", "pads as large as its kernel"),
         ("MaxPool <kernel_shape = [2, 2], strides = [2, 1]> (t)", "stride 2 on a blocked axis"),
         (
             'MaxPool <kernel_shape = [2, 2], dilations = [2, 1], auto_pad = "SAME_LOWER"> (t)',
@@ -147,10 +138,23 @@ def test_average_leaves_its_own_pads_out():
         ),
     ],
 )
-def test_a_pool_whose_border_no_dilated_pool_has_stays(node, reason):
+def test_a_pool_that_no_dilated_pool_is_stays(node, reason):
     made = model(node, **AROUND)
     assert reason in declined(made)
     assert onnx_spatial.convert(made).verification
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "MaxPool <kernel_shape = [2, 2]> (t)",  # pads with minus infinity
+        "AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (t)",  # leaves its pads out
+        "AveragePool <kernel_shape = [2, 2]> (t)",  # takes no pads as large as its kernel
+    ],
+)
+def test_zeros_that_a_pool_cannot_pad_with_stay_a_pad(node):
+    made = model(node, **AROUND)
+    assert apart(made, 1, 8, 8, 3) == ["Transpose", "Pad", "Reshape", made.graph.node[2].op_type]
 
 
 def test_large_pads_of_a_maximum_are_minus_infinity():
@@ -226,25 +230,31 @@ def test_a_pad_of_zeros_counts_as_paddings(op_type, kernel, ops):
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("kernel", [1, 2])
-def test_no_pad_comes_to_stand_in_front_of_a_pool(op_type, kernel):
-    """onnxruntime would merge it into the pads, which are minus infinity or left out."""
-    made = padded(op_type, kernel, 1)
-    assert f"would merge the Pad in front into {op_type}" in declined(made)
-    assert onnx_spatial.convert(made).verification
+def test_a_pad_of_the_model_is_not_merged_into_a_fused_pool(op_type, kernel):
+    made = padded(op_type, kernel, 0)
+    first = onnx.helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2])
+    back = onnx.helper.make_node("Transpose", ["wide"], ["padded"], perm=[0, 2, 3, 1])
+    pad, around = made.graph.node[0], made.graph.initializer[-2]
+    pad.input[0], pad.output[0] = "first", "wide"
+    around.CopyFrom(numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1]), "around"))
+    made.graph.node.insert(1, back)
+    made.graph.node.insert(0, first)
+    assert apart(made, 1, 8, 8, 3) == ["Transpose", "Pad", "Reshape", op_type]
 
 
-def test_no_pad_comes_to_stand_between_a_region_and_a_pool():
+def test_a_pad_of_a_region_is_not_merged_into_a_pool_behind():
     made = model("Relu(t)", **AROUND)
     turned = onnx.helper.make_node("Transpose", ["y"], ["turned"], perm=[0, 3, 1, 2])
-    pooled = onnx.helper.make_node("MaxPool", ["turned"], ["pooled"], kernel_shape=[2, 2])
+    pooled = onnx.helper.make_node(
+        "MaxPool", ["turned"], ["pooled"], kernel_shape=[2, 2], pads=[0, 0, 0, 0]
+    )
     made.graph.node.extend([turned, pooled])
     made.graph.output[0].name = "pooled"
-    assert "would merge the Pad in front into MaxPool" in declined(made)
-    assert onnx_spatial.convert(made).verification
+    assert apart(made, 1, 8, 8, 3)[-2:] == ["Reshape", "MaxPool"]
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
-def test_no_pad_comes_to_stand_between_two_regions(op_type):
+def test_a_pad_of_a_region_is_not_merged_into_the_pool_of_another(op_type):
     made = parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 22, "{TF}" : 1]>\n'
         f"g (float[N,3,H,W] x) => (float[?,?,?,?] y) {{"
@@ -255,5 +265,17 @@ def test_no_pad_comes_to_stand_between_two_regions(op_type):
     tables = {"block": [1, 2, 2], "pads": [[0, 0], [2, 2], [2, 2]], "none": [[0, 0]] * 3}
     tensors = [numpy_helper.from_array(np.array(t, np.int64), n) for n, t in tables.items()]
     made.graph.initializer.extend(tensors)
-    assert f"would merge the Pad in front into {op_type}" in declined(made)
-    assert onnx_spatial.convert(made).verification
+    assert apart(made, 1, 3, 8, 8)[-2:] == ["Reshape", op_type]
+
+
+def apart(made: onnx.ModelProto, *shape: int) -> list[str]:
+    """The nodes up to the pool in the converted model, which gives what it should."""
+    result = onnx_spatial.convert(made)
+    assert result.verification
+    feeds = {"x": -np.abs(RNG.normal(size=shape)).astype(np.float32) - 1}
+    wanted = interpreter.run(made, feeds)[made.graph.output[0].name]
+    for level in running.LEVELS:
+        (y,) = running.run_session(running.session(result.model, level), feeds)
+        assert interpreter.difference(y, wanted) is None
+    ops = structure.ops(result.model)
+    return ops[: ops.index(next(op for op in ops if op.endswith("Pool"))) + 1]

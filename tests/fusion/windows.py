@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from making import Maker, Value
+from making import NO_POOL, Maker, Value
 from steps import channels_first
 
 #: The opset in which each pool gets dilations.
@@ -14,10 +14,11 @@ def pool(make: Maker, value: Value) -> Value:
     """A pool of one of the three kinds."""
     value = make.turned(value, channels_first(value))
     op_type = make.rng.choice(("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"))
-    dilated = make.opset >= DILATIONS_SINCE[op_type] and make.chance(0.3)
+    since = DILATIONS_SINCE[op_type]
+    dilated = make.opset >= since and make.chance(0.3)
     kernel, pads, dilations = _windows(make, value, padded=make.chance(0.3), dilated=dilated)
     attributes: dict[str, object] = {"kernel_shape": kernel}
-    if any(pads):
+    if any(pads) or make.chance(0.5):  # onnxruntime looks for the attribute, not for its numbers
         attributes["pads"] = pads
     elif make.chance(0.1):
         attributes["auto_pad"] = "VALID"
@@ -27,6 +28,10 @@ def pool(make: Maker, value: Value) -> Value:
         attributes["strides"] = [1] * len(kernel)
     if op_type == "AveragePool" and make.chance(0.4):
         attributes["count_include_pad"] = make.rng.randint(0, 1)
+    own = op_type == "AveragePool" and any(pads) and not attributes.get("count_include_pad")
+    as_conv = op_type == "AveragePool" and not own and not make.unknown_channels
+    if max(kernel) > 1 and (own or (make.opset < since and not as_conv)):
+        make.obstacles.add(NO_POOL)
     if op_type == "LpPool" and make.chance(0.5):
         attributes["p"] = 1
     return make.node(op_type, [value], value.axes, stem="pooled", **attributes)

@@ -15,7 +15,8 @@ from onnx_spatial.model.symbolic.symbolic_values import (
 )
 
 HELD = """int64[1] zero = {0}, int64[2] first = {0, -1}, int64[1] channel = {-3}, int64[8] pads =
-    {0, 0, 1, 2, 0, 0, 3, -4}, int64[2] some = {1, 2}, float value = {1}, int64[1] nothing = {0}"""
+    {0, 0, 1, 2, 0, 0, 3, -4}, int64[2] some = {1, 2}, float value = {1}, int64[1] nothing = {0},
+    int64[3] kept = {0, -1, 0}, int64[2] zeros = {0, 0}, int64[4] order = {0, 2, 3, 1}"""
 GIVEN = """float[n,c,h,w] x, float[n,c,h,w] z, float[h,w] flat, float[n,1,1,w] row, float[n,7,h,w] s,
     float[8,7,3,5] k, float[8,7,a,b] unsized, float[4] bias, int64[8] late, int64[1] axis"""
 
@@ -85,6 +86,13 @@ def check(nodes: str, expected: str, opset: int = 17) -> None:
         ("y = ReduceSum(x, channel)", "n 1 h w"),
         ("y = ReduceSum(x)", "None"),
         ("y = ArgMax <axis = 1, keepdims = 0> (x)", "n h w"),
+        ("y = Reshape(x, some)", "1 2"),
+        ("y = Reshape(s, first)", "n 7*h*w"),
+        ("y = Reshape(s, kept)", "n 7*w h"),
+        ("y = Reshape(x, axis)", "_"),
+        ("y = Reshape <allowzero = 1> (x, zeros)", "0 0"),
+        ("t = Shape(x) r = Gather(t, order) y = Reshape(x, r)", "n h w c"),
+        ("t = Shape(x) r = Neg(t) y = Reshape(x, r)", "_ _ _ _"),
     ],
 )
 def test_operators_that_keep_move_or_stretch_dims(nodes, expected):
@@ -153,7 +161,6 @@ def test_the_spellings_of_other_opsets(nodes, opset, expected):
         "y = Transpose <perm = [0, 1, 2, 2]> (x)",
         'y = Conv <auto_pad = "ODD"> (s, k)',
         "y = Concat <axis = 1> (x, flat)",
-        "y = Reshape(x, some)",
         "y = Conv <pads = [1, 2]> (s, k)",
         "t, y = BatchNormalization(x, bias, bias, bias, bias)",
     ],

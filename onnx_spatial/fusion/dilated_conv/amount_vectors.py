@@ -26,8 +26,8 @@ from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 #: Most nodes in front of a parameter that are searched for the same numbers.
 _FAR = 64
 
-#: (place in a vector, factor) of the part of an amount that only the run knows; None if it has none.
-_Term = tuple[int, int] | None
+#: An element of a value: the value, and the place in it.
+_Place = tuple[ir.Value, int]
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,21 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _Layer:
-    """A part of several amounts that is read from one value.
+    """A part of several amounts that is read from few values.
 
     Attributes:
-        source: the value.
-        terms: one term for each amount.
+        places: the element of each amount; None for one that has no part here.
+        factors: what each element is multiplied by.
     """
 
-    source: ir.Value
-    terms: tuple[_Term, ...]
+    places: tuple[_Place | None, ...]
+    factors: tuple[int, ...]
 
     @property
-    def factors(self) -> set[int]:
-        """The factors of all terms."""
-        return {term[1] for term in self.terms if term is not None}
+    def different_factors(self) -> set[int]:
+        """The factors of all elements."""
+        pairs = zip(self.places, self.factors, strict=True)
+        return {factor for place, factor in pairs if place is not None}
 
 
 class AmountVectors:
@@ -73,20 +74,34 @@ class AmountVectors:
         view: the graph.
         parameters: run-time pads and crops, by name.
         inside: names of values that are computed in regions.
+        zeros: names of parameters whose first element is 0 in every legal run.
     """
 
     def __init__(
-        self, view: GraphView, parameters: Mapping[str, ir.Value], inside: Collection[str]
+        self,
+        view: GraphView,
+        parameters: Mapping[str, ir.Value],
+        inside: Collection[str],
+        zeros: Collection[str] = (),
     ) -> None:
         self._view, self._parameters, self._inside = view, parameters, inside
+        self._zeros = zeros
         self._candidates_of: dict[str, list[_Candidate]] = {}
         self._written: dict[tuple[object, ...], ir.Value] = {}
+        self._flats: dict[ir.Value, ir.Value] = {}
         self.elements: set[str] = set()
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain."""
+        return self._view.opset
 
     def write(self, emit: Emitter, amounts: Sequence[PadAmount]) -> ir.Value:
         """Write amounts, at least one of which is computed at run time, as a vector of int64."""
-        layers, plus = self._from_one(amounts) or self._from_elements(amounts)
-        self.elements.update(layer.source.name or "" for layer in layers)
+        ways = [way for way in (self._from_one(amounts), self._from_several(amounts)) if way]
+        layers, plus = min(ways, key=self._effort, default=None) or self._from_elements(amounts)
+        places = [place for layer in layers for place in layer.places if place is not None]
+        self.elements.update(source.name or "" for source, _ in places)
         return self._sum(emit, layers, plus)
 
     def _from_one(
@@ -99,23 +114,64 @@ class AmountVectors:
             matches = takewhile(bool, (_entry(amount, candidate.entries) for amount in amounts))
             pairs = [pair for pair in matches if pair is not None]
             if len(pairs) == len(amounts):
-                layer = _Layer(candidate.source, tuple(term for term, _ in pairs))
-                return [layer], [plus for _, plus in pairs]
+                terms = [term for term, _ in pairs]
+                places = tuple(None if t is None else (candidate.source, t[0]) for t in terms)
+                factors = tuple(0 if t is None else t[1] for t in terms)
+                return [_Layer(places, factors)], [plus for _, plus in pairs]
         return None
+
+    def _from_several(
+        self, amounts: Sequence[PadAmount]
+    ) -> tuple[Sequence[_Layer], Sequence[int]] | None:
+        """Read each amount from the value with the fewest nodes in front; None if one is no element."""
+        rows, plus = [], []
+        for amount in amounts:
+            candidates = [
+                c for element, _ in amount.elements for c in self._candidates(element.name)
+            ]
+            matches = (
+                (candidate, pair)
+                for candidate in sorted(candidates, key=lambda c: c.rank)
+                if (pair := _entry(amount, candidate.entries)) is not None
+            )
+            match = next(matches, None)
+            if match is None and amount.constant is None:
+                return None
+            term, number = (None, amount.constant or 0) if match is None else match[1]
+            plus.append(number)
+            rows.append([] if match is None or term is None else [(match[0].source, *term)])
+        return _layers(rows), plus
+
+    def _effort(self, way: tuple[Sequence[_Layer], Sequence[int]]) -> int:
+        """Estimate the number of nodes that give amounts, those in front of them included."""
+        sources = dict.fromkeys(place[0] for layer in way[0] for place in layer.places if place)
+        nodes = {value.producer() for source in sources for value in _ancestors(source)}
+        count = len(nodes - {None}) + len(way[0])
+        for source in sources:
+            name = source.name or ""
+            count += self._view.element_types(name) != {onnx.TensorProto.INT64}
+            count += len(self._view.sizes.shape_of_entries(name) or ()) != 1
+            used = {
+                place[1]
+                for layer in way[0]
+                for place in layer.places
+                if place and place[0] is source
+            }
+            count += not self._is_whole(source, sorted(used))
+        return count
 
     def _from_elements(
         self, amounts: Sequence[PadAmount]
     ) -> tuple[Sequence[_Layer], Sequence[int]]:
         """Read the amounts from the parameters themselves."""
-        columns: dict[tuple[str, int], list[_Term]] = {}
-        for row, amount in enumerate(amounts):
-            seen: dict[str, int] = {}
-            for (name, place, _), factor in amount.elements:
-                number = seen[name] = seen.get(name, 0) + 1
-                column = columns.setdefault((name, number), [None] * len(amounts))
-                column[row] = (place, factor)
-        layers = [_Layer(self._parameters[n], tuple(c)) for (n, _), c in columns.items()]
-        return layers, [amount.plus for amount in amounts]
+        rows = [
+            [
+                (self._parameters[name], place, factor)
+                for (name, place, _), factor in amount.elements
+            ]
+            for amount in amounts
+        ]
+        return _layers(rows), [amount.plus for amount in amounts]
 
     def _candidates(self, parameter: str) -> Sequence[_Candidate]:
         """List the values that a parameter is computed from, and itself, whose elements are known."""
@@ -138,72 +194,107 @@ class AmountVectors:
     def _sum(self, emit: Emitter, layers: Sequence[_Layer], plus: Sequence[int]) -> ir.Value:
         """Write the sum of layers and numbers."""
         result: ir.Value | None = None
-        if len(layers) == 1 and layers[0].factors == {1}:
+        if len(layers) == 1 and layers[0].different_factors == {1}:
             (layer,) = layers
-            if not any(n for term, n in zip(layer.terms, plus, strict=True) if term is not None):
+            if not any(n for place, n in zip(layer.places, plus, strict=True) if place is not None):
                 return self._read(emit, layer, plus)
         if any(plus):
             result = emit.ints(plus, "amounts")
         # What is subtracted comes last: there is something to subtract it from.
-        for layer in sorted(layers, key=lambda layer: layer.factors == {-1}):
+        for layer in sorted(layers, key=lambda layer: layer.different_factors == {-1}):
             value = self._read(emit, layer, [0] * len(plus))
-            if layer.factors == {-1}:
-                zero = emit.ints([0], "zero")
-                result = emit.op("Sub", zero if result is None else result, value)
+            if layer.different_factors == {-1}:
+                value = value if result is not None else emit.op("Neg", value)
+                result = value if result is None else emit.op("Sub", result, value)
                 continue
-            if layer.factors != {1}:
-                factors = [0 if term is None else term[1] for term in layer.terms]
-                value = emit.op("Mul", value, emit.ints(factors, "factors"))
+            if layer.different_factors != {1}:
+                value = emit.op("Mul", value, emit.ints(layer.factors, "factors"))
             result = value if result is None else emit.op("Add", result, value)
         assert result is not None
         return result
 
     def _read(self, emit: Emitter, layer: _Layer, instead: Sequence[int]) -> ir.Value:
-        """Write the elements of a layer as a vector, with other numbers where it has no term."""
-        key = (layer.source, layer.terms, tuple(instead))
+        """Write the elements of a layer as a vector, with other numbers where it has none."""
+        key = (layer.places, tuple(instead))
         if key not in self._written:
-            self._written[key] = self._joined(emit, layer, instead)
+            rows: list[_Place | int] = [
+                number if place is None else place
+                for place, number in zip(layer.places, instead, strict=True)
+            ]
+            for at in range(len(rows) - 1):  # a vector that is read as a whole needs no Gather
+                behind = rows[at + 1]
+                if rows[at] == 0 and isinstance(behind, tuple) and behind[1] == 1:
+                    rows[at] = (behind[0], 0) if behind[0].name in self._zeros else 0
+            self._written[key] = self._gathered_rows(emit, rows) or self._joined(emit, rows)
         return self._written[key]
 
-    def _joined(self, emit: Emitter, layer: _Layer, instead: Sequence[int]) -> ir.Value:
-        """Write the vector of `_read` as a Concat, a Gather or both."""
-        flat = self._flat(emit, layer.source)
-        entries = self._view.sizes.entries(layer.source.name or "")
-        whole = None if entries is None else list(range(len(entries)))
-        rows = list(zip(layer.terms, instead, strict=True))
-        runs = [
-            [term[0] for term, _ in group if term is not None]
-            for is_read, group in groupby(rows, key=lambda row: row[0] is not None)
-            if is_read
+    def _runs(self, rows: Sequence[_Place | int]) -> list[tuple[ir.Value | None, list[int]]]:
+        """Group rows that follow each other: the source and its places, or None and numbers."""
+        grouped = groupby(rows, key=lambda row: row[0] if isinstance(row, tuple) else None)
+        return [
+            (source, [row[1] if isinstance(row, tuple) else row for row in group])
+            for source, group in grouped
         ]
-        if sum(places != whole for places in runs) > 1:  # one Gather from one table is less
-            numbers = sorted({number for term, number in rows if term is None})
-            table = emit.vector([*numbers, flat], "amounts")
-            index = [
-                numbers.index(number) if term is None else len(numbers) + term[0]
-                for term, number in rows
-            ]
-            return self._gathered(emit, table, index)
+
+    def _is_whole(self, source: ir.Value, places: Sequence[int]) -> bool:
+        entries = self._view.sizes.entries(source.name or "")
+        return entries is not None and list(places) == list(range(len(entries)))
+
+    def _joined(self, emit: Emitter, rows: Sequence[_Place | int]) -> ir.Value:
+        """Write rows as a Concat of numbers, values and Gathers from values."""
         pieces: list[Size] = []
-        for is_read, group in groupby(rows, key=lambda row: row[0] is not None):
-            if not is_read:
-                pieces += [number for _, number in group]
+        for source, places in self._runs(rows):
+            if source is None:
+                pieces += places
                 continue
-            places = runs.pop(0)
-            pieces.append(flat if places == whole else self._gathered(emit, flat, places))
+            flat = self._flat(emit, source)
+            whole = self._is_whole(source, places)
+            pieces.append(flat if whole else self._gathered(emit, flat, places))
         return emit.vector(pieces, "amounts")
+
+    def _gathered_rows(self, emit: Emitter, rows: Sequence[_Place | int]) -> ir.Value | None:
+        """Write rows as one Gather from all values; None if `_joined` needs no more nodes."""
+        runs = self._runs(rows)
+        sources = list(dict.fromkeys(source for source, _ in runs if source is not None))
+        cut = [(s, places) for s, places in runs if s is not None and not self._is_whole(s, places)]
+        new = {
+            (s, *places) for s, places in cut if (self._flats.get(s), *places) not in self._written
+        }
+        lengths = [self._view.sizes.entries(source.name or "") for source in sources[:-1]]
+        if len(new) < 2 or None in lengths:
+            return None
+        firsts = {}
+        numbers = sorted({row for row in rows if isinstance(row, int)})
+        zero = next((s for s in sources if s.name in self._zeros), None)
+        if zero is not None and 0 in numbers:
+            numbers.remove(0)
+        end = len(numbers)
+        for source, entries in zip(sources, (*lengths, ()), strict=True):
+            firsts[source] = end
+            end += len(entries or ())
+        index = [
+            (firsts[zero] if zero is not None and row == 0 else numbers.index(row))
+            if isinstance(row, int)
+            else firsts[row[0]] + row[1]
+            for row in rows
+        ]
+        flats = [self._flat(emit, source) for source in sources]
+        key = (*numbers, *flats)
+        if key not in self._written:
+            self._written[key] = emit.vector([*numbers, *flats], "amounts")
+        return self._gathered(emit, self._written[key], index)
 
     def _flat(self, emit: Emitter, source: ir.Value) -> ir.Value:
         """Write a value as a vector of int64."""
-        if (source,) not in self._written:
+        if source not in self._flats:
             name, flat = source.name or "", source
             shape = self._view.sizes.shape_of_entries(name)
             if shape is None or len(shape) != 1:
                 flat = emit.op("Reshape", flat, emit.ints([-1], "flat"))
             if self._view.element_types(name) != {onnx.TensorProto.INT64}:
                 flat = emit.op("Cast", flat, to=int(onnx.TensorProto.INT64))
-            self._written[source,] = flat
-        return self._written[source,]
+            self._flats[source] = flat
+        return self._flats[source]
 
     def _gathered(self, emit: Emitter, vector: ir.Value, places: Sequence[int]) -> ir.Value:
         key = (vector, *places)
@@ -213,8 +304,27 @@ class AmountVectors:
         return self._written[key]
 
 
-def _entry(amount: PadAmount, entries: Sequence[Polynomial]) -> tuple[_Term, int] | None:
-    """Write an amount as an entry of a tensor, or its opposite, plus a number; None if it is none."""
+def _layers(rows: Sequence[Sequence[tuple[ir.Value, int, int]]]) -> list[_Layer]:
+    """Sort the (source, place, factor) that each amount is the sum of into layers of one factor."""
+    layers: list[tuple[int, list[_Place | None]]] = []
+    for row, terms in enumerate(rows):
+        for source, place, factor in terms:
+            free = (places for f, places in layers if f == factor and places[row] is None)
+            places = next(free, None)
+            if places is None:
+                places = [None] * len(rows)
+                layers.append((factor, places))
+            places[row] = (source, place)
+    return [_Layer(tuple(places), (factor,) * len(rows)) for factor, places in layers]
+
+
+def _entry(
+    amount: PadAmount, entries: Sequence[Polynomial]
+) -> tuple[tuple[int, int] | None, int] | None:
+    """Write an amount as an entry of a tensor, or its opposite, plus a number; None if it is none.
+
+    The entry is given as (place, factor), and None for an amount that is a number.
+    """
     if amount.constant is not None:
         return None, amount.constant
     for place, entry in enumerate(entries):

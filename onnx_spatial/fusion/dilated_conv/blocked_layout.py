@@ -77,6 +77,10 @@ class BlockedLayout:
         kept = [(axis, block) for axis, block in pairs if block > 1 or axis not in axes]
         return replace(self, axes=tuple(a for a, _ in kept), blocks=tuple(b for _, b in kept))
 
+    def with_unsplit(self, axes: Sequence[int]) -> BlockedLayout:
+        """Return the layout in which some free axes may be padded or cropped."""
+        return replace(self, axes=(*self.axes, *axes), blocks=(*self.blocks, *(1 for _ in axes)))
+
     def broadcast(self, rank: int) -> BlockedLayout:
         """Return the layout with new axes in front."""
         return self.moved(range(rank - self.rank, rank), rank)

@@ -22,7 +22,6 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadAmount,
     PadPair,
     PadPairs,
-    flat,
 )
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 from onnx_spatial.fusion.dilated_conv.window_axes import KERNELS, Axis, enlarged, spatial_axes
@@ -40,7 +39,6 @@ class BlockedConv:
         pad_value: the number it pads with; None if unknown, or if it leaves the padding out.
         is_transposed: whether it is a ConvTranspose, of which `axes` holds the pads of the Conv.
         counts_padding: whether it is an AveragePool whose pads have to count as elements.
-        no_zeros: why no Pad of zeros may stand in front; None if one may.
         weight: the kernel of a depthwise Conv that replaces it; None if it keeps its operator.
 
     The methods take `output_crop`, what nobody needs of the output at its ends, `crop`, the zeros
@@ -53,7 +51,6 @@ class BlockedConv:
     pad_value: BorderValue
     is_transposed: bool = False
     counts_padding: bool = False
-    no_zeros: Reason | None = None
     weight: Array | None = None
 
     def net_pads(self, crop: PadPairs, output_crop: PadPairs) -> PadPairs:
@@ -110,16 +107,6 @@ class BlockedConv:
 
     def _own(self) -> list[Axis]:
         return [self.axes[place] for place in self.place]
-
-    def check_pad(self, amounts: PadPairs, number: BorderValue) -> None:
-        """Check that the input may be padded by these amounts with a number; negative ones crop.
-
-        Raises:
-            ConversionError: it may not.
-        """
-        grows = not all(map(NOTHING.is_at_least, flat(amounts)))
-        if self.no_zeros is not None and number == 0 and grows:
-            raise ConversionError(self.no_zeros)
 
     def within_limits(self, own: PadPairs) -> PadPairs:
         """Drop the pads, all of them known, of axes where they are larger than runtimes accept.

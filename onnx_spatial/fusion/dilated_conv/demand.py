@@ -14,6 +14,7 @@ from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
+    NOTHING,
     PadAmount,
     PadPairs,
     combined,
@@ -62,6 +63,7 @@ class _WalkBack:
         self._look_outside(drop_shapes=drop_shapes)
         if self._dead_are_read():
             self._regions.shared, self._regions.dead = set(), set()
+            self._regions.measured = {}
             self._look_outside(drop_shapes=False)
         self._look_back()
 
@@ -94,23 +96,29 @@ class _WalkBack:
             readers = [node for node, _ in everybody if node not in inside]
             # An exit may read its crops from a value in blocks.
             crops = any(self._is_parameter(node, index) for node, index in everybody)
-            dead = self._dead(readers, inside, drop_shapes) if readers else set[ir.Node]()
-            if self._matcher.is_named(value) or crops or dead is None:
-                regions.shared.add(value.name or "")
-            else:
-                regions.dead |= dead
+            name = value.name or ""
+            if self._matcher.is_named(value) or crops or not self._are_shapes(name, readers):
+                regions.shared.add(name)
+                continue
+            for node in readers:
+                dead = self._dead(node, inside) if drop_shapes else None
+                if dead is None:
+                    regions.measured.setdefault(name, []).append(node)
+                else:
+                    regions.dead |= dead
+
+    def _are_shapes(self, name: str, readers: Sequence[ir.Node]) -> bool:
+        """Return whether nodes read only the shape of a value in blocks, and may read that of u."""
+        types = {self._matcher.op_type(node) for node in readers}
+        return not types or (types <= SHAPES - {"Size"} and not self._regions.layouts[name].rows)
 
     def _is_parameter(self, node: ir.Node, index: int) -> bool:
         return index > 0 and self._matcher.subject(node) is not None
 
-    def _dead(
-        self, readers: Sequence[ir.Node], inside: set[ir.Node], drop_shapes: bool
-    ) -> set[ir.Node] | None:
-        """Return all nodes behind run-time shapes, if only regions use them; None if others do."""
-        if not drop_shapes or any(self._matcher.op_type(node) not in SHAPES for node in readers):
-            return None
+    def _dead(self, shape: ir.Node, inside: set[ir.Node]) -> set[ir.Node] | None:
+        """Return all nodes behind a run-time shape, if only regions use them; None if others do."""
         seen: set[ir.Node] = set()
-        todo = list(readers)
+        todo = [shape]
         while todo:
             node = todo.pop()
             if node in seen:
@@ -157,11 +165,23 @@ class _WalkBack:
                 demand = self._sheltered(step, rewrite, demand)
                 needed = rewrite.input_crop(demand, self._view.lengths(name, rewrite.layout.axes))
             elif isinstance(rewrite, Reblocking):
-                needed = rewrite.input_crop(demand)
+                border = self._regions.borders.get(step.names[0])
+                zeros = border is not None and border[1] == 0
+                needed = self._known_in_front(step, rewrite.input_crop(demand, zeros=zeros))
             self._regions.demand.update(dict.fromkeys(outputs, demand))
             for name, layout in step.inputs:
                 crop = reordered(needed, layout.axes, self._regions.layouts[name].axes)
                 demands.setdefault(name, []).append(crop)
+
+    def _known_in_front(self, step: RegionNode, crop: PadPairs) -> PadPairs:
+        """Drop what is computed from sizes of the region from the crop of the input of a step."""
+        entries = [self._regions.entries[n] for n in sorted(self._regions.origins[step.names[0]])]
+
+        def known(amount: PadAmount) -> PadAmount:
+            names = {element.name for element, _ in amount.elements}
+            return NOTHING if self._depend_on_region(names, entries) else amount
+
+        return combined(known, crop)
 
     def _sheltered(self, step: RegionNode, conv: BlockedConv, demand: PadPairs) -> PadPairs:
         ((name, layout),) = step.inputs

@@ -21,7 +21,9 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     PadPair,
     PadPairs,
     combined,
+    flat,
     reordered,
+    whole,
 )
 
 #: (axis, block) of the axes that lie in the batch axis, the outermost first.
@@ -33,7 +35,7 @@ class Reblocking:
     """An operator inside a region that adds blocks or takes some of them out.
 
     Attributes:
-        before, layout: layouts of its input and output.
+        before, layout: layouts of its input, with the axes that are only cropped, and of its output.
         pads: how much the value u grows at the ends of each axis of `layout`; negative for crops.
         sources: values of the graph that hold run-time pads or crops, by name.
 
@@ -50,8 +52,15 @@ class Reblocking:
         own = reordered(crop, self.before.axes, self.layout.axes)
         return combined(PadAmount.__add__, own, self.pads)
 
-    def input_crop(self, output_crop: PadPairs) -> PadPairs:
-        """Compute what nobody needs of the input."""
+    def input_crop(self, output_crop: PadPairs, *, zeros: bool) -> PadPairs:
+        """Compute what nobody needs of the input.
+
+        `zeros`: whether what is cropped off is zeros. If not, the input is left whole where some of
+        the padding, which is zeros, may be needed.
+        """
+        pairs = zip(flat(output_crop), flat(self.pads), strict=True)
+        if not zeros and not all(crop.is_at_least(pad) for crop, pad in pairs):
+            return whole(len(self.before.axes))
         rest = combined(_rest, output_crop, self.pads)
         return reordered(rest, self.layout.axes, self.before.axes)
 
@@ -100,8 +109,7 @@ def left(
     if layout.batch != 0 or layout.rows or not order:
         return None
     cropped = [axis for axis, pair in enumerate(crops, 1) if any(a.constant != 0 for a in pair)]
-    if not set(cropped) <= set(layout.axes):
-        return None
+    layout = layout.with_unsplit([axis for axis in cropped if axis not in layout.axes])
     after = _layout(layout, tuple(order), ())
     scale = _products(order)
     scaled = [

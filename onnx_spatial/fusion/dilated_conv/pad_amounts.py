@@ -73,7 +73,12 @@ class PadAmount:
     @property
     def bounds(self) -> Bounds:
         """The least and the most that it can be in a legal run."""
-        return self.legal if self.is_known else self.legal & bounds(self.expression)
+        if self.is_known:
+            return self.legal
+        # Elements are never negative.
+        least = self.plus if all(factor > 0 for _, factor in self.elements) else None
+        most = self.plus if all(factor < 0 for _, factor in self.elements) else None
+        return self.legal & bounds(self.expression) & Bounds(least, most)
 
     def is_at_least(self, other: PadAmount) -> bool:
         """Return whether it is provably no less than another."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import sub
 
 import numpy as np
@@ -16,9 +16,11 @@ from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
     PadAmount,
+    PadPair,
     PadPairs,
     combined,
     flat,
+    reordered,
 )
 from onnx_spatial.fusion.dilated_conv.rule import BorderValue
 from onnx_spatial.lowering import Emitter
@@ -61,6 +63,7 @@ class PadSliceWriter:
         self._view = view
         self.amounts = amounts
         self._adjusted: dict[tuple[object, ...], ir.Value] = {}
+        self._origins: dict[ir.Value, tuple[ComputedPart, PadPairs]] = {}
         self.at_exits = False
 
     def at(self, computed: ComputedPart, crop: PadPairs, draft: Draft) -> ir.Value:
@@ -77,21 +80,79 @@ class PadSliceWriter:
         """Write the value padded by these amounts; negative ones crop."""
         if all(amount.constant == 0 for amount in flat(amounts)):
             return computed.value
-        layout = computed.layout
+        computed = replace(computed, border=number)
+        if computed.value in self._origins:
+            computed, amounts = self._composed(computed, amounts)
+            if all(amount.constant == 0 for amount in flat(amounts)):
+                return computed.value
+        layout, number = computed.layout, computed.border
         emit = Emitter(self._view.opset)
         shape = emit.shape_of(computed.value)
         sizes = [emit.elements(shape, [axis])[0] for axis in range(layout.rank)]
         x = emit.tensor(computed.value, sizes, 4)
-        # Pad first: the crop at one end may be larger than the axis before the other end is padded.
-        split = [[amount.split() for amount in pair] for pair in amounts]
-        pads = tuple((begin[0], end[0]) for begin, end in split)
-        crops = tuple((begin[1], end[1]) for begin, end in split)
+        pads, crops = self._steps(computed, amounts)
         x = self._padded(emit, x, pads, layout, number)
-        x = self._cropped(emit, x, crops, layout)
+        if self._pad_crops(layout) and any(amount.constant is None for amount in flat(crops)):
+            x = self._padded(emit, x, combined(lambda amount: amount.times(-1), crops), layout, 0)
+        else:
+            x = self._cropped(emit, x, crops, layout)
         emit.prune(x.value)
         draft.nodes += emit.nodes
         draft.constants += emit.constants
+        self._origins[x.value] = computed, amounts
         return x.value
+
+    def _composed(self, computed: ComputedPart, amounts: PadPairs) -> tuple[ComputedPart, PadPairs]:
+        """Return what the value was padded from, and both amounts, if one Pad can do both."""
+        source, before = self._origins[computed.value]
+        axes = dict.fromkeys((*source.layout.axes, *computed.layout.axes))
+        firsts = reordered(before, source.layout.axes, list(axes))
+        seconds = reordered(amounts, computed.layout.axes, list(axes))
+        pads = not all(map(NOTHING.is_at_least, flat(firsts)))
+        pads_more = not all(map(NOTHING.is_at_least, flat(seconds)))
+        if (pads and pads_more and source.border != computed.border) or not all(
+            first.is_at_least(NOTHING)
+            or (NOTHING.is_at_least(first) and NOTHING.is_at_least(second))
+            for first, second in zip(flat(firsts), flat(seconds), strict=True)
+        ):
+            return computed, amounts
+        layout = replace(computed.layout, axes=tuple(axes), blocks=(1,) * len(axes))
+        border = source.border if pads else computed.border
+        both = combined(PadAmount.__add__, firsts, seconds)
+        return ComputedPart(source.value, source.crop, border, layout), both
+
+    def steps_between(self, computed: ComputedPart, crop: PadPairs) -> int | None:
+        """Count the Pads and Slices of `at`; None if the border is not known where it is needed."""
+        amounts = combined(sub, computed.crop, crop)
+        if computed.border is None and not all(map(NOTHING.is_at_least, flat(amounts))):
+            return None
+        steps = self._steps(computed, amounts)
+        return sum(any(a.constant != 0 for a in flat(step)) for step in steps)
+
+    def _steps(self, computed: ComputedPart, amounts: PadPairs) -> tuple[PadPairs, PadPairs]:
+        """Return what to pad by, less than nothing to crop, and what to crop by then.
+
+        A Pad may crop, too, but no more at one end than is there before the other end is padded. A
+        crop by known amounts is a Slice.
+        """
+        layout, steps = computed.layout, []
+        lengths: list[int | None] = [None] * len(amounts)
+        if computed.value.name is not None:
+            lengths = self._view.lengths(computed.value.name, layout.axes)
+        known = all(a.constant is not None and a.constant <= 0 for a in flat(amounts))
+        may_crop = not known and self._pad_crops(layout)
+        for pair, length in zip(amounts, lengths, strict=True):
+            if may_crop and _fits(pair, length):
+                steps.append((pair, (NOTHING, NOTHING)))
+            else:
+                begin, end = (amount.split() for amount in pair)
+                steps.append(((begin[0], end[0]), (begin[1], end[1])))
+        return tuple(pads for pads, _ in steps), tuple(crops for _, crops in steps)
+
+    def _pad_crops(self, layout: BlockedLayout) -> bool:
+        """Return whether a Pad by negative amounts crops values of a layout."""
+        types, opset = layout.element_types, self._view.opset
+        return bool(types) and opset >= padding.PAD_INPUTS and padding.has_pad_kernel(types, opset)
 
     def _padded(
         self, emit: Emitter, x: Tensor, pads: PadPairs, layout: BlockedLayout, number: BorderValue
@@ -99,13 +160,14 @@ class PadSliceWriter:
         """Write a Pad."""
         if all(amount.constant == 0 for amount in flat(pads)):
             return x
-        pair_of = dict(zip(layout.axes, pads, strict=True))
-        pairs = [pair_of.get(axis, (NOTHING, NOTHING)) for axis in range(layout.rank)]
+        pairs = reordered(pads, layout.axes, range(layout.rank))
+        # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
         vector, sizes = self._sizes(
             emit, [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
         )
         both = list(zip(sizes[: layout.rank], sizes[layout.rank :], strict=True))
-        filling = _filling(layout, number, emit)
+        crops_only = all(map(NOTHING.is_at_least, flat(pads)))
+        filling = _filling(layout, 0 if crops_only else number, emit)
         return padding.pad(emit, x, both, layout.element_types, filling, vector=vector)
 
     def _cropped(self, emit: Emitter, x: Tensor, crops: PadPairs, layout: BlockedLayout) -> Tensor:
@@ -146,6 +208,14 @@ class PadSliceWriter:
             known = amount.constant
             sizes.append(emit.elements(vector, [place])[0] if known is None else known)
         return vector, sizes
+
+
+def _fits(pair: PadPair, length: int | None) -> bool:
+    """Return whether a Pad can crop one end of an axis of this length by what it may be cropped by."""
+    crops = [amount.bounds.least for amount in pair if not amount.is_at_least(NOTHING)]
+    if not crops or NOTHING in pair or all(map(NOTHING.is_at_least, pair)):
+        return True
+    return length is not None and all(crop is not None and length + crop >= 0 for crop in crops)
 
 
 def _filling(layout: BlockedLayout, number: BorderValue, emit: Emitter) -> Array | None:

@@ -9,11 +9,9 @@ as for convolutions (`conv`). They differ in what they make of the elements beyo
     AveragePool                      left out; one without pads may count the pads it gets as zeros
     MaxPool                          minus infinity
 
-An AveragePool of an opset without dilations becomes a depthwise Conv if the channels are known.
-
-SpaceToBatch pads with zeros. MaxPool cannot be written where a window that is needed reads them: they
-would stay as a Pad, which onnxruntime merges into the pads of MaxPool, as if it were minus infinity, and
-into those of AveragePool, where it refuses pads as large as the kernel.
+An AveragePool of an opset without dilations becomes a depthwise Conv if the channels are known. The
+zeros of SpaceToBatch stay as a Pad in front where a window that is needed reads them and the pool pads
+otherwise, or where runtimes refuse pads as large as the kernel.
 """
 
 from __future__ import annotations
@@ -23,28 +21,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx_ir as ir
 from onnx import TensorProto
 
-from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
 from onnx_spatial.fusion.dilated_conv.graph_view import Array, NodeView
 from onnx_spatial.fusion.dilated_conv.rule import RuleResult, of_data, zero_stays
 from onnx_spatial.fusion.dilated_conv.window_axes import Axis, enlarged, spatial_axes
-from onnx_spatial.fusion.matcher import merges_pad
 from onnx_spatial.fusion.rule import Reason
 
 #: The opset in which each pool gets dilations.
 DILATIONS_SINCE = {"AveragePool": 19, "LpPool": 18, "MaxPool": 10}
-
-#: Why no Pad of zeros may be written in front.
-_LARGE_PADS = "AveragePool would need pads as large as its kernel"
-_ZEROS_IN_MEAN = "AveragePool leaves its pads out of the mean, but not those of SpaceToBatch"
-_ZEROS_IN_MAXIMUM = (
-    "MaxPool needs neighbours along the blocked axes, of which some are zeros of the paddings; "
-    "it pads with minus infinity"
-)
 
 #: Most elements of the kernel of such a Conv.
 _LARGEST = 1 << 18
@@ -55,16 +42,6 @@ _FAST_CHANNELS = 16
 #: Elements of all windows from which the slow one takes longer than the operators around the fast one.
 #: Measured with onnxruntime 1.31: 2.3 ns an element, against 1.2 ns for each output and 8 us.
 _SLOW_FROM = 4096
-
-
-def check_input(op_type: str, value: ir.Value | None) -> None:
-    """Check that no Pad, Transposes ignored, feeds a node that would be a pool of this type.
-
-    Raises:
-        ConversionError: onnxruntime would merge the Pad into the pool.
-    """
-    if merges_pad(op_type, value):
-        raise ConversionError(f"onnxruntime would merge the Pad in front into {op_type}")
 
 
 @of_data
@@ -110,7 +87,7 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
     known = bool(layout.element_types) and layout.element_types <= _REALS
     # Only windows with gaps can lie in the padding: onnxruntime gives a finite number there.
     pad_value = float("-inf") if known and not has_gaps else None
-    return BlockedConv(layout, tuple(on_u), place, pad_value, no_zeros=_ZEROS_IN_MAXIMUM)
+    return BlockedConv(layout, tuple(on_u), place, pad_value)
 
 
 def _average(
@@ -128,10 +105,8 @@ def _average(
         axes = [replace(axis, most=None) for axis in axes]
         return BlockedConv(layout, tuple(axes), place, 0, weight=weight)
     if not (counts or may_count):
-        return BlockedConv(layout, tuple(axes), place, None, no_zeros=_ZEROS_IN_MEAN)
-    return BlockedConv(
-        layout, tuple(axes), place, 0, counts_padding=may_count, no_zeros=_LARGE_PADS
-    )
+        return BlockedConv(layout, tuple(axes), place, None)
+    return BlockedConv(layout, tuple(axes), place, 0, counts_padding=may_count)
 
 
 def _is_single(axis: Axis) -> bool:

@@ -135,7 +135,7 @@ class _Walk:
         pads, sources = region.amounts(subject, message, self._view)
         if self._read_region(sources.values()):
             if enters:
-                reason = f"{_label(message)}: its paddings are computed from values in blocks"
+                reason = f"{_label(message)}: its paddings are computed from elements of the region"
                 self._decline(self.result.origins[name], reason)
             return None
         write = nested.entered if enters else nested.left
@@ -150,11 +150,11 @@ class _Walk:
                 self.result.borders[output] = (rewrite.output_crop(border[0]), 0)
         else:
             region.note_unblocked(self._view, message, known, pads)
-        layouts = (layout, *(None for _ in message.input[1:]))
+        layouts = (rewrite.before, *(None for _ in message.input[1:]))
         return RegionNode(subject.node, NodeView(message, self._view), layouts, rewrite)
 
     def _read_region(self, values: Iterable[ir.Value]) -> bool:
-        """Return whether values are computed from values in blocks."""
+        """Return whether values are computed from the elements of values in blocks."""
         todo, seen = list(values), set[ir.Value]()
         while todo:
             value = todo.pop()
@@ -164,7 +164,8 @@ class _Walk:
                 return True
             seen.add(value)
             node = value.producer()
-            todo += [source for source in (node.inputs if node is not None else ()) if source]
+            if node is not None and self._matcher.op_type(node) not in SHAPES:
+                todo += [source for source in node.inputs if source]
         return False
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
@@ -179,7 +180,7 @@ class _Walk:
         return min(ways, key=self._refusals)
 
     def _refusals(self, step: RegionNode) -> int:
-        """Count the nodes behind a step that decline, up to convolutions and ends.
+        """Count the nodes behind a step that decline, up to the ends.
 
         Nodes with inputs that the walk has not reached are left out.
         """
@@ -198,24 +199,45 @@ class _Walk:
                     continue
                 seen.add(reader)
                 if subject is not None:
-                    refusals += inputs[0] is not None and bool(region.refusal(subject, inputs[0]))
+                    layout = self._in_blocks(subject, inputs[0])
+                    if layout is None:
+                        refusals += 1
+                    elif layout.order:
+                        layouts[message.output[0]] = layout
+                        todo.append(reader)
                     continue
                 behind = self._step(reader, message, inputs)
                 if isinstance(behind, str):
                     refusals += 1
-                elif isinstance(behind.rewrite, RuleResult):
+                else:
                     layouts.update(zip(message.output, behind.output_layouts, strict=False))
                     todo.append(reader)
         return refusals
 
+    def _in_blocks(self, subject: MatchedOp, layout: BlockedLayout | None) -> BlockedLayout | None:
+        """Return the layout behind a spatial operator in or at the end of a region, whatever it pads.
+
+        There are no blocks behind an end. None if the operator can be neither.
+        """
+        known = region.blocks(subject)
+        if layout is None or known is None:
+            return None
+        nothing = [(NOTHING, NOTHING)] * len(known)
+        if subject.request.call.kind is SpaceToBatch:
+            inside = nested.entered(layout, known, nothing, {})
+        elif region.refusal(subject, layout) is None:
+            return replace(layout, blocks=(), axes=(), nesting=())
+        else:
+            inside = nested.left(layout, known, nothing, {})
+        return None if inside is None else inside.layout
+
     def _is_reached(self, message: onnx.NodeProto, layouts: Sequence[BlockedLayout | None]) -> bool:
-        """Return whether the walk has reached every input of a node."""
-        return all(
-            layout is not None
-            or name in self.result.places
-            or self._matcher.producer(self._graph, name) is None
-            for name, layout in zip(message.input, layouts, strict=True)
-        )
+        """Return whether the walk has reached every input of a node, Constants ignored."""
+        todo = [n for n, s in zip(message.input, layouts, strict=True) if s is None]
+        nodes = [
+            self._matcher.producer(self._graph, n) for n in todo if n not in self.result.places
+        ]
+        return all(node is None or node.op_type == "Constant" for node in nodes)
 
     def _note_border(self, step: RegionNode, result: RuleResult, name: str) -> None:
         """Note that a value still has the border of SpaceToBatch."""
@@ -322,6 +344,10 @@ class _Walk:
             self._decline_at(subject, end)
             return
         self.result.exits.append(end)
+        blocks = region.blocks(subject)
+        assert blocks is not None
+        crops = reordered(end.pads, end.layout.axes, range(1, len(blocks) + 1))
+        region.note_unblocked(self._view, message, blocks, crops)
 
     def _exit(
         self, subject: MatchedOp, message: onnx.NodeProto, layout: BlockedLayout
@@ -337,9 +363,8 @@ class _Walk:
             for axis, pair in pairs.items()
             if axis not in layout.axes and any(amount.constant != 0 for amount in pair)
         )
-        axes, blocks = (*layout.axes, *others), (*layout.blocks, *(1 for _ in others))
-        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in axes)
-        layout = replace(layout, axes=axes, blocks=blocks)
+        layout = layout.with_unsplit(others)
+        crops = tuple(pairs.get(axis, (NOTHING, NOTHING)) for axis in layout.axes)
         return RegionEnd(subject, message.input[0], layout, crops, sources)
 
     def _decline(self, origins: frozenset[str], reason: str) -> None:

@@ -105,6 +105,8 @@ class Regions:
         steps: the nodes between, in order.
         demand: crop of each value in blocks: what nobody needs at its ends.
         shared: values in blocks that nodes outside of regions read too.
+        measured: the nodes that read the shape of a value in blocks and are needed, if only such nodes
+            read it outside of regions.
         dead: nodes that are unused without the blocks: they compute with the shapes of values in blocks.
     """
 
@@ -120,6 +122,7 @@ class Regions:
     steps: list[RegionNode] = field(default_factory=list)
     demand: dict[str, PadPairs] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
+    measured: dict[str, list[ir.Node]] = field(default_factory=dict)
     dead: set[ir.Node] = field(default_factory=set)
 
     def between(self) -> list[list[ir.Node]]:
@@ -180,6 +183,18 @@ def amounts(
             numbers = {p: entries[p] for p in places}
         sides.append([PadAmount.read(Element(name, p, n)) for p, n in numbers.items()])
     return tuple(zip(*sides, strict=True)), sources
+
+
+def batch_vectors(subject: MatchedOp, message: onnx.NodeProto) -> set[str]:
+    """Return the names of the run-time parameters whose first element is that of the batch: 0."""
+    call = subject.request.call
+    assert isinstance(call, BlockCall)
+    vectors = (vector for vector in (call.begins, call.ends) if vector.input is not None)
+    return {
+        message.input[v.input]
+        for v in vectors
+        if v.input is not None and (v.start, v.step) == (1, 1)
+    }
 
 
 def note_blocked(

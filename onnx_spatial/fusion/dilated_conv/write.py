@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import sub
 
+import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.dilated_conv import pool
 from onnx_spatial.fusion.dilated_conv.amount_vectors import AmountVectors
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
+from onnx_spatial.fusion.dilated_conv.blocked_shape import blocked_shape
 from onnx_spatial.fusion.dilated_conv.conv import BlockedConv
-from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView
+from onnx_spatial.fusion.dilated_conv.graph_view import Array, GraphView, NodeView
 from onnx_spatial.fusion.dilated_conv.nested import Reblocking
 from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     NOTHING,
@@ -34,7 +35,12 @@ from onnx_spatial.fusion.dilated_conv.pad_amounts import (
     whole,
 )
 from onnx_spatial.fusion.dilated_conv.pad_slice import ComputedPart, PadSliceWriter
-from onnx_spatial.fusion.dilated_conv.region import RegionEnd, RegionNode, Regions
+from onnx_spatial.fusion.dilated_conv.region import (
+    RegionEnd,
+    RegionNode,
+    Regions,
+    batch_vectors,
+)
 from onnx_spatial.fusion.dilated_conv.reshape import write_reshape
 from onnx_spatial.fusion.dilated_conv.rule import (
     IDENTITY,
@@ -95,7 +101,15 @@ class _Writer:
         inner = [s.rewrite for s in regions.steps if isinstance(s.rewrite, Reblocking)]
         sources = {name: value for end in ends for name, value in end.sources.items()}
         sources |= {name: value for each in inner for name, value in each.sources.items()}
-        self._pads = PadSliceWriter(view, AmountVectors(view, sources, regions.layouts))
+        operators = [end.subject for end in ends]
+        operators += filter(None, (matcher.subject(step.node) for step in regions.steps))
+        zeros = set[str]()
+        for subject in operators:
+            message = matcher.message(subject.node)
+            assert message is not None
+            zeros |= batch_vectors(subject, message)
+        vectors = AmountVectors(view, sources, regions.layouts, zeros)
+        self._pads = PadSliceWriter(view, vectors)
         self._edit = RegionEdit()
 
     def run(self) -> RegionEdit:
@@ -104,6 +118,7 @@ class _Writer:
             x = end.subject.node.inputs[0] if end.front is None else end.front.data
             assert x is not None
             self._computed[end.name] = ComputedPart(x, end.pads, 0, end.layout)
+            self._try([end.name], partial(self._measure, end.name))
         for step in regions.steps:
             self._try(step.names, partial(self._step, step))
         self._pads.at_exits = True
@@ -113,6 +128,7 @@ class _Writer:
         kept = regions.shared
         edit.removed = [e.subject.node for e in regions.entries.values() if e.name not in kept]
         edit.removed += regions.dead
+        _prune(edit.drafts)
         return edit
 
     def _try(self, names: Sequence[str], write: Callable[[], None]) -> None:
@@ -132,6 +148,8 @@ class _Writer:
             self._pointwise(step, step.rewrite, draft)
         self._edit.drafts.append(draft)
         for name in step.outputs:
+            if name in self._computed:
+                self._measure(name)
             if name in self._regions.shared and name in self._computed:
                 self._into_blocks(step, name, draft)
 
@@ -159,8 +177,6 @@ class _Writer:
         inputs = {name: self._input(name, layout, draft) for name, layout in step.inputs}
         crop, border = self._common_part(list(inputs.values()), result, self._demand(step))
         values = {name: self._pads.at(part, crop, draft) for name, part in inputs.items()}
-        for value in values.values():
-            pool.check_input(step.view.op_type, value)
         if result.forms == IDENTITY:
             outputs: Sequence[ir.Value] = list(values.values())
         else:
@@ -190,7 +206,15 @@ class _Writer:
             border = result.border([part.border for part in inputs])
             if border is not None or all(map(PadAmount.is_at_least, flat(demand), flat(first))):
                 return first, border
-        return demand, None
+        crops = [demand, *(part.crop for part in inputs)]
+        kept = [c for c in crops if all(map(PadAmount.is_at_least, flat(demand), flat(c)))]
+        return min(kept, key=lambda crop: self._effort(inputs, crop, demand)), None
+
+    def _effort(self, inputs: Sequence[ComputedPart], crop: PadPairs, demand: PadPairs) -> float:
+        """Count the Pads and Slices for a common crop of inputs, and behind it for what is needed."""
+        steps = [self._pads.steps_between(part, crop) for part in inputs]
+        known = [count for count in steps if count is not None]
+        return math.inf if len(known) < len(steps) else sum(known) + (not same(crop, demand))
 
     def _convolution(self, step: RegionNode, conv: BlockedConv, draft: Draft) -> None:
         ((name, layout),) = step.inputs
@@ -198,20 +222,16 @@ class _Writer:
         net = conv.net_pads(part.crop, demand)
         if not _fits(part, net, conv.pad_value):
             crop = conv.input_crop(demand, self._view.lengths(name, part.layout.axes))
-            conv.check_pad(combined(sub, part.crop, crop), part.border)
             value = self._pads.at(part, crop, draft)
             part = replace(part, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
-        op_type = step.view.op_type if conv.weight is None else "Conv"
-        pool.check_input(op_type, part.value)
         own = conv.within_limits(tuple(map(_own_pads, net, self._lengths(part))))
         before = combined(sub, net, own)
-        conv.check_pad(before, conv.pad_value)
         value = self._pads.padded(part, before, conv.pad_value, draft)
         if conv.weight is None:
             node = self._copy(step, {name: value}, (), draft)
         else:
-            node = ir.node(op_type, [value, draft.constant(conv.weight, "weight")])
+            node = ir.node("Conv", [value, draft.constant(conv.weight, "weight")])
             draft.nodes.append(node)
             draft.successor = node
         node.attributes.pop("auto_pad", None)
@@ -225,9 +245,11 @@ class _Writer:
         """Let a value that is blocked otherwise have more zeros at its ends, or less of its elements."""
         (name,) = step.names
         part, demand = self._computed[name], self._demand(step)
+        crop = reordered(part.crop, part.layout.axes, change.before.axes)
+        part = replace(part, crop=crop, layout=change.before)
         crop, border = change.output_crop(part.crop), part.border
         if border != 0 or not all(amount.is_at_least(NOTHING) for amount in flat(crop)):
-            needed = change.input_crop(demand)
+            needed = change.input_crop(demand, zeros=border == 0)
             part = replace(part, value=self._pads.at(part, needed, draft))
             crop = change.output_crop(needed)
             border = 0 if all(amount.constant == 0 for amount in flat(needed)) else None
@@ -290,30 +312,48 @@ class _Writer:
 
     # Ends
 
+    def _measure(self, name: str) -> None:
+        """Write the shape of a value in blocks for the nodes outside that read it."""
+        for node in self._regions.measured.get(name, ()):
+            draft = Draft(node)
+            view = NodeView(self._matcher.message(node) or onnx.NodeProto(), self._view)
+            rank = self._regions.layouts[name].rank
+            axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
+            lengths = self._view.lengths(name, axes)
+            shape = blocked_shape(self._computed[name], axes, lengths, self._pads.amounts, draft)
+            draft.results[node.outputs[0]] = shape
+            self._edit.drafts.append(draft)
+
     def _exit(self, end: RegionEnd) -> None:
         draft = Draft(end.subject.node)
         part = self._computed[end.name]
         crop = (*part.crop, *whole(len(end.pads) - len(part.crop)))
         value = self._pads.at(replace(part, crop=crop, layout=end.layout), end.pads, draft)
-        self._check_readers(end.subject.node, value)
         draft.results[end.subject.node.outputs[0]] = value
         self._edit.drafts.append(draft)
 
-    def _check_readers(self, node: ir.Node, value: ir.Value) -> None:
-        """Check that a value may take the place of the output of a node."""
-        if op_type := self._matcher.feeds_pool(node):
-            pool.check_input(op_type, value)
-
     def _into_blocks(self, step: RegionNode, name: str, draft: Draft) -> None:
-        """Lower u to the value in blocks for nodes outside the region."""
+        """Write the value in blocks for nodes outside the region.
+
+        It is lowered from u, or computed by a copy of its node where the inputs are there in blocks.
+        """
+        output = next(o for o in step.node.outputs if o.name == name)
+        shared = self._regions.shared
+        if (
+            isinstance(step.rewrite, RuleResult)
+            and len(step.outputs) == 1
+            and shared.issuperset(step.names)
+        ):
+            node = self._matcher.copy(step.node, step.node.inputs)
+            draft.nodes.append(node)
+            draft.results[output] = node.outputs[0]
+            return
         computed = self._computed[name]
         layout = computed.layout
         if layout.rows or layout.batch != 0 or list(layout.order) != sorted(layout.order):
             raise ConversionError(f"{name!r} is read elsewhere with its axes in another order")
         value = self._pads.at(computed, whole(len(layout.axes)), draft)
-        output = next(o for o in step.node.outputs if o.name == name)
         if not layout.order:
-            self._check_readers(step.node, value)
             draft.results[output] = value
             return
         blocks = dict(layout.order)
@@ -328,6 +368,20 @@ class _Writer:
         draft.nodes += lowered.emitted.nodes
         draft.constants += lowered.emitted.constants
         draft.results[output] = lowered.output
+
+
+def _prune(drafts: Sequence[Draft]) -> None:
+    """Remove new nodes and constants that nothing reads, such as a Pad that is part of a later one."""
+    read = {
+        value for draft in drafts for value in (*draft.results.values(), *draft.redirected.values())
+    }
+    for draft in reversed(drafts):
+        for node in reversed(draft.nodes):
+            if read.intersection(node.outputs):
+                read.update(value for value in node.inputs if value is not None)
+    for draft in drafts:
+        draft.nodes = [node for node in draft.nodes if read.intersection(node.outputs)]
+        draft.constants = [(value, hint) for value, hint in draft.constants if value in read]
 
 
 def _fits(part: ComputedPart, net: PadPairs, pad_value: BorderValue) -> bool:

@@ -38,7 +38,7 @@ _PAD_TYPES = frozenset(
 )
 
 #: Pad has taken its amounts as an input since this opset; before, it has fewer kernels.
-_PAD_INPUTS = 11
+PAD_INPUTS = 11
 _OLD_PAD_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
 #: ConstantOfShape came with this opset.
@@ -58,7 +58,7 @@ def is_zero(pair: tuple[Size, Size]) -> bool:
 def has_pad_kernel(element_types: frozenset[int], opset: int) -> bool:
     """Tell whether one Pad is exact for all of `element_types`; true if none is known."""
     types = _PAD_TYPES | {TensorProto.BOOL} if opset >= 13 else _PAD_TYPES
-    if opset < _PAD_INPUTS:
+    if opset < PAD_INPUTS:
         types = _OLD_PAD_TYPES
     return element_types <= types
 
@@ -93,12 +93,12 @@ def pad(
     dims = [emit.add(emit.add(d, begin), end) for d, (begin, end) in zip(x.dims, pads, strict=True)]
     amounts = [*(b for b, _ in pads), *(e for _, e in pads)]
     literal = [amount for amount in amounts if isinstance(amount, int)]
-    written = emit.opset >= _PAD_INPUTS or len(literal) == len(amounts)
+    written = emit.opset >= PAD_INPUTS or len(literal) == len(amounts)
     if written and has_pad_kernel(element_types, emit.opset):
         run = emit.elements_in(x.dims[padded[-1] :])
         size = emit.elements_in(dims) * x.itemsize
         work = cost_model.pad(emit.elements_in(x.dims) // max(run, 1), size)
-        if emit.opset < _PAD_INPUTS:
+        if emit.opset < PAD_INPUTS:
             value = 0.0 if pad_value is None else float(pad_value)
             outside = {} if value == 0 else {"value": ir.AttrFloat32("value", value)}
             padding = emit.op("Pad", x.value, pads=literal, work=work, **outside)
@@ -113,7 +113,7 @@ def pad(
         )
     if not element_types:
         what = "computed amounts of zeros of an unknown element type"
-        raise NewerOpsetError(what, _PAD_INPUTS)
+        raise NewerOpsetError(what, PAD_INPUTS)
     (element_type,) = element_types
     if signed:
         x, pads = _crop(emit, x, pads)

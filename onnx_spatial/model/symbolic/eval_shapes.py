@@ -43,7 +43,8 @@ OPERATORS = (
     | BROADCAST
     | _WINDOWS
     | _REDUCE
-    | {"Concat", "Gather", "MatMul", "Pad", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+    | {"Concat", "Gather", "MatMul", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
+    | {"Unsqueeze"}
 )
 #: Shape and Size.
 MEASURING = op_traits.having(Trait.SIZES)
@@ -51,6 +52,7 @@ MEASURING = op_traits.having(Trait.SIZES)
 PARAMETERS = {
     **dict.fromkeys(_REDUCE, (1,)),
     "Pad": (1, 3),
+    "Reshape": (1,),
     "Slice": (3,),
     "Squeeze": (1,),
     "Unsqueeze": (1,),
@@ -170,6 +172,37 @@ def _split(attributes: Attributes, first: Dims, _: _Inputs) -> Partial:
     return tuple(None if i == cut else size for i, size in enumerate(first))
 
 
+def _reshaped(attributes: Attributes, first: Dims, entries: _Inputs) -> Partial:
+    """Return the target of a Reshape, in which 0 stands for a dim of the input and -1 for the rest."""
+    target = entries[1] if len(entries) > 1 else None
+    if target is None:
+        raise ValueError("no shape, or an attribute of an old opset")
+    copies = not attributes.get("allowzero", 0)
+    sizes: list[Polynomial | None] = [
+        first[axis] if copies and size.constant == 0 else size if size.nonnegative else None
+        for axis, size in enumerate(target.elements)
+    ]
+    rest = [axis for axis, size in enumerate(target.elements) if size.constant == -1]
+    if len(rest) == 1 and sizes.count(None) == 1:
+        sizes[rest[0]] = _rest([size for size in sizes if size is not None], first)
+    return tuple(sizes)
+
+
+def _rest(sizes: Sequence[Polynomial], dims: Dims) -> Polynomial | None:
+    """Divide the product of dims by that of sizes; None if the quotient is not known."""
+    left = list(dims)
+    divisor = Polynomial.of(1)
+    for size in sizes:
+        if size in left:
+            left.remove(size)
+        else:
+            divisor *= size
+    count = reduce(mul, left, Polynomial.of(1))
+    return (
+        quotient(count, divisor) if divisor.constant and count.divisible(divisor.constant) else None
+    )
+
+
 def _transposed(attributes: Attributes, first: Dims, _: _Inputs) -> Partial:
     order = attributes.get("perm") or range(len(first))[::-1]
     if sorted(order) != list(range(len(first))):
@@ -283,6 +316,7 @@ def _axis(axis: int, rank: int) -> int:
 
 _RULES: dict[str, Callable[[Attributes, Dims, _Inputs], Partial | None]] = {
     "Pad": _padded,
+    "Reshape": _reshaped,
     "Slice": _sliced,
     "Split": _split,
     "Squeeze": _squeezed,

@@ -4,7 +4,8 @@
 
 onnx's shape inference goes forward only, and stops at an operator that it does not know. But a Conv,
 Transpose or Pad determines the rank of its input: else the model does not run. Nodes determine only
-values of their own graph, because a branch may never run.
+values of their own graph, because a branch may never run. Forward goes the rank behind a Reshape, which
+is the length of the shape even where its elements are unknown.
 """
 
 from __future__ import annotations
@@ -177,6 +178,8 @@ class _BackwardInference:
         elif operator in eval_shapes.BROADCAST:
             yield from self._broadcast(node)
         else:
+            if operator == "Reshape" and (length := self._length(node, 1)) is not None:
+                yield node.output[0], length
             added, output = self._added(node, attributes), self._rank(node.output[0])
             if added is not None and output is not None:
                 yield data, output - added

@@ -1,0 +1,112 @@
+"""Keep onnxruntime from merging a Pad that a conversion brings in front of a pool into the pool.
+
+    x -> Pad -> Transpose -> MaxPool -> y        x -> Pad -> Transpose -> Reshape -> MaxPool -> y
+
+Up to version 1.31 onnxruntime adds the amounts of a Pad of zeros to the pads of a MaxPool or AveragePool
+behind it, Transposes between ignored. A MaxPool pads with minus infinity, an AveragePool may leave its
+pads out of the mean, and pads as large as the kernel are refused. A Reshape to the same sizes between
+the two copies nothing and is not merged.
+
+A Pad in front of a pool in the original is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.analysis import attributes
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import insert_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.traversal import GraphLike, Place
+
+_POOLS = frozenset({"AveragePool", "MaxPool"})
+#: Operators across which onnxruntime moves a Pad, or merges it.
+_PASSED = frozenset({"Cast", "Identity", "Transpose"})
+
+_Functions = Mapping[tuple[str, str, str], onnx.FunctionProto]
+
+
+def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: int) -> None:
+    """Insert a Reshape in front of each pool that a Pad feeds, but not in the original, in place.
+
+    `opset` is the version of the default domain where it is not imported.
+    """
+    fed = _padded_pools(model)
+    if not fed:
+        return
+    before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
+    names, inserted = Names(model), {}
+    for index, (place, node) in fed.items():
+        if (place, node.output[0]) in before:
+            continue
+        rank = 2 + len(attributes(node)["kernel_shape"])  # type: ignore[arg-type]
+        emit = Emitter(opset)
+        emit.op("Reshape", ir.Value(name=node.input[0]), emit.ints([0] * rank, "same_sizes"))
+        # Files older than IR 4 list every initializer as an input too; functions have none at all.
+        initializers = model.ir_version >= 4 and place.function is None
+        new = insert_nodes.written(
+            node, emit.nodes, emit.constants, names, initializers=initializers
+        )
+        node.input[0] = new.nodes[-1].output[0]
+        inserted[index] = new
+    insert_nodes.in_front(model, inserted)
+
+
+def _padded_pools(model: onnx.ModelProto) -> dict[int, tuple[Place, onnx.NodeProto]]:
+    """Map positions in `traversal.nodes` to the pools that a Pad of zeros feeds, with their places."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    producers: dict[int, dict[str, onnx.NodeProto]] = {}
+    found = {}
+    for index, (place, graph, node) in enumerate(traversal.nodes(model)):
+        if node.op_type not in _POOLS or not op_traits.is_standard(node) or len(node.output) > 1:
+            continue
+        if _is_padded(graph, node.input[0], functions, producers):
+            found[index] = place, node
+    return found
+
+
+def _is_padded(
+    graph: GraphLike,
+    name: str,
+    functions: _Functions,
+    producers: dict[int, dict[str, onnx.NodeProto]],
+) -> bool:
+    """Return whether a Pad of zeros gives a value; calls of functions count as their bodies."""
+    while True:
+        if id(graph) not in producers:
+            producers[id(graph)] = {out: node for node in graph.node for out in node.output}
+        node = producers[id(graph)].get(name)
+        if node is None:
+            return False
+        body = functions.get((node.domain, node.op_type, node.overload))
+        if body is not None:
+            graph, name = body, body.output[list(node.output).index(name)]
+        elif not op_traits.is_standard(node):
+            return False
+        elif node.op_type == "Pad":
+            return not _fills(graph, node, producers[id(graph)])
+        elif node.op_type in _PASSED and node.input:
+            name = node.input[0]
+        else:
+            return False
+
+
+def _fills(graph: GraphLike, pad: onnx.NodeProto, producers: Mapping[str, onnx.NodeProto]) -> bool:
+    """Return whether a Pad is known to write another number than zero."""
+    name = pad.input[2] if len(pad.input) > 2 else ""
+    if not name:
+        return bool(attributes(pad).get("value", 0.0))
+    node, stored = producers.get(name), None
+    if isinstance(graph, onnx.GraphProto):
+        stored = next((t for t in graph.initializer if t.name == name), None)
+    for attribute in node.attribute if node is not None else ():
+        if attribute.name == "value_float":
+            return bool(attribute.f)
+        if attribute.name == "value":
+            stored = attribute.t
+    return stored is not None and bool(onnx.numpy_helper.to_array(stored).any())
