@@ -27,6 +27,9 @@ CHANNELS = 1
 
 _SHAPES = op_traits.having(Trait.SIZES)
 
+#: Ends that converters write for the end of an axis are no smaller.
+_TO_THE_END = 10**9
+
 
 @dataclass(frozen=True)
 class Path:
@@ -100,15 +103,15 @@ class _Step:
     message: onnx.NodeProto
     matcher: Matcher
 
-    def entries(self, name: str) -> Sequence[Polynomial] | None:
-        """Return the integers of the second input, or of an attribute of older opsets."""
+    def entries(self, name: str, index: int = 1) -> Sequence[Polynomial] | None:
+        """Return the integers of an input, or of an attribute of older opsets."""
         known = attributes(self.message).get(name)
         if isinstance(known, tuple):
             return [Polynomial.of(int(v)) for v in known]
         sizes = self.matcher.sizes(self.node)
-        if sizes is None or len(self.message.input) < 2:
+        if sizes is None or len(self.message.input) <= index or not self.message.input[index]:
             return None
-        return sizes.entries(self.message.input[1])
+        return sizes.entries(self.message.input[index])
 
 
 def _reshape(step: _Step) -> AxisGroups | Reason:
@@ -140,6 +143,20 @@ def _squeeze(step: _Step) -> AxisGroups | Reason:
     return result or "the axis that it drops may be longer than 1"
 
 
+def _slice(step: _Step) -> AxisGroups | Reason:
+    """Accept a Slice that keeps everything, as converters write it for `x[:, 0]` with Squeeze."""
+    listed = [
+        step.entries(name, i) for i, name in enumerate(("starts", "ends", "axes", "steps"), 1)
+    ]
+    starts, ends, axes, steps = ([e.constant for e in each or ()] for each in listed)
+    axes = axes or list(range(len(starts)))
+    keeps = len(starts) == len(ends) == len(axes) and not any(starts) and set(steps) <= {1}
+    for axis, end in zip(axes, ends, strict=False):
+        size = None if axis is None else step.axes.dims[axis].constant
+        keeps &= end is not None and end >= min(_TO_THE_END, size or _TO_THE_END)
+    return step.axes if keeps else "it takes a part of the patches"
+
+
 def _identity(step: _Step) -> AxisGroups:
     return step.axes
 
@@ -148,6 +165,7 @@ _MOVEMENTS: dict[str, Callable[[_Step], AxisGroups | Reason]] = {
     "Flatten": _flatten,
     "Identity": _identity,
     "Reshape": _reshape,
+    "Slice": _slice,
     "Squeeze": _squeeze,
     "Unsqueeze": _squeeze,
 }

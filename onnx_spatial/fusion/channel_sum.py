@@ -18,9 +18,13 @@ from onnx_spatial.fusion.axis_groups import AxisGroups
 from onnx_spatial.fusion.axis_path import CHANNELS, Path, data_readers
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Reason, blame
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 
 #: Most nodes in front of the sum.
 _FAR = 12
+
+_ELEMENTWISE = op_traits.having(Trait.UNARY, Trait.BROADCASTS)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,9 @@ def find(value: ir.Value, axes: AxisGroups, matcher: Matcher) -> Contraction | R
     Returns:
         The node, why it is more than a sum of channels, or None if there is no such node.
     """
-    if not _leads_to_sum(value, matcher):
-        return None
+    end = _behind_movements(value, matcher)
+    if end is None or not _is_sum(end, matcher):
+        return None if end is None else _stands_between(end, matcher)
     path = Path(value, axes, (axes.order,))
     while True:
         readers = data_readers(path.value, matcher)
@@ -79,23 +84,32 @@ def _is_sum(node: ir.Node, matcher: Matcher) -> bool:
     return message is not None and message.op_type in _SUMS
 
 
-def _leads_to_sum(value: ir.Value, matcher: Matcher) -> bool:
-    """Tell whether a sum of products reads a value, behind nodes that move its elements."""
+def _behind_movements(value: ir.Value, matcher: Matcher) -> ir.Node | None:
+    """Return what reads a value behind nodes that move its elements: a sum of products, or one node."""
     producer = value.producer()
     assert producer is not None
     for _ in range(_FAR):
         readers = data_readers(value, matcher)
-        if any(n.graph is not producer.graph for n, _ in readers):
-            return False
-        if any(_is_sum(n, matcher) for n, _ in readers):
-            return True
-        if len(readers) != 1 or readers[0][1] != 0:
-            return False
-        node = readers[0][0]
-        if not axis_path.is_movement(node, matcher):
-            return False
+        if any(node.graph is not producer.graph for node, _ in readers):
+            return None
+        sums = [node for node, _ in readers if _is_sum(node, matcher)]
+        if sums or len(readers) != 1:
+            return sums[0] if sums else None
+        ((node, index),) = readers
+        if index != 0 or not axis_path.is_movement(node, matcher):
+            return node
         value = node.outputs[0]
-    return False
+    return None
+
+
+def _stands_between(node: ir.Node, matcher: Matcher) -> Reason | None:
+    """Say that an elementwise operator stands in front of a sum of products, if it does."""
+    if matcher.standard(node) is None or node.op_type not in _ELEMENTWISE:
+        return None
+    behind = _behind_movements(node.outputs[0], matcher)
+    if behind is None or not _is_sum(behind, matcher):
+        return None
+    return f"{blame(node)} it stands between the patches and {behind.op_type}"
 
 
 @dataclass(frozen=True)

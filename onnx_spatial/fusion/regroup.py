@@ -11,6 +11,9 @@ from onnx_spatial.fusion.axis_path import Order
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 
+#: The opset in which Squeeze and Unsqueeze got their axes as an input.
+_AXES_INPUT = 13
+
 
 def steps(start: Order, end: Order) -> tuple[Order, ...]:
     """Return the orders of the axes in front of a Transpose and behind it; one if there is none."""
@@ -34,6 +37,14 @@ def joined(value: ir.Value, axes: AxisGroups, emit: Emitter) -> ir.Value:
     shape = _constant_shape(axes)
     if shape is not None:
         return emit.reshape_to(value, shape)
+    ones = _ones(axes)
+    if ones is not None:
+        for op_type, listed in zip(("Squeeze", "Unsqueeze"), ones, strict=True):
+            if listed and emit.opset < _AXES_INPUT:
+                value = emit.op(op_type, value, axes=listed)
+            elif listed:
+                value = emit.op(op_type, value, emit.ints(listed, "axes"))
+        return value
     lengths = emit.elements(emit.shape_of(value), range(len(axes.order)))
     sizes: dict[int, Size] = {}
     for axis, length in zip(axes.order, lengths, strict=True):
@@ -48,7 +59,24 @@ def node_count(axes: AxisGroups) -> int:
     count = int(axes.order != tuple(range(len(axes.sizes))))
     if axes.are_apart:
         return count
-    return count + (5 if _constant_shape(axes) is None else 1)
+    if _constant_shape(axes) is not None:
+        return count + 1
+    ones = _ones(axes)
+    return count + (5 if ones is None else sum(map(bool, ones)))
+
+
+def _ones(axes: AxisGroups) -> tuple[list[int], list[int]] | None:
+    """Return the axes of size 1 to drop and then to add; None if that is not all there is to do."""
+    kept = [
+        next((axis for axis in group if axes.sizes[axis].constant != 1), *group[:1])
+        for group in axes.groups
+        if group
+    ]
+    dropped = [axis for axis in axes.order if axis not in kept]
+    if any(axes.sizes[axis].constant != 1 for axis in dropped):
+        return None
+    added = [place for place, group in enumerate(axes.groups) if not group]
+    return [axes.order.index(axis) for axis in dropped], added
 
 
 def _constant_shape(axes: AxisGroups) -> list[int] | None:

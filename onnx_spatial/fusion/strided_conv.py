@@ -50,6 +50,9 @@ _TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 #: onnxruntime 1.31: the chosen form takes 1 % longer than the better one in the mean.
 _UNPACKED = 3e-5
 
+#: Nodes that compute a shape of patches, about.
+_SHAPE_NODES = 8
+
 
 @dataclass(frozen=True)
 class _Front:
@@ -95,6 +98,12 @@ class _Match:
     shapes: tuple[tuple[ir.Node, AxisGroups], ...] = ()
 
     @property
+    def growth(self) -> int:
+        """Nodes behind the convolution and for shapes, or an estimate, less those that go."""
+        shapes = _SHAPE_NODES if self.shapes else 0
+        return regroup.node_count(self.behind.axes) + shapes - len(self.removed)
+
+    @property
     def removed(self) -> tuple[ir.Node, ...]:
         """The nodes that go with the operator."""
         nodes = (*self.front.nodes, *self.reader.path.nodes, self.reader.node, *self.behind.nodes)
@@ -119,10 +128,10 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(reader.node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
-    best = sorted(ways, key=lambda way: regroup.node_count(way[0].axes) - len(way[0].nodes))
-    matches = [_Match(subject, patches, reader, border, front, *way) for way in best]
+    matches = [_Match(subject, patches, reader, border, front, *way) for way in ways]
     results = [_without_readers(match, matcher) for match in matches]
-    return next((match for match in results if isinstance(match, _Match)), results[0])
+    right = [match for match in results if isinstance(match, _Match)]
+    return min(right, key=lambda match: match.growth) if right else results[0]
 
 
 def _mismatch(

@@ -25,6 +25,9 @@ from onnx_spatial.operators import Dim, ExtractPatches
 #: Pad has taken its amounts as an input since this opset; Mod is older.
 _PAD_INPUTS = 11
 
+#: Nodes that compute the amounts of a Pad.
+_COMPUTED_NODES = 7
+
 
 @dataclass(frozen=True)
 class Border:
@@ -34,7 +37,7 @@ class Border:
         operator: the patches with the same windows.
         pads: zeros at the beginning of each spatial axis, then at the end; None for auto_pad.
         more: windows behind the last one, to be dropped, per spatial axis.
-        is_computed: whether a Pad of computed amounts stands in front, instead of `pads`.
+        is_computed: whether a Pad of computed amounts stands in front, besides `pads`.
     """
 
     operator: ExtractPatches
@@ -83,7 +86,8 @@ class Border:
         if is_computed and max(operator.rates) > 1:
             if opset < _PAD_INPUTS:
                 return f"the padding is computed, and Pad takes it from opset {_PAD_INPUTS} on"
-            return cls(operator, (0,) * 2 * len(pairs), tuple(more), is_computed=True)
+            room = (n * s for n, s in zip(more, operator.strides, strict=True))
+            return cls(operator, (*(0 for _ in more), *room), tuple(more), is_computed=True)
         pads = (*(begin for begin, _ in pairs), *(end for _, end in pairs))
         return cls(operator, None if is_computed else pads, tuple(more))
 
@@ -128,11 +132,7 @@ class Border:
         odd = operator.auto_pad == "same_lower"
         rounded = emit.op("Add", total, emit.ints([1], "one")) if odd else total
         begin = emit.op("Div", rounded, emit.ints([2], "two"))
-        end = emit.op("Sub", total, begin)
-        if any(self.more):
-            room = [n * s for n, s in zip(self.more, operator.strides, strict=True)]
-            end = emit.op("Add", end, emit.ints(room, "room"))
-        return begin, end
+        return begin, emit.op("Sub", total, begin)
 
     def cut(self, value: ir.Value, emit: Emitter) -> ir.Value:
         """Emit what has to stand behind the convolution."""
@@ -146,7 +146,7 @@ class Border:
 
     def cost(self, image: Sequence[int], result: Sequence[int], itemsize: int) -> float:
         """Estimate the microseconds of what stands in front and behind, for dims [N, C, spatial..]."""
-        works = []
+        works = [cost_model.small()] * (_COMPUTED_NODES if self.is_computed else 0)
         if self.is_computed or (self.pads is None and any(self.more)):
             size = math.prod(image)
             works.append(cost_model.pad(size // max(1, image[-1]), size * itemsize))
