@@ -23,6 +23,9 @@ BACK = f"{AS_INTEGERS}  u = Gather (t, free)  v = Concat <axis = 0> (u, five)  b
 TENSORDOT = BACK.format(value="p") + "  r = Reshape (p, rows)  m = MatMul (r, w)  "
 TENSORDOT += "q = Reshape (m, back)  y = Add (q, b)"
 TOKENS = "n = Shape <end = 1> (x)  shape = Concat <axis = 0> (n, rows)  q = Reshape (p, shape)  "
+FLAT_TOKENS = """s = Shape (p)  n = Gather (s, first)  hw = Gather (s, places)
+    l = ReduceProd <keepdims = 1> (hw)  c = Constant <value_ints = [18]> ()
+    shape = Concat <axis = 0> (n, l, c)  q = Reshape (p, shape)  """
 
 CONSTANTS = {
     "w": np.float32,
@@ -118,6 +121,11 @@ KERNEL = ["Reshape", "Transpose"]
             TOKENS + "y = MatMul (q, w)",
             ["Conv", "Slice", "Transpose", "Reshape"],
             (SIZES[0], *EMPTY),
+        ),
+        (
+            FLAT_TOKENS + "y = MatMul (q, w)",
+            ["Conv", "Slice", "Transpose", "Shape", *["Gather"] * 3, "Mul", "Concat", "Reshape"],
+            (*SIZES, EMPTY[0], EMPTY[2]),
         ),
         (
             "t = Transpose <perm = [0, 3, 1, 2]> (p)  q = Reshape (t, flat)  y = MatMul (left, q)",
@@ -220,3 +228,68 @@ def test_a_wrong_border_is_found() -> None:
     assert list(pads.ints) == [1, 0, 2, 2]
     pads.ints[:] = [0, 0, 3, 2]
     assert verify(made, converted).status == "failed"
+
+
+def test_older_opsets() -> None:
+    made = model("r = Reshape (p, rows)  y = MatMul (r, w)", s="2, 1", padding="SAME", opset=9)
+    converted = agree(made, (2, 5, 6, 3), (1, 4, 3, 3))
+    assert "Pad" in structure.ops(converted)
+    made = model("y = MatMul (p, w)", s="2, 1", r="2, 1", padding="SAME", opset=10)
+    (site,) = plan(made).sites
+    assert "the padding is computed, and Pad takes it from opset 11 on" in site.declined[0]
+
+
+@pytest.mark.parametrize("rates", ["1, 1", "2, 1"])
+def test_half_precision(rates: str) -> None:
+    made = model("y = MatMul (p, w)", s="2, 1", r=rates, padding="SAME")
+    made.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    made.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    half = numbers(18, 5).astype(np.float16)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(half, "w"))
+    for shape in ((2, 5, 6, 3), (1, 0, 6, 3)):
+        x = numbers(*shape).astype(np.float16)
+        (want,) = reference.run(made, {"x": x})
+        (got,) = running.run(convert(made), {"x": x})
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
+def test_in_a_function() -> None:
+    weights = ", ".join(map(str, range(12)))
+    made = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>
+        g (float[N, H, W, 3] x) => (float[a, b, c, d] y) {{ y = local.Embed (x) }}
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]> Embed (x) => (y) {{
+            w = Constant <value = float[6, 2] {{{weights}}}> ()
+            rows = Constant <value_ints = [-1, 6]> ()
+            free = Constant <value_ints = [0, 1, 2]> ()
+            two = Constant <value_ints = [2]> ()
+            b = Constant <value = float[2] {{5, 6}}> ()
+            {PATCHES.format(k="1, 2", s="1, 2", r="1, 1", padding="SAME")}
+            s = Shape (p)  u = Gather (s, free)  back = Concat <axis = 0> (u, two)
+            r = Reshape (p, rows)  m = MatMul (r, w)  q = Reshape (m, back)  y = Add (q, b) }}"""
+    )
+    converted = agree(made, (2, 5, 6, 3), (1, 4, 3, 3))
+    ops = [node.op_type for node in converted.functions[0].node]
+    assert [op for op in ops if op != "Constant"] == ["Transpose", *KERNEL, "Conv", "Transpose"]
+
+
+def test_an_elementwise_operator_between_is_the_reason() -> None:
+    (site,) = plan(model("q = Relu (p)  r = Reshape (q, rows)  y = MatMul (r, w)")).sites
+    assert site.declined[0].endswith("it stands between the patches and MatMul")
+
+
+def test_images_of_one_row() -> None:
+    """tf.strided_slice drops the axis of size 1 by Slice and Squeeze."""
+    made = model(
+        """one = Constant <value_ints = [1]> ()  zero = Constant <value_ints = [0]> ()
+        c = Slice (p, zero, one, one)  l = Squeeze (c, one)
+        u = Shape <end = 2> (l)  back = Concat <axis = 0> (u, out)
+        r = Reshape (l, rows)  m = MatMul (r, w)  y = Reshape (m, back)""",
+        k="1, 6",
+        s="1, 2",
+        padding="SAME",
+        dims="N, 1, W, 3",
+    )
+    converted = agree(made, (2, 1, 7, 3), (0, 1, 8, 3))
+    assert structure.ops(converted) == ["Transpose", *KERNEL, "Conv", "Transpose", "Squeeze"]
