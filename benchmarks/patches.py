@@ -1,6 +1,6 @@
 """Time products of patches whose sizes only the run knows: as one strided convolution, and not fused.
 
-    python -m benchmarks.patches        about 2 minutes; updates docs/internals/fusion-measurements.md
+    python -m benchmarks.patches        about a minute; updates docs/internals/fusion-measurements.md
 
 *tensordot* is a product as tf2onnx writes tf.tensordot and Dense layers, *einsum* a MatMul of four axes:
 its convolution may have no windows, which takes a Slice. Number, height and width of the images are
@@ -154,7 +154,7 @@ def table(records: list[Record]) -> str:
 
 @click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
 @click.option(
-    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1 and 2)."
+    "--threads", type=click.IntRange(1), multiple=True, help="Number of threads (default: 1)."
 )
 @click.option("--seconds", type=float, default=4, show_default=True, help="Time per layer.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
@@ -162,7 +162,7 @@ def main(threads: tuple[int, ...], seconds: float, output: Path) -> None:
     """Measure, write the results, and update the table."""
     load = results.warn_of_load()
     records = []
-    for count in threads or (1, 2):
+    for count in threads or (1,):
         for layer in layers():
             records.append(measure(layer, count, seconds))
             click.echo(f"{count} t  {layer.name} {layer.window}: {records[-1]['us']}", err=True)

@@ -79,54 +79,44 @@ class AxisGroups:
     def reshaped(self, target: Sequence[Polynomial], *, allow_zero: bool) -> AxisGroups | str:
         """Return the groups behind a Reshape, or say why there are none.
 
+        It cannot infer a -1 beside a 0. A 0 that is computed copies the size of the input, and the
+        Reshape fails if that is another one.
+
         Args:
             target: the shape that it is given; -1 is inferred.
             allow_zero: whether a 0 in it is a size; the size of the input is copied otherwise.
         """
         dims: list[Polynomial | None] = []
         for axis, size in enumerate(target):
-            copied = size.constant == 0 and not allow_zero
-            if copied and axis >= len(self.groups):
+            is_copy = size.constant == 0 and not allow_zero
+            if is_copy and axis >= len(self.groups):
                 return "its shape is not legal"
-            dims.append(None if size.constant == -1 else self.dims[axis] if copied else size)
+            dims.append(None if size.constant == -1 else self.dims[axis] if is_copy else size)
         result = self.regrouped(dims) if dims.count(None) < 2 else None
         if result is None:
             known = all(size.constant is not None for size in (*target, *self.sizes))
             return f"it splits or joins axes of the patches{'' if known else ', or may do so'}"
-        nonzero = self.nonzero | self._without_zeros(result, target, dims, allow_zero=allow_zero)
-        if None in dims and not allow_zero:
-            for axis in set(result.order) - nonzero:
-                if self._copies_another(result, target, axis):
-                    return "a 0 in its shape would copy the size of another axis"
-        return replace(result, nonzero=nonzero)
+        nonzero = set(self.nonzero)
+        for axis in result.order:
+            place = next(i for i, group in enumerate(result.groups) if axis in group)
+            if dims[place] is None or self._is_nonzero(axis):
+                continue
+            computed = target[place].constant is None and not allow_zero
+            copied = self._copied_group(place) if computed else (axis,)
+            if copied is None or (axis in copied and None in dims):
+                nonzero.add(axis)  # it copies a size that is not there, or stands beside -1
+            elif axis not in copied and None in dims:
+                return "a 0 in its shape would copy the size of another axis"
+            elif axis not in copied and all(map(self._is_nonzero, copied)):
+                nonzero.add(axis)  # there are no elements for the size that it copies
+        return replace(result, nonzero=frozenset(nonzero))
 
-    def _without_zeros(
-        self,
-        result: AxisGroups,
-        target: Sequence[Polynomial],
-        dims: Sequence[Polynomial | None],
-        *,
-        allow_zero: bool,
-    ) -> frozenset[int]:
-        """Return the axes with which the Reshape fails if their size is 0.
+    def _copied_group(self, place: int) -> Group | None:
+        """Return the group whose size a 0 at a place of a shape copies; None if there is none."""
+        return self.groups[place] if place < len(self.groups) else None
 
-        It cannot infer a -1 beside a 0, and a 0 that copies the size of another axis asks for elements
-        that are not there.
-        """
-        if None in dims:
-            inferred = result.groups[dims.index(None)]
-            beside = frozenset(result.order).difference(inferred)
-            return frozenset(a for a in beside if not self._copies_another(result, target, a))
-        if allow_zero:
-            return frozenset()
-        return frozenset(a for a in result.order if self._copies_another(result, target, a))
-
-    def _copies_another(self, result: AxisGroups, target: Sequence[Polynomial], axis: int) -> bool:
-        """Tell whether a Reshape takes the size of an axis for a 0 that copies another axis."""
-        place = next(i for i, group in enumerate(result.groups) if axis in group)
-        if target[place].constant is not None:
-            return False
-        return place >= len(self.groups) or axis not in self.groups[place]
+    def _is_nonzero(self, axis: int) -> bool:
+        return bool(self.sizes[axis].constant) or axis in self.nonzero
 
     def regrouped(self, dims: Sequence[Polynomial | None]) -> AxisGroups | None:
         """Return the groups that have these sizes, one of which may be open; None if there are none."""

@@ -60,12 +60,20 @@ def test_axes_of_size_1():
         ("-1 C", "N H W C", True, set()),
         ("N -1 C", "N H W C", False, {0, 3}),  # nothing is inferred beside a 0
         ("N HW C", "N H W C", False, {3}),
+        ("0 0 0 -1", "N HW C", False, {0, 2, 3}),
         ("0 0 -1", "N H W C", False, {0, 2}),
     ],
 )
 def test_sizes_that_are_not_0_in_a_legal_run(first, second, allow_zero, nonzero):
     axes = image().reshaped(sizes(first), allow_zero=False)
     assert axes.reshaped(sizes(second), allow_zero=allow_zero).nonzero == nonzero | axes.nonzero
+
+
+def test_a_0_may_copy_another_0():
+    """Joined, H and W are at the place of H: where only W is 0, H is copied, which may be 0 as well."""
+    assert image().reshaped(sizes("N HW C"), allow_zero=False).nonzero == set()
+    tall = AxisGroups(image().groups, image().sizes, frozenset({2}))
+    assert tall.reshaped(sizes("N HW C"), allow_zero=False).nonzero == {2, 3}
 
 
 def test_a_0_that_copies_another_size():
