@@ -54,8 +54,12 @@ class Contraction:
     added: ir.Value | None = None
 
 
-def find(value: ir.Value, axes: AxisGroups, matcher: Matcher) -> Contraction | Reason | None:
-    """Find the node that sums up the channels of a value with these axes.
+def find(
+    value: ir.Value, axes_of: Callable[[], AxisGroups], matcher: Matcher
+) -> Contraction | Reason | None:
+    """Find the node that sums up the channels of a value.
+
+    `axes_of` returns its axes; it is called only where a sum of products is near.
 
     Returns:
         The node, why it is more than a sum of channels, or None if there is no such node.
@@ -63,6 +67,7 @@ def find(value: ir.Value, axes: AxisGroups, matcher: Matcher) -> Contraction | R
     end = _behind_movements(value, matcher)
     if end is None or not _is_sum(end, matcher):
         return None if end is None else _stands_between(end, matcher)
+    axes = axes_of()
     path = Path(value, axes, (axes.order,))
     while True:
         readers = data_readers(path.value, matcher)

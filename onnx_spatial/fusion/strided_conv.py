@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -114,8 +115,8 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     patches, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(patches, ExtractPatches) or shape is None:
         return None
-    axes = patch_axes.axes_of(subject, patches, matcher)
-    reader = channel_sum.find(subject.node.outputs[0], axes, matcher)
+    axes_of = partial(patch_axes.axes_of, subject, patches, matcher)
+    reader = channel_sum.find(subject.node.outputs[0], axes_of, matcher)
     if not isinstance(reader, Contraction):
         return reader
     ways = _behind(reader, matcher)
