@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
@@ -25,6 +26,8 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.inference import constant_folding
+from onnx_spatial.model.inference.constant_folding import ConstantScope
 
 
 def replace_operators(
@@ -53,7 +56,12 @@ def replace_operators(
     subjects = {
         f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options.checked))
     }
-    matcher = Matcher(proto, nodes, subjects.values())
+
+    def scopes() -> list[ConstantScope]:
+        inferred = analysis.inferred(proto, infos, folder)
+        return [scope for scope, _ in constant_folding.scopes(inferred)]
+
+    matcher = Matcher(proto, nodes, subjects.values(), scopes)
     names = Names(proto)
     result = EditResult()
     if rules:
@@ -132,12 +140,14 @@ def _rewrite(
 def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
     """Edit the graph, note the values that are new or lost, and return the number of new nodes."""
     edit, first = rewrite.edit, rewrite.subjects[0].info
-    (draft,) = edit.drafts
     outputs = [value.name for value in rewrite.outputs if value.name]
-    old = {v.name for node in (draft.node, *edit.removed) for v in node.outputs if v.name}
+    kept = {value.name for draft in edit.drafts for value in draft.results}
+    gone = [*(draft.node for draft in edit.drafts), *edit.removed]
+    old = {v.name for node in gone for v in node.outputs if v.name}
     result.note_outputs(first, outputs, rewrite.shape)
-    result.lost.setdefault(first.place, set()).update(old.difference(outputs))
-    return len(replace_nodes.apply(edit, names, initializers=initializers)[draft.node])
+    result.lost.setdefault(first.place, set()).update(old - kept)
+    made = replace_nodes.apply(edit, names, initializers=initializers)
+    return sum(map(len, made.values()))
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

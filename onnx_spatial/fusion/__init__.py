@@ -2,7 +2,7 @@
 
     SpaceToBatch -> Conv -> BatchToSpace        a dilated Conv                `dilated_conv`
     BatchToSpace -> SpaceToBatch                a Pad, a Slice, or nothing    `inverse_pair`
-    ExtractPatches -> Conv 1x1, MatMul, Gemm    one strided Conv              `strided_conv`
+    ExtractPatches -> Conv 1x1, MatMul, ..      one strided Conv              `strided_conv`
     ExtractPatches -> ReduceMax, ReduceMean     one pool                      `patch_pool`
     Transpose -> operator -> Transpose          one permutation               `transposes`
 

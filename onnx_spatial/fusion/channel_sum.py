@@ -1,50 +1,30 @@
-"""Find the Conv with a 1x1 kernel, MatMul or Gemm that sums up the channels of a value.
+"""Find the node that sums up the channels of a value: a Conv 1x1, MatMul, Gemm or Einsum.
 
-    value -> [Transpose] -> Conv 1x1
-    value -> [Transpose] -> [Reshape] -> MatMul | Gemm
+    value -> [Transpose | Reshape ..] -> MatMul -> [Transpose | Reshape | Add bias ..] -> result
 
-No other node may read the values between.
+tf.tensordot and Dense layers are written in this way: a Reshape to rows, MatMul, and a Reshape back to
+a shape that is computed from that of the value. No node but those may read the values between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import onnx
 import onnx_ir as ir
-from onnx import TensorProto
 
-from onnx_spatial.analysis import attributes
+from onnx_spatial.fusion import axis_path, einsum
+from onnx_spatial.fusion.axis_groups import AxisGroups
+from onnx_spatial.fusion.axis_path import CHANNELS, Path, data_readers
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Reason, blame
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 
-#: The axis of [N, C, spatial..] for each axis of a value.
-Order = tuple[int, ...]
+#: Most nodes in front of the sum.
+_FAR = 12
 
-_OP_TYPES = frozenset({"Conv", "Gemm", "MatMul"})
-
-
-@dataclass(frozen=True)
-class Path:
-    """The nodes between a value and the node that sums up its channels.
-
-    Attributes:
-        value: the value at the end.
-        orders: order of the axes at the start, and behind each Transpose.
-        nodes: the Transposes, and a Reshape behind them.
-        shape: shape behind the Reshape, the channels last; None without one.
-    """
-
-    value: ir.Value
-    orders: tuple[Order, ...]
-    nodes: tuple[ir.Node, ...] = ()
-    shape: tuple[int, ...] | None = None
-
-    @property
-    def order(self) -> Order:
-        """Order of the axes behind the last Transpose."""
-        return self.orders[-1]
+_ELEMENTWISE = op_traits.having(Trait.UNARY, Trait.BROADCASTS)
 
 
 @dataclass(frozen=True)
@@ -54,139 +34,165 @@ class Contraction:
     Attributes:
         node: the node.
         path: the nodes in front of it.
-        weight: its second input.
-        tensor: the elements of the weight.
-        rows_first: whether the first axis of the weight is that of the input channels.
+        axes: the axes of its result, with the output channels in the place of the channels.
+        weight: its other factor, [rows, channels] or [channels, rows] and axes of size 1.
+        rows: number of input channels.
+        channels: number of output channels.
+        rows_first: whether the axis of the input channels is the first of the two.
         bias: one number for each output channel; None if there is none.
         added: C of a Gemm that is no such bias; None if there is none.
     """
 
     node: ir.Node
     path: Path
+    axes: AxisGroups
     weight: ir.Value
-    tensor: onnx.TensorProto
+    rows: int
+    channels: int
     rows_first: bool
     bias: ir.Value | None = None
     added: ir.Value | None = None
 
-    @property
-    def is_convolution(self) -> bool:
-        """Whether it is a Conv."""
-        return bool(self.node.op_type == "Conv")
 
-    @property
-    def rows(self) -> int:
-        """The number of input channels."""
-        return int(self.tensor.dims[0 if self.rows_first else 1])
+def find(
+    value: ir.Value, axes_of: Callable[[], AxisGroups], matcher: Matcher
+) -> Contraction | Reason | None:
+    """Find the node that sums up the channels of a value.
 
-    @property
-    def channels(self) -> int:
-        """The number of output channels."""
-        return int(self.tensor.dims[1 if self.rows_first else 0])
-
-
-def find(value: ir.Value, order: Order, matcher: Matcher) -> Contraction | Reason | None:
-    """Find the node that sums up the channels of a value whose axes have this order.
+    `axes_of` returns its axes; it is called only where a sum of products is near.
 
     Returns:
         The node, why it is more than a sum of channels, or None if there is no such node.
     """
-    path = _path(value, order, matcher)
-    if not isinstance(path, Path):
-        return path
-    ((node, _),) = matcher.readers(path.value)
-    result = _contraction(node, path, matcher)
-    return f"{blame(node)} {result}" if isinstance(result, str) else result
-
-
-def _path(value: ir.Value, order: Order, matcher: Matcher) -> Path | Reason | None:
-    path = Path(value, (order,))
-    producer = value.producer()
-    assert producer is not None
+    end = _behind_movements(value, matcher)
+    if end is None or not _is_sum(end, matcher):
+        return None if end is None else _stands_between(end, matcher)
+    axes = axes_of()
+    path = Path(value, axes, (axes.order,))
     while True:
-        readers = matcher.readers(path.value)
-        sums = [n for n, index in readers if index == 0 and _is_contraction(n, matcher)]
+        readers = data_readers(path.value, matcher)
+        sums = [node for node, _ in readers if _is_sum(node, matcher)]
         if len(readers) != 1 or matcher.is_named(path.value):
-            return f"{blame(sums[0])} other nodes read its input too" if sums else None
+            return f"{blame([*sums, readers[0][0]][0])} other nodes read its input too"
         ((node, index),) = readers
-        if node.graph is not producer.graph or index != 0:
-            return None
         if sums:
-            return path
-        longer = _extended(path, node, matcher)
+            result = _contraction(_Factor(node, index, path, matcher))
+            return f"{blame(node)} {result}" if isinstance(result, str) else result
+        longer = axis_path.extended(path, node, matcher)
         if not isinstance(longer, Path):
-            return longer
+            return f"{blame(node)} {longer}"
         path = longer
 
 
-def _is_contraction(node: ir.Node, matcher: Matcher) -> bool:
+def _is_sum(node: ir.Node, matcher: Matcher) -> bool:
     message = matcher.standard(node)
-    return message is not None and message.op_type in _OP_TYPES
+    return message is not None and message.op_type in _SUMS
 
 
-def _extended(path: Path, node: ir.Node, matcher: Matcher) -> Path | Reason | None:
-    """Extend a path by a Transpose, or by a Reshape that keeps the channels apart."""
-    if path.shape is not None:
+def _behind_movements(value: ir.Value, matcher: Matcher) -> ir.Node | None:
+    """Return what reads a value behind nodes that move its elements: a sum of products, or one node."""
+    producer = value.producer()
+    assert producer is not None
+    for _ in range(_FAR):
+        readers = data_readers(value, matcher)
+        if any(node.graph is not producer.graph for node, _ in readers):
+            return None
+        sums = [node for node, _ in readers if _is_sum(node, matcher)]
+        if sums or len(readers) != 1:
+            return sums[0] if sums else None
+        ((node, index),) = readers
+        if index != 0 or not axis_path.is_movement(node, matcher):
+            return node
+        value = node.outputs[0]
+    return None
+
+
+def _stands_between(node: ir.Node, matcher: Matcher) -> Reason | None:
+    """Say that an elementwise operator stands in front of a sum of products, if it does."""
+    if matcher.standard(node) is None or node.op_type not in _ELEMENTWISE:
         return None
-    nodes = (*path.nodes, node)
-    perm = matcher.perm(node, len(path.order))
-    if perm is not None:
-        order = tuple(path.order[axis] for axis in perm)
-        return Path(node.outputs[0], (*path.orders, order), nodes)
-    message = matcher.standard(node)
-    if message is None or message.op_type != "Reshape":
+    behind = _behind_movements(node.outputs[0], matcher)
+    if behind is None or not _is_sum(behind, matcher):
         return None
-    if not any(_is_contraction(n, matcher) for n, _ in matcher.readers(node.outputs[0])):
-        return None
-    tensor = matcher.stored(node.inputs[1]) if len(node.inputs) > 1 else None
-    if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-        return f"{blame(node)} its shape is computed at run time"
-    shape = tuple(int(d) for d in onnx.numpy_helper.to_array(tensor).reshape(-1))
-    copied = [axis for axis, dim in enumerate(shape) if dim == 0]
-    channels_last = path.order[-1] == 1 and shape and shape[-1] > 0
-    if not channels_last or any(axis >= len(path.order) - 1 for axis in copied):
-        return f"{blame(node)} it does not keep the channels apart"
-    if copied and attributes(message).get("allowzero", 0) != 0:
-        return f"{blame(node)} it makes a tensor without elements"
-    return Path(node.outputs[0], path.orders, nodes, shape)
+    return f"{blame(node)} it stands between the patches and {behind.op_type}"
 
 
-def _contraction(node: ir.Node, path: Path, matcher: Matcher) -> Contraction | Reason:
-    message = matcher.standard(node)
-    assert message is not None
-    weight = node.inputs[1] if len(node.inputs) > 1 else None
-    tensor = matcher.stored(weight)
-    if weight is None or tensor is None:
-        return "its weight is computed at run time"
-    known = attributes(message)
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if message.op_type == "Conv":
-        reason = _not_plain(known, tensor.dims, path)
-        return reason or Contraction(node, path, weight, tensor, False, bias)
-    if path.order[-1] != 1:
-        return "it sums up along another axis than the channels"
-    if len(tensor.dims) != 2:
-        return "its second input is no matrix"
-    if message.op_type == "MatMul":
-        return Contraction(node, path, weight, tensor, True)
-    if known.get("transA", 0) != 0 or known.get("alpha", 1.0) != 1.0:
-        return "it transposes or scales its first input"
-    plain = Contraction(node, path, weight, tensor, known.get("transB", 0) == 0)
-    if bias is None:
-        return plain
-    if known.get("beta", 1.0) != 1.0:
-        return "it scales its bias"
-    stored = matcher.stored(bias)
-    per_channel = stored is not None and tuple(stored.dims) == (plain.channels,)
-    return replace(plain, bias=bias) if per_channel else replace(plain, added=bias)
+@dataclass(frozen=True)
+class _Factor:
+    """A value with channels as a factor of a sum of products.
+
+    Attributes:
+        node: the node that sums up.
+        index: which of its inputs the value is.
+        path: how the value comes there.
+        matcher: the graph.
+        weight, dims: the other factor.
+    """
+
+    node: ir.Node
+    index: int
+    path: Path
+    matcher: Matcher
+    weight: ir.Value | None = None
+    dims: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of axes of the value."""
+        return self.path.axes.groups
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        """The attributes of the node."""
+        return self.matcher.attributes(self.node)
+
+    def input(self, index: int) -> ir.Value | None:
+        """Return an input of the node; None if it is missing."""
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def contraction(
+        self, axes: AxisGroups, sides: Sequence[int], *, rows_first: bool
+    ) -> Contraction:
+        """Return the sum; `sides` are the lengths of the axes of the weight."""
+        rows, channels = sides if rows_first else reversed(sides)
+        assert self.weight is not None
+        axes = axes.resized(CHANNELS, channels)
+        return Contraction(self.node, self.path, axes, self.weight, rows, channels, rows_first)
 
 
-def _not_plain(known: Mapping[str, object], dims: Sequence[int], path: Path) -> Reason | None:
-    """Say why a convolution is more than the product of the channels with a matrix."""
-    if path.shape is not None or path.order != tuple(range(len(path.order))):
-        return "it sums up along another axis than the channels"
-    if len(dims) != len(path.order):
+_OTHER_AXIS = "it sums up along another axis than the channels"
+
+
+def _contraction(factor: _Factor) -> Contraction | Reason:
+    node = factor.node
+    two_sided = node.op_type in ("Einsum", "MatMul")
+    if factor.index > two_sided:
+        return "the patches are its weight"
+    index = 1 - factor.index
+    weight = factor.input(index)
+    dims = axis_path.known_dims(node, index, factor.matcher)
+    if weight is None or dims is None:
+        return "the shape of its weight is not known"
+    return _SUMS[node.op_type](replace(factor, weight=weight, dims=dims))
+
+
+def _conv(factor: _Factor) -> Contraction | Reason:
+    groups, dims = factor.groups, factor.dims
+    if factor.path.rows is not None or len(groups) < 3 or groups[1] != (CHANNELS,):
+        return _OTHER_AXIS
+    if len(dims) != len(groups):
         return "its weight is of another rank"
+    if reason := _not_plain(factor.attributes, dims):
+        return reason
+    axes = factor.path.axes
+    windows = range(2, len(axes.order))  # without one the convolution fails
+    axes = replace(axes, nonzero=axes.nonzero.union(windows))
+    result = factor.contraction(axes, dims[:2], rows_first=False)
+    return replace(result, bias=factor.input(2))
+
+
+def _not_plain(known: Mapping[str, object], dims: Sequence[int]) -> Reason | None:
+    """Say why a convolution is more than the product of the channels with a matrix."""
     if known.get("group", 1) != 1:
         return f"it has group {known['group']}"
     kernel = known.get("kernel_shape", ())
@@ -197,3 +203,70 @@ def _not_plain(known: Mapping[str, object], dims: Sequence[int], path: Path) -> 
         if not isinstance(values, tuple) or any(v != neutral for v in values):
             return f"it has {name} of its own"
     return None
+
+
+def _matmul(factor: _Factor) -> Contraction | Reason:
+    groups, dims = factor.groups, factor.dims
+    at = len(groups) - 1 - factor.index
+    if at < 0 or groups[at] != (CHANNELS,) or (factor.path.rows is not None and factor.index):
+        return _OTHER_AXIS
+    if len(dims) < 2 or len(dims) > len(groups) or set(dims[:-2]) - {1}:
+        return f"its {'first' if factor.index else 'second'} input is no matrix"
+    return factor.contraction(factor.path.axes, dims[-2:], rows_first=factor.index == 0)
+
+
+def _gemm(factor: _Factor) -> Contraction | Reason:
+    known, axes = factor.attributes, factor.path.axes
+    if known.get("alpha", 1.0) != 1.0:
+        return "it scales its first input"
+    if known.get("transA", 0) != 0:
+        if factor.path.rows is not None or factor.groups[0] != (CHANNELS,):
+            return "it transposes its first input, and sums up along another axis than the channels"
+        axes = axes.transposed((1, 0))
+    if axes.groups[-1] != (CHANNELS,):
+        return _OTHER_AXIS
+    if len(factor.dims) != 2:
+        return "its second input is no matrix"
+    plain = factor.contraction(axes, factor.dims, rows_first=known.get("transB", 0) == 0)
+    bias = factor.input(2)
+    if bias is None:
+        return plain
+    if known.get("beta", 1.0) != 1.0:
+        return "it scales its bias"
+    if axis_path.known_dims(factor.node, 2, factor.matcher) == (plain.channels,):
+        return replace(plain, bias=bias)
+    return replace(plain, added=bias)
+
+
+def _einsum(factor: _Factor) -> Contraction | Reason:
+    rank, index = len(factor.groups), factor.index
+    equation = str(factor.attributes.get("equation", ""))
+    operands, result = einsum.terms(_spelled_out(equation, index, rank))
+    if len(operands) != 2 or len(factor.dims) != 2:
+        return "it is no product of two inputs, one of which is a matrix"
+    data, matrix = operands[index], operands[1 - index]
+    summed = "".join(letter for letter in data if letter not in result)
+    new = "".join(letter for letter in result if letter not in data)
+    kept = result.replace(new, summed) if len(new) == len(summed) == 1 else ""
+    if len(set(data)) != rank or sorted(kept) != sorted(data) or set(matrix) != {summed, new}:
+        return "it does more than to sum up along one axis"
+    if factor.groups[data.index(summed)] != (CHANNELS,) or factor.path.rows is not None:
+        return _OTHER_AXIS
+    axes = factor.path.axes.transposed([data.index(letter) for letter in kept])
+    return factor.contraction(axes, factor.dims, rows_first=matrix[0] == summed)
+
+
+def _spelled_out(equation: str, index: int, rank: int) -> str:
+    """Write letters for an ellipsis, one for each axis of the data that has none."""
+    operands = equation.replace(" ", "").partition("->")[0].split(",")
+    letters = len(operands[index].replace("...", "")) if index < len(operands) else rank
+    unused = [chr(code) for code in range(ord("A"), ord("Z") + 1) if chr(code) not in equation]
+    return equation.replace("...", "".join(unused[: max(0, rank - letters)]))
+
+
+_SUMS: dict[str, Callable[[_Factor], Contraction | Reason]] = {
+    "Conv": _conv,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+}

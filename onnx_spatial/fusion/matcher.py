@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -16,7 +16,9 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference.constant_folding import ConstantScope
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators behind or in front of which `near` still finds a Transpose, and how many in a row.
@@ -58,10 +60,15 @@ class Matcher:
         proto: the model before any edit.
         nodes: every node of its onnx_ir form, in the order of `traversal.nodes`.
         subjects: the spatial operators that may be rewritten.
+        scopes: infers the types and known values of every graph, in the order of `traversal.graphs`.
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, nodes: Iterable[ir.Node], subjects: Iterable[MatchedOp]
+        self,
+        proto: onnx.ModelProto,
+        nodes: Iterable[ir.Node],
+        subjects: Iterable[MatchedOp],
+        scopes: Callable[[], Iterable[ConstantScope]] = tuple,
     ) -> None:
         self._messages = {
             node: (graph, message)
@@ -88,6 +95,9 @@ class Matcher:
         self._training = _read_in_training(proto)
         self._captured: dict[int, set[str]] = {}
         self._outputs: dict[int, set[str]] = {}
+        self._proto = proto
+        self._scopes = scopes
+        self._sizes: dict[int, SymbolicValues] | None = None
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
         """Return the spatial operator of a node that is still in its graph; None for other nodes."""
@@ -132,6 +142,16 @@ class Matcher:
         if node is None:
             return None
         return self._messages[node][0] if node in self._messages else self._adopted.get(node)
+
+    def sizes(self, node: ir.Node) -> SymbolicValues | None:
+        """Return the sizes in the graph of a node, by the names of the original; None if unknown."""
+        if self._sizes is None:
+            graphs = (graph for _, graph in traversal.graphs(self._proto))
+            self._sizes = {
+                id(graph): SymbolicValues(scope)
+                for graph, scope in zip(graphs, self._scopes(), strict=False)
+            }
+        return self._sizes.get(id(self.graph(node)))
 
     def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
         """Return the node that computes a value of that name in the original graph."""
@@ -178,6 +198,29 @@ class Matcher:
         uses = [(node, index) for node, index in value.uses() if node.graph is not None]
         last = len(self._order)
         return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
+
+    def serving(
+        self, nodes: Collection[ir.Node], kept: Collection[ir.Value | None]
+    ) -> list[ir.Node]:
+        """List standard nodes that only serve these: nobody needs them without these.
+
+        Args:
+            nodes: nodes of one graph.
+            kept: values that are needed all the same.
+        """
+        found = dict.fromkeys(nodes)
+        todo = list(found)
+        while todo:
+            sources = [v.producer() for v in todo.pop().inputs if v is not None]
+            for node in (n for n in sources if n is not None and n not in found):
+                if self.standard(node) is None or any(node.graph is not n.graph for n in nodes):
+                    continue
+                needed = any(self.is_named(v) or v in kept for v in node.outputs)
+                if needed or any(r not in found for v in node.outputs for r, _ in self.readers(v)):
+                    continue
+                found[node] = None
+                todo += [node, *found]
+        return [node for node in found if node not in nodes]
 
     def is_named(self, value: ir.Value) -> bool:
         """Return whether a value is used by name: as a graph output, in a graph inside, in training,

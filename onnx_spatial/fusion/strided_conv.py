@@ -1,10 +1,10 @@
-"""Fuse ExtractPatches with the 1x1 Conv, MatMul or Gemm behind it into one strided Conv.
+"""Fuse ExtractPatches with the sum of products behind it into one strided Conv.
 
     x -> ExtractImagePatches k, s, r -> Transpose -> Conv 1x1 -> y
     x -> Transpose -> Conv k, strides s, dilations r -> y
 
-    x -> ExtractImagePatches k, s, r -> Reshape -> MatMul -> y
-    x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> Reshape -> y
+    x -> ExtractImagePatches k, s, r -> Reshape -> MatMul -> Reshape -> Add -> y
+    x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
 
 A patch holds the C channels of each place in the window, one place after the other: its channel number
 place * C + c is multiplied with the kernel's weight at that place for channel c. So the kernel is the
@@ -21,18 +21,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.channel_sum import Contraction, Order, find
+from onnx_spatial.fusion import axis_path, channel_sum, patch_axes, regroup
+from onnx_spatial.fusion.axis_groups import AxisGroups
+from onnx_spatial.fusion.axis_path import Bias, Order, Path
+from onnx_spatial.fusion.channel_sum import Contraction
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
-from onnx_spatial.lowering import Emitter, Lowered, transpose_cost
-from onnx_spatial.operators import Dim, ExtractPatches
+from onnx_spatial.fusion.window_border import Border
+from onnx_spatial.lowering import Emitter, Lowered, are_open, transpose_cost
+from onnx_spatial.model.graph.replace_nodes import Draft
+from onnx_spatial.operators import ExtractPatches
 
 #: Name of the rule.
 STRIDED = "strided convolution"
@@ -44,16 +51,19 @@ _TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16})
 #: onnxruntime 1.31: the chosen form takes 1 % longer than the better one in the mean.
 _UNPACKED = 3e-5
 
+#: Nodes that compute a shape of patches, about.
+_SHAPE_NODES = 8
+
 
 @dataclass(frozen=True)
-class _Transposes:
-    """Transposes on one side of the new Conv, and the one that replaces them.
+class _Front:
+    """What the convolution reads.
 
     Attributes:
-        value: input of the first in front, output of the last behind.
-        nodes: those that go.
-        before: the orders of the axes that they lead through, from the first to the last.
-        after: the same for the one that is written: two orders; one order if none is written.
+        value: the image, or the input of a Transpose in front of the operator.
+        nodes: that Transpose, if it goes.
+        before: the orders of the axes that lead from there to the operator.
+        after: the same for the convolution: two orders; one order if no Transpose is written.
     """
 
     value: ir.Value
@@ -64,220 +74,260 @@ class _Transposes:
 
 @dataclass(frozen=True)
 class _Match:
-    """Patches, the node that sums up their channels, and the Transposes around the two.
+    """Patches, the node that sums up their channels, and the nodes around the two.
 
     Attributes:
         subject: the operator in the graph.
-        operator: its meaning.
-        reader: the Conv, MatMul or Gemm behind it.
-        pads: of the new Conv.
-        front, behind: Transposes that become part of it.
+        patches: its meaning.
+        reader: the node that sums up.
+        border: of the new Conv.
+        front: what is in front.
+        behind: the nodes behind that become part of it.
+        bias: what one of these adds to each channel; None if none does.
+        served: nodes that only serve those that go.
+        shapes: nodes that go because they read the shape of a value that goes, with its axes.
     """
 
     subject: MatchedOp
-    operator: ExtractPatches
+    patches: ExtractPatches
     reader: Contraction
-    pads: Sequence[int]
-    front: _Transposes
-    behind: _Transposes
+    border: Border
+    front: _Front
+    behind: Path
+    bias: Bias | None
+    served: tuple[ir.Node, ...] = ()
+    shapes: tuple[tuple[ir.Node, AxisGroups], ...] = ()
+
+    @property
+    def growth(self) -> int:
+        """Nodes behind the convolution and for shapes, or an estimate, less those that go."""
+        shapes = _SHAPE_NODES if self.shapes else 0
+        return regroup.node_count(self.behind.axes) + shapes - len(self.removed)
+
+    @property
+    def removed(self) -> tuple[ir.Node, ...]:
+        """The nodes that go with the operator."""
+        nodes = (*self.front.nodes, *self.reader.path.nodes, self.reader.node, *self.behind.nodes)
+        return (*nodes, *self.served, *(node for node, _ in self.shapes))
 
 
 def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
-    operator, shape = subject.request.call.operator, subject.request.shape
-    if not isinstance(operator, ExtractPatches) or shape is None:
+    patches, shape = subject.request.call.operator, subject.request.shape
+    if not isinstance(patches, ExtractPatches) or shape is None:
         return None
-    reader = find(subject.node.outputs[0], _order(operator), matcher)
+    axes_of = partial(patch_axes.axes_of, subject, patches, matcher)
+    reader = channel_sum.find(subject.node.outputs[0], axes_of, matcher)
     if not isinstance(reader, Contraction):
         return reader
-    pads = _pads(operator, shape, empty=not reader.is_convolution)
-    if isinstance(pads, str):
-        return f"{blame(reader.node)} {pads}"
-    if reason := _mismatch(subject, reader, operator):
+    ways = _behind(reader, matcher)
+    nonzero = ways[-1][0].axes.nonzero
+    may_be_empty = [n for n in range(len(patches.kernel)) if n + 2 not in nonzero]
+    border = Border.of(patches, shape, may_be_empty, subject.request.opset)
+    reason = border if isinstance(border, str) else _mismatch(subject, reader, patches, matcher)
+    if isinstance(border, str) or reason is not None:
         return f"{blame(reader.node)} {reason}"
-    sides = _front(subject, operator, matcher), _behind(reader, matcher)
-    return _Match(subject, operator, reader, pads, *sides)
+    if any(border.more) and subject.request.checked and are_open(subject.request):
+        return f"{blame(reader.node)} its sizes are checked at run time, which needs the operator"
+    front = _front(subject, patches, matcher)
+    matches = [_Match(subject, patches, reader, border, front, *way) for way in ways]
+    results = [_without_readers(match, matcher) for match in matches]
+    right = [match for match in results if isinstance(match, _Match)]
+    return min(right, key=lambda match: match.growth) if right else results[0]
 
 
-def _order(operator: ExtractPatches) -> Order:
-    """Return the order of the axes, of the image as of the patches."""
-    axes = tuple(range(operator.rank))
-    return axes if operator.layout == "channels_first" else (0, *axes[2:], 1)
-
-
-def _pads(operator: ExtractPatches, shape: Sequence[Dim], *, empty: bool) -> list[int] | str:
-    """Compute the pads of the convolution of an image, or say why there are none.
-
-    `empty` says that an image without any window is legal: MatMul of no patches is empty, and a
-    convolution fails, with a 1x1 kernel as with any other.
-    """
-    pairs = []
-    for number, axis in enumerate(operator.spatial_axes):
-        size = shape[axis]
-        if not isinstance(size, int):
-            if empty:
-                return f"axis {axis} may turn out to hold no window, which a convolution refuses"
-            if operator.auto_pad != "valid" and operator.strides[number] != 1:
-                return f"the padding of axis {axis} is only known when the model runs"
-            size = operator.extent(number)  # any other is padded like it
-        if operator.output_size(number, size) < 1:
-            return "there are no patches"
-        pairs.append(operator.padding(number, size))
-    if min(amount for pair in pairs for amount in pair) < 0:
-        return "sampling starts inside the image, which no convolution does"
-    return [*(begin for begin, _ in pairs), *(end for _, end in pairs)]
-
-
-def _mismatch(subject: MatchedOp, reader: Contraction, operator: ExtractPatches) -> str | None:
+def _mismatch(
+    subject: MatchedOp, reader: Contraction, patches: ExtractPatches, matcher: Matcher
+) -> Reason | None:
     """Say why the weight does not fit the patches."""
-    kind = reader.tensor.data_type
-    if kind not in _TYPES or subject.info.element_types - {kind}:
-        return f"onnxruntime has no convolution of {TensorProto.DataType.Name(kind).lower()}"
-    shape = subject.request.shape
+    tensor, shape = matcher.stored(reader.weight), subject.request.shape
+    kinds = subject.info.element_types | ({tensor.data_type} if tensor is not None else set())
+    if len(kinds) != 1 or not kinds <= _TYPES:
+        names = (TensorProto.DataType.Name(kind).lower() for kind in sorted(kinds - _TYPES))
+        return f"onnxruntime has no convolution of {' and '.join(names) or 'several types'}"
     assert shape is not None
-    channels, places = shape[operator.channel_axis], math.prod(operator.kernel)
-    counts = {reader.rows}
-    if isinstance(channels, int):
-        counts.add(channels * places)
-    if reader.path.shape is not None:
-        counts.add(reader.path.shape[-1])
-    if len(counts) > 1 or reader.rows % places or min(reader.rows, reader.channels) < 1:
+    channels, places = shape[patches.channel_axis], math.prod(patches.kernel)
+    fits = not isinstance(channels, int) or channels * places == reader.rows
+    if not fits or reader.rows % places or min(reader.rows, reader.channels) < 1:
         return "its weight does not fit the channels of the patches"
     return None
 
 
-def _front(subject: MatchedOp, operator: ExtractPatches, matcher: Matcher) -> _Transposes:
+def _front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> _Front:
     """Lead from the image, or from the input of a Transpose in front of it, to [N, C, spatial..]."""
     data = subject.node.inputs[0]
     assert data is not None
-    order = _order(operator)
-    first = tuple(range(operator.rank))
+    order = patch_axes.order_of(patches)
+    first = tuple(range(patches.rank))
     node = data.producer()
-    perm = matcher.perm(node, operator.rank)
+    perm = matcher.perm(node, patches.rank)
     if order == first or node is None or perm is None or node.graph is not subject.node.graph:
-        return _Transposes(data, (), (order,), _steps(order, first))
+        return _Front(data, (), (order,), regroup.steps(order, first))
     source = node.inputs[0]
     assert source is not None
     start = tuple(order[perm.index(axis)] for axis in first)
     if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
-        return _Transposes(source, (), (start,), _steps(start, first))
-    return _Transposes(source, (node,), (start, order), _steps(start, first))
+        return _Front(source, (), (start,), regroup.steps(start, first))
+    return _Front(source, (node,), (start, order), regroup.steps(start, first))
 
 
-def _behind(reader: Contraction, matcher: Matcher) -> _Transposes:
-    """Lead from [N, C, spatial..] to the result, or to the output of Transposes behind it."""
-    orders, value = [reader.path.order], reader.node.outputs[0]
-    nodes: list[ir.Node] = []
-    transposed = not reader.is_convolution and reader.path.shape is None
-    while transposed and not matcher.is_named(value):
-        readers = matcher.readers(value)
-        perm = matcher.perm(readers[0][0], len(orders[0])) if len(readers) == 1 else None
-        if perm is None or readers[0][0].graph is not reader.node.graph:
+def _behind(reader: Contraction, matcher: Matcher) -> list[tuple[Path, Bias | None]]:
+    """List the chains of nodes behind the sum that can become part of it, the shortest first."""
+    rows = reader.path.rows
+    path = Path(reader.node.outputs[0], reader.axes, (reader.axes.order,), rows=rows)
+    ways: list[tuple[Path, Bias | None]] = [(path, None)]
+    while rows is None and reader.added is None and not matcher.is_named(path.value):
+        readers = axis_path.data_readers(path.value, matcher)
+        if len(readers) != 1 or readers[0][0].graph is not reader.node.graph:
             break
-        nodes.append(readers[0][0])
-        value = nodes[-1].outputs[0]
-        orders.append(tuple(orders[-1][axis] for axis in perm))
-    first = tuple(range(len(orders[0])))
-    return _Transposes(value, tuple(nodes), tuple(orders), _steps(first, orders[-1]))
+        (node, index), bias = readers[0], ways[-1][1]
+        added = None
+        if bias is None and reader.bias is None:
+            added = axis_path.bias_of(path, node, matcher)
+        longer: Path | Reason = "it is no Reshape"
+        if added is not None:
+            longer, bias = path.with_node(node, path.axes), added
+        elif index == 0 and axis_path.is_movement(node, matcher):
+            longer = axis_path.extended(path, node, matcher)
+        if not isinstance(longer, Path) or longer.rows is not None:
+            break
+        path = longer
+        ways.append((path, bias))
+    return ways
 
 
-def _steps(start: Order, end: Order) -> tuple[Order, ...]:
-    return (start,) if start == end else (start, end)
-
-
-def _perm(start: Order, end: Order) -> list[int]:
-    """Return the permutation from one order to another."""
-    return [start.index(axis) for axis in end]
+def _without_readers(match: _Match, matcher: Matcher) -> _Match | Reason:
+    """Add the nodes that go because of the others; say why it cannot be if one of them is to stay."""
+    reader, behind = match.reader, match.behind
+    kept = {match.front.value, reader.weight, reader.bias, reader.added}
+    removed = [match.subject.node, *match.removed]
+    served = matcher.serving(removed, kept)
+    removed += served
+    axes_of = dict((*reader.path.passed, *behind.passed))
+    shapes = []
+    for value in (value for node in removed for value in node.outputs if value is not behind.value):
+        for node in (node for node, _ in matcher.readers(value) if node not in removed):
+            if value not in axes_of or matcher.standard(node) is None or node.op_type != "Shape":
+                return (
+                    f"{blame(node)} it reads a value between the patches and {reader.node.op_type}"
+                )
+            known = [matcher.attributes(node).get(name) for name in ("start", "end")]
+            first, last = (bound if isinstance(bound, int) else None for bound in known)
+            part = axes_of[value].groups[first:last]
+            shapes.append((node, replace(axes_of[value], groups=part)))
+    return replace(match, served=tuple(served), shapes=tuple(shapes))
 
 
 def _saved(match: _Match, lower: Lower) -> float:
     """Estimate the microseconds that the convolution saves."""
-    operator, reader, request = match.operator, match.reader, match.subject.request
+    patches, reader, request = match.patches, match.reader, match.subject.request
     try:
         saved = lower(request).cost
     except ConversionError:  # nothing else can be written
         return math.inf
     sizes = match.subject.sizes
     windows = [
-        max(1, operator.output_size(number, max(sizes[axis], operator.extent(number))))
-        for number, axis in enumerate(operator.spatial_axes)
+        max(1, patches.output_size(number, max(sizes[axis], patches.extent(number))))
+        for number, axis in enumerate(patches.spatial_axes)
     ]
-    image = [sizes[0], reader.rows // math.prod(operator.kernel)]
-    image += [sizes[axis] for axis in operator.spatial_axes]
-    patches, result = ([sizes[0], count, *windows] for count in (reader.rows, reader.channels))
+    image = [sizes[0], reader.rows // math.prod(patches.kernel)]
+    image += [sizes[axis] for axis in patches.spatial_axes]
+    blocks, result = ([sizes[0], count, *windows] for count in (reader.rows, reader.channels))
+    first = tuple(range(patches.rank))
     for dims, orders, sign in (
         (image, match.front.before, 1),
-        (patches, reader.path.orders, 1),
-        (result, match.behind.before, 1),
+        (blocks, reader.path.orders, 1),
+        (result, match.behind.orders, 1),
         (image, match.front.after, -1),
-        (result, match.behind.after, -1),
+        (result, regroup.steps(first, match.behind.axes.order), -1),
     ):
         for start, end in itertools.pairwise(orders):
             shape = [dims[axis] for axis in start]
-            saved += sign * transpose_cost(shape, _perm(start, end), request.itemsize)
+            saved += sign * transpose_cost(shape, regroup.perm(start, end), request.itemsize)
+    saved -= match.border.cost(image, result, request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
 
 
 def _rewrite(match: _Match, lower: Lower) -> Rewrite | Reason:
-    subject, operator, reader = match.subject, match.operator, match.reader
+    subject, patches, reader = match.subject, match.patches, match.reader
     if _saved(match, lower) <= 0:
         return f"{blame(reader.node)} one strided convolution would not be faster"
     emit = Emitter(subject.request.opset)
-    image = _transposed(match.front.value, match.front.after, emit)
+    image = regroup.transposed(match.front.value, match.front.after, emit)
+    bias = _bias(match, emit)
     value = emit.op(
         "Conv",
-        *(image, _kernel(reader, operator, emit)),
-        *(() if reader.bias is None else (reader.bias,)),
-        kernel_shape=operator.kernel,
-        strides=operator.strides,
-        dilations=operator.rates,
-        pads=match.pads,
+        *(match.border.padded(image, emit), _kernel(reader, patches, emit)),
+        *(() if bias is None else (bias,)),
+        kernel_shape=patches.kernel,
+        strides=patches.strides,
+        dilations=patches.rates,
+        work=None,
+        **match.border.attributes,
     )
     emit.nodes[-1].name = reader.node.name or None
-    value = _transposed(value, match.behind.after, emit)
-    if reader.path.shape is not None:
-        shape = (*reader.path.shape[:-1], reader.channels)
-        value = emit.op("Reshape", value, emit.ints(shape, "shape"))
+    value = match.border.cut(value, emit)
+    axes = match.behind.axes
+    value = regroup.transposed(value, regroup.steps(tuple(range(patches.rank)), axes.order), emit)
+    if match.behind.rows is not None:
+        value = emit.reshape_to(value, (*match.behind.rows, reader.channels))
+    else:
+        value = regroup.joined(value, axes, emit)
     if reader.added is not None:
         value = emit.op("Add", value, reader.added)
+    emit.prune(value)
+    dims = [dim.constant for dim in axes.dims]
+    if match.behind.rows is not None:
+        dims = [*(row if row >= 0 else None for row in match.behind.rows), reader.channels]
     return Rewrite(
         Lowered(STRIDED, emit, value),
         (subject,),
-        (*match.front.nodes, *reader.path.nodes, reader.node, *match.behind.nodes),
+        match.removed,
         (match.behind.value,),
-        _output_shape(match),
+        tuple(dims),
         reader.node,
+        _shapes(match),
     )
 
 
-def _transposed(value: ir.Value, orders: Sequence[Order], emit: Emitter) -> ir.Value:
-    if len(orders) == 1:
-        return value
-    return emit.op("Transpose", value, perm=_perm(*orders))
+def _shapes(match: _Match) -> tuple[Draft, ...]:
+    """Write the shapes of values that go, where nodes that stay read them."""
+    if not match.shapes:
+        return ()
+    emit = Emitter(match.subject.request.opset)
+    source = match.front.value, match.front.before[0]
+    draft = Draft(match.subject.node, emit.nodes, emit.constants)
+    for node, axes in match.shapes:
+        dims = patch_axes.write_shape(match.subject, match.patches, source, axes, emit)
+        draft.results[node.outputs[0]] = emit.vector(dims, "shape")
+    return (draft,)
 
 
-def _kernel(reader: Contraction, operator: ExtractPatches, emit: Emitter) -> ir.Value:
+def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.Value:
     """Write the weight as [output channels, C, places in the window..]."""
-    axes, channels = len(operator.kernel), reader.rows // math.prod(operator.kernel)
+    axes, channels = len(patches.kernel), reader.rows // math.prod(patches.kernel)
     if reader.rows_first:
-        shape = (*operator.kernel, channels, reader.channels)
+        shape = (*patches.kernel, channels, reader.channels)
         perm = [axes + 1, axes, *range(axes)]
     else:
-        shape = (reader.channels, *operator.kernel, channels)
+        shape = (reader.channels, *patches.kernel, channels)
         perm = [0, axes + 1, *range(1, axes + 1)]
     weight = emit.op("Reshape", reader.weight, emit.ints(shape, "shape"))
     return emit.op("Transpose", weight, perm=perm)
 
 
-def _output_shape(match: _Match) -> tuple[Dim, ...]:
-    operator, reader, order = match.operator, match.reader, match.behind.before[-1]
-    assert match.subject.request.shape is not None
-    windows = operator.output_shape(match.subject.request.shape)
-    first = [windows[0], reader.channels, *(windows[axis] for axis in operator.spatial_axes)]
-    dims = [first[axis] for axis in order]
-    if reader.path.shape is None:
-        return tuple(dims)
-    known = [dims[axis] if dim == 0 else dim for axis, dim in enumerate(reader.path.shape[:-1])]
-    return (*(None if dim == -1 else dim for dim in known), reader.channels)
+def _bias(match: _Match, emit: Emitter) -> ir.Value | None:
+    """Write the bias as [output channels]."""
+    if match.bias is None:
+        return match.reader.bias
+    bias, count = match.bias, match.reader.channels
+    if bias.constant is not None:  # which may stand behind the place of the convolution
+        array = onnx.numpy_helper.to_array(bias.constant).reshape(-1)
+        return emit.constant(np.array(np.broadcast_to(array, count)), "bias")
+    if bias.dims == (count,):
+        return bias.value
+    flat = emit.reshape_to(bias.value, [-1])
+    is_one = math.prod(bias.dims) != count
+    return emit.op("Expand", flat, emit.ints([count], "count")) if is_one else flat
 
 
 #: ExtractPatches and a sum over its channels become one Conv.

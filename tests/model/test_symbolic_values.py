@@ -212,6 +212,24 @@ def test_a_number_of_elements_may_be_more_than_a_float_holds(to, kept):
 # --- what is atoms ------------------------------------------------------------------------------
 
 
+def test_reductions_combine_elements():
+    known = sizes(
+        """s = Shape(x)  i = Cast <to = 6> (s)  places = Constant <value_ints = [1, 2]> ()
+        g = Gather(s, places)  product = ReduceProd <keepdims = 0> (g)
+        sum = ReduceSum(i)  even = Constant <value_ints = [2, 2]> ()
+        table = Reshape(s, even)  columns = ReduceProd <axes = [-2]> (table)
+        most = ReduceMax <axes = [0]> (table)  none = ReduceSum <noop_with_empty_axes = 1> (s)"""
+    )
+    n, h, w = (symbol(known, name) for name in "Nhw")
+    assert known.entries("product") == (h * w,)
+    assert known.shape_of_entries("product") == ()
+    assert known.entries("sum") == (n + h + w + 3,)
+    assert known.entries("columns") == (n * w, h * 3)
+    assert known.shape_of_entries("columns") == (1, 2)
+    assert known.entries("most") != known.entries("columns")
+    assert known.entries("none") not in (known.entries("sum"), (n,))
+
+
 def test_other_values_are_one_atom_for_each_element_where_their_shape_is_known():
     known = sizes("d = Sub(p, q) back = Add(d, q) out = Identity(back)")
     assert known.entries("p") == (entry(known, "p", 0), entry(known, "p", 1))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto
 
+from onnx_spatial.fusion import einsum
 from onnx_spatial.fusion.dilated_conv.blocked_layout import BlockedLayout
 from onnx_spatial.fusion.dilated_conv.graph_view import NodeView
 from onnx_spatial.fusion.dilated_conv.rule import (
@@ -172,7 +173,7 @@ def _einsum(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
     (data,) = set(range(len(layouts))) - set(others)
     layout = layouts[data]
     assert layout is not None
-    terms, result = _einsum_terms(node)
+    terms, result = einsum.terms(str(node.attributes.get("equation", "")))
     if len(terms) != len(layouts) or len(terms[data]) != layout.rank:
         return "the equation of Einsum has an ellipsis, or does not fit the rank of its input"
     taken = [terms[data][axis] for axis in layout.taken]
@@ -184,18 +185,6 @@ def _einsum(node: NodeView, layouts: Sequence[BlockedLayout | None]) -> RuleResu
     places = [result.find(letter) for letter in terms[data]]
     moved = layout.moved(places, len(result))
     return RuleResult((moved,), _zero_if_finite(node, others))
-
-
-def _einsum_terms(node: NodeView) -> tuple[list[str], str]:
-    """Return the letters of the operands of an Einsum, and of its result; none with an ellipsis."""
-    equation = str(node.attributes.get("equation", "")).replace(" ", "")
-    left, arrow, result = equation.partition("->")
-    if "." in equation:
-        return [], ""
-    if not arrow:
-        letters = left.replace(",", "")
-        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
-    return left.split(","), result
 
 
 #: The rule for each operator.

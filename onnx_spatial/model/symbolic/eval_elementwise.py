@@ -1,4 +1,4 @@
-"""Evaluate elementwise operators on symbolic tensors.
+"""Evaluate elementwise operators, and reductions of integers, on symbolic tensors.
 
     [h, w] / 2 * 2 - [h, w]      is      [2*Div(h, 2) - h, 2*Div(w, 2) - w]
 
@@ -39,6 +39,10 @@ OPERATORS = frozenset(
     "Abs Add And Cast CastLike Ceil Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Max Min "
     "Mod Mul Neg Not Or Round Sign Sub Sum Where Xor".split()
 )
+
+#: Reductions -> the operator that combines their elements.
+_REDUCTIONS = {"ReduceMax": "Max", "ReduceMin": "Min", "ReduceProd": "Mul", "ReduceSum": "Add"}
+REDUCTIONS = frozenset(_REDUCTIONS)
 
 _Row = Sequence[Polynomial]
 
@@ -81,6 +85,41 @@ def compute(
         return None
     result_type = TensorProto.BOOL if operator in _TRUTHS else types[0]
     return SymbolicTensor(result_type, table([r for r in results if r is not None], shape))
+
+
+def reduced(
+    operator: str, attributes: Attributes, inputs: Sequence[SymbolicTensor | None]
+) -> SymbolicTensor | None:
+    """Return the output of one of `REDUCTIONS`; None if it cannot be evaluated.
+
+    Raises:
+        Exception: of any type, if the node breaks its operator's rules.
+    """
+    data, axes = inputs[0], attributes.get("axes")
+    if axes is None and len(inputs) > 1 and inputs[1] is not None:
+        axes = inputs[1].constants
+        if axes is None:
+            return None
+    if data is None or data.element_type not in _RING or not data.table.size:
+        return None
+    shape = data.table.shape
+    if not axes:  # all axes or none
+        if attributes.get("noop_with_empty_axes", 0):
+            return None
+        axes = range(len(shape))
+    gone = sorted(axis % len(shape) for axis in axes)
+    first = np.moveaxis(data.table, gone, range(len(gone)))
+    kept = first.shape[len(gone) :]
+    combined = _REDUCTIONS[operator]
+    results = []
+    for column in first.reshape(-1, math.prod(kept)).T.tolist():
+        result = column[0]
+        for element in column[1:]:
+            result = _wrap(_WHOLE[combined]({}, (result, element)), data.element_type)
+        results.append(result)
+    if attributes.get("keepdims", 1):
+        kept = tuple(1 if axis in gone else size for axis, size in enumerate(shape))
+    return SymbolicTensor(data.element_type, table(results, kept))
 
 
 def _apply(

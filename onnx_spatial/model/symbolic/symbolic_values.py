@@ -196,6 +196,8 @@ class SymbolicValues:
             return None
         if node.op_type in eval_elementwise.OPERATORS:
             return eval_elementwise.compute(node.op_type, attributes, inputs)
+        if node.op_type in eval_elementwise.REDUCTIONS:
+            return eval_elementwise.reduced(node.op_type, attributes, inputs)
         index = list(node.output).index(name)
         return eval_movement.move(node.op_type, attributes, len(node.output), index, inputs)
 
@@ -226,7 +228,12 @@ class SymbolicValues:
 
 
 #: Operators through which elements are evaluated.
-_OPERATORS = eval_elementwise.OPERATORS | eval_movement.OPERATORS | eval_shapes.MEASURING
+_OPERATORS = (
+    eval_elementwise.OPERATORS
+    | eval_elementwise.REDUCTIONS
+    | eval_movement.OPERATORS
+    | eval_shapes.MEASURING
+)
 
 
 def _integers(result: SymbolicTensor | Dims | None) -> SymbolicTensor | None:

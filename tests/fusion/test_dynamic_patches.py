@@ -1,0 +1,295 @@
+"""Patches of images whose sizes only the run knows, and sums of products as exporters write them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import reference
+import running
+import structure
+from converting import convert, plan
+from onnx import numpy_helper, parser
+
+from onnx_spatial.fusion import strided_conv
+from onnx_spatial.verification import verify
+
+PATCHES = "p = com.microsoft.ExtractImagePatches <ksizes = [1, {k}, 1], strides = [1, {s}, 1], "
+PATCHES += 'rates = [1, {r}, 1], padding = "{padding}"> (x)'
+
+#: Shape arithmetic of tf2onnx.
+AS_INTEGERS = "s = Shape ({value})  t = Cast <to = 6> (s)"
+BACK = f"{AS_INTEGERS}  u = Gather (t, free)  v = Concat <axis = 0> (u, five)  back = Cast <to = 7> (v)"
+TENSORDOT = BACK.format(value="p") + "  r = Reshape (p, rows)  m = MatMul (r, w)  "
+TENSORDOT += "q = Reshape (m, back)  y = Add (q, b)"
+TOKENS = "n = Shape <end = 1> (x)  shape = Concat <axis = 0> (n, rows)  q = Reshape (p, shape)  "
+FLAT_TOKENS = """s = Shape (p)  n = Gather (s, first)  hw = Gather (s, places)
+    l = ReduceProd <keepdims = 1> (hw)  c = Constant <value_ints = [18]> ()
+    shape = Concat <axis = 0> (n, l, c)  q = Reshape (p, shape)  """
+
+CONSTANTS = {
+    "w": np.float32,
+    "free": [0, 1, 2],
+    "rows": [-1, 18],
+    "five": np.array([5], np.int32),
+    "out": [5],
+    "first": [0],
+    "places": [1, 2],
+    "flat": [0, 18, -1],
+}
+
+
+@pytest.fixture(autouse=True)
+def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever patches cost: what can be a convolution becomes one."""
+    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(list(shape)).standard_normal(shape).astype(np.float32)
+
+
+def model(
+    rest: str,
+    *,
+    k: str = "3, 2",
+    s: str = "1, 1",
+    r: str = "1, 1",
+    padding: str = "VALID",
+    dims: str = "N, H, W, 3",
+    opset: int = 17,
+) -> onnx.ModelProto:
+    patches = PATCHES.format(k=k, s=s, r=r, padding=padding)
+    made = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
+        f"g (float[{dims}] x) => (float y) {{ {patches if 'Extract' not in rest else ''} {rest} }}"
+    )
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    arrays = {name: np.array(v) for name, v in CONSTANTS.items() if name != "w"}
+    arrays |= {
+        "w": numbers(18, 5),
+        "b": numbers(5),
+        "left": numbers(5, 18),
+        "w1": numbers(5, 18, 1),
+    }
+    read = {name for node in made.graph.node for name in node.input}
+    for name in sorted(read & arrays.keys()):
+        made.graph.initializer.append(numpy_helper.from_array(arrays[name], name))
+    return made
+
+
+def agree(made: onnx.ModelProto, *shapes: tuple[int, ...]) -> onnx.ModelProto:
+    """Convert; the result gives what the definitions say at each of these sizes."""
+    (site,) = plan(made).sites
+    assert site.strategy == "strided convolution", site.declined
+    converted = convert(made)
+    for shape in shapes:
+        fed = {"x": numbers(*shape)}
+        want = reference.run(made, fed)
+        for level in running.LEVELS:
+            for one, other in zip(running.run(converted, fed, level), want, strict=True):
+                assert one.shape == other.shape, shape
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    return converted
+
+
+SIZES = ((2, 9, 11, 3), (1, 3, 2, 3), (0, 5, 6, 3), (3, 4, 3, 3))
+#: Sizes at which VALID has no window along one axis or both.
+EMPTY = ((2, 2, 8, 3), (1, 7, 1, 3), (2, 2, 1, 3))
+KERNEL = ["Reshape", "Transpose"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "ops", "shapes"),
+    [
+        (TENSORDOT, ["Conv", "Transpose"], SIZES),
+        (TENSORDOT + "\n[z] z = Relu (y)", ["Conv", "Transpose", "Relu"], SIZES),
+        ("y = MatMul (p, w)", ["Conv", "Slice", "Transpose"], SIZES + EMPTY),
+        ('y = Einsum <equation = "...c,co->...o"> (p, w)', ["Conv", "Slice", "Transpose"], EMPTY),
+        ('y = Einsum <equation = "nhwc,oc->nohw"> (p, left)', ["Conv", "Slice"], SIZES + EMPTY),
+        (
+            "r = Reshape (p, rows)  m = MatMul (r, w)  y = Add (b, m)",
+            ["Conv", "Slice", "Transpose", "Reshape"],
+            SIZES + EMPTY,
+        ),
+        (
+            "r = Reshape (p, rows)  y = Gemm (r, w, b)",
+            ["Conv", "Slice", "Transpose", "Reshape"],
+            SIZES + EMPTY,
+        ),
+        (
+            TOKENS + "y = MatMul (q, w)",
+            ["Conv", "Slice", "Transpose", "Reshape"],
+            (SIZES[0], *EMPTY),
+        ),
+        (
+            FLAT_TOKENS + "y = MatMul (q, w)",
+            ["Conv", "Slice", "Transpose", "Shape", *["Gather"] * 3, "Mul", "Concat", "Reshape"],
+            (*SIZES, EMPTY[0], EMPTY[2]),
+        ),
+        (
+            "t = Transpose <perm = [0, 3, 1, 2]> (p)  q = Reshape (t, flat)  y = MatMul (left, q)",
+            ["Conv", "Slice", "Reshape"],
+            (SIZES[0], *EMPTY),
+        ),
+        (
+            "t = Transpose <perm = [0, 3, 1, 2]> (p)  q = Reshape (t, flat)  y = Conv (q, w1, b)",
+            ["Conv", "Reshape"],
+            SIZES[:2],
+        ),
+    ],
+)
+def test_one_convolution(rest: str, ops: list[str], shapes: tuple[tuple[int, ...], ...]) -> None:
+    made = model(rest)
+    if "[z]" in rest:
+        made.graph.output[0].name = "z"
+    converted = agree(made, *shapes)
+    assert structure.ops(converted) == ["Transpose", *KERNEL, *ops]
+
+
+@pytest.mark.parametrize("size", range(8))
+@pytest.mark.parametrize(
+    ("window", "ops"),
+    [
+        ({"s": "2, 3"}, ["Transpose", *KERNEL, "Conv", "Transpose"]),
+        ({"s": "2, 2", "k": "2, 3"}, ["Transpose", *KERNEL, "Conv", "Transpose"]),
+        ({"s": "4, 1"}, ["Transpose", *KERNEL, "Conv", "Transpose"]),
+        ({"s": "2, 1", "r": "2, 3"}, None),
+        ({"s": "5, 2", "r": "1, 3"}, None),
+    ],
+)
+def test_padding_that_depends_on_the_size(
+    window: dict[str, str], ops: list[str] | None, size: int
+) -> None:
+    """auto_pad, or computed amounts where onnxruntime has no auto_pad for the dilations."""
+    made = model(TENSORDOT, padding="SAME", **window)
+    if size:
+        converted = agree(made, (2, size, 6, 3), (1, 7, size, 3))
+        assert ops is None or structure.ops(converted) == ops
+        (conv,) = [n for n in converted.graph.node if n.op_type == "Conv"]
+        assert ("auto_pad" in {a.name for a in conv.attribute}) == (ops is not None)
+    made = model("y = MatMul (p, w)", padding="SAME", **window)
+    converted = agree(made, (2, size, 6, 3), (1, 7, size, 3), (1, size, size, 3))
+    assert structure.ops(converted).count("Slice") == structure.ops(converted).count("Pad") == 1
+
+
+@pytest.mark.parametrize("auto_pad", ["same_upper", "same_lower"])
+@pytest.mark.parametrize("rates", ["1, 1", "2, 1"])
+def test_images_of_channels_first(auto_pad: str, rates: str) -> None:
+    made = model(
+        f"""p = com.microsoft.ExtractImagePatches <sizes = [4, 3], strides = [2, 3],
+            rates = [{rates}], auto_pad = "{auto_pad}"> (x)
+            n = Shape <end = 1> (x)  k = Constant <value_ints = [12, -1]> ()
+            shape = Concat <axis = 0> (n, k)  q = Reshape (p, shape)
+            c = Constant <value = float[2, 12] {{{", ".join(map(str, range(24)))}}}> ()
+            m = MatMul (c, q)  h = Shape <start = 2> (p)  two = Constant <value_ints = [2]> ()
+            back = Concat <axis = 0> (n, two, h)  y = Reshape (m, back)""",
+        dims="N, 1, H, W",
+    )
+    agree(made, (2, 1, 7, 8), (1, 1, 5, 9), (1, 1, 1, 1))
+
+
+def test_volumes() -> None:
+    rest = """p = com.microsoft.ExtractVolumePatches <ksizes = [1, 1, 3, 2, 1],
+        strides = [1, 1, 2, 2, 1], padding = "SAME"> (x)  y = MatMul (p, w)"""
+    converted = agree(model(rest, dims="N, D, H, W, 3"), (2, 3, 4, 5, 3), (1, 1, 0, 3, 3))
+    assert structure.ops(converted)[:2] == ["Transpose", "Pad"]
+
+
+def test_a_shape_that_others_read_is_computed_from_the_image() -> None:
+    made = model(TENSORDOT + "  z = Shape (p)  o = Shape <start = 1, end = 3> (p)")
+    for name in ("z", "o"):
+        made.graph.output.add(name=name).type.tensor_type.elem_type = 7
+    agree(made, *SIZES)
+
+
+def test_why_not() -> None:
+    made = model(TENSORDOT + "  z = Size (p)")
+    made.graph.output.add(name="z").type.tensor_type.elem_type = 7
+    (site,) = plan(made).sites
+    assert "it reads a value between the patches and MatMul" in site.declined[0]
+    made = model("y = MatMul (p, w)", s="3, 1")
+    (site,) = plan(made, checked=True).sites
+    assert "its sizes are checked at run time" in site.declined[0]
+
+
+def test_proven_for_all_sizes() -> None:
+    for rest, padding in ((TENSORDOT, "VALID"), (TENSORDOT, "SAME"), ("y = MatMul (p, w)", "SAME")):
+        made = model(rest, s="2, 2", padding=padding)
+        result = verify(made, convert(made))
+        assert result.proofs == "proven for all sizes: 1 of 1 operator", (rest, padding)
+
+
+def test_a_wrong_border_is_found() -> None:
+    made = model("y = MatMul (p, w)", padding="SAME")
+    converted = convert(made)
+    (conv,) = [n for n in converted.graph.node if n.op_type == "Conv"]
+    (pads,) = [a for a in conv.attribute if a.name == "pads"]
+    assert list(pads.ints) == [1, 0, 2, 2]
+    pads.ints[:] = [0, 0, 3, 2]
+    assert verify(made, converted).status == "failed"
+
+
+def test_older_opsets() -> None:
+    made = model("r = Reshape (p, rows)  y = MatMul (r, w)", s="2, 1", padding="SAME", opset=9)
+    converted = agree(made, (2, 5, 6, 3), (1, 4, 3, 3))
+    assert "Pad" in structure.ops(converted)
+    made = model("y = MatMul (p, w)", s="2, 1", r="2, 1", padding="SAME", opset=10)
+    (site,) = plan(made).sites
+    assert "the padding is computed, and Pad takes it from opset 11 on" in site.declined[0]
+
+
+@pytest.mark.parametrize("rates", ["1, 1", "2, 1"])
+def test_half_precision(rates: str) -> None:
+    made = model("y = MatMul (p, w)", s="2, 1", r=rates, padding="SAME")
+    made.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    made.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    half = numbers(18, 5).astype(np.float16)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(half, "w"))
+    for shape in ((2, 5, 6, 3), (1, 0, 6, 3)):
+        x = numbers(*shape).astype(np.float16)
+        (want,) = reference.run(made, {"x": x})
+        (got,) = running.run(convert(made), {"x": x})
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
+def test_in_a_function() -> None:
+    weights = ", ".join(map(str, range(12)))
+    made = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>
+        g (float[N, H, W, 3] x) => (float[a, b, c, d] y) {{ y = local.Embed (x) }}
+        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]> Embed (x) => (y) {{
+            w = Constant <value = float[6, 2] {{{weights}}}> ()
+            rows = Constant <value_ints = [-1, 6]> ()
+            free = Constant <value_ints = [0, 1, 2]> ()
+            two = Constant <value_ints = [2]> ()
+            b = Constant <value = float[2] {{5, 6}}> ()
+            {PATCHES.format(k="1, 2", s="1, 2", r="1, 1", padding="SAME")}
+            s = Shape (p)  u = Gather (s, free)  back = Concat <axis = 0> (u, two)
+            r = Reshape (p, rows)  m = MatMul (r, w)  q = Reshape (m, back)  y = Add (q, b) }}"""
+    )
+    converted = agree(made, (2, 5, 6, 3), (1, 4, 3, 3))
+    ops = [node.op_type for node in converted.functions[0].node]
+    assert [op for op in ops if op != "Constant"] == ["Transpose", *KERNEL, "Conv", "Transpose"]
+
+
+def test_an_elementwise_operator_between_is_the_reason() -> None:
+    (site,) = plan(model("q = Relu (p)  r = Reshape (q, rows)  y = MatMul (r, w)")).sites
+    assert site.declined[0].endswith("it stands between the patches and MatMul")
+
+
+def test_images_of_one_row() -> None:
+    """tf.strided_slice drops the axis of size 1 by Slice and Squeeze."""
+    made = model(
+        """one = Constant <value_ints = [1]> ()  zero = Constant <value_ints = [0]> ()
+        c = Slice (p, zero, one, one)  l = Squeeze (c, one)
+        u = Shape <end = 2> (l)  back = Concat <axis = 0> (u, out)
+        r = Reshape (l, rows)  m = MatMul (r, w)  y = Reshape (m, back)""",
+        k="1, 6",
+        s="1, 2",
+        padding="SAME",
+        dims="N, 1, W, 3",
+    )
+    converted = agree(made, (2, 1, 7, 3), (0, 1, 8, 3))
+    assert structure.ops(converted) == ["Transpose", *KERNEL, "Conv", "Transpose", "Squeeze"]
