@@ -24,8 +24,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
-from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
@@ -51,11 +49,11 @@ def fuse_dilated_convs(
     kinds = {f.call.kind for f in infos if f.call is not None}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return result
-    scopes = constant_folding.scopes(analysis.inferred(proto, infos, folder))
+    facts = analysis.graph_facts(proto, infos, folder)
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
-    for (place, graph), (scope, _) in zip(graphs, scopes, strict=True):
-        view = GraphView(scope, SymbolicValues(scope), scope.opset)
+    for (place, graph), known in zip(graphs, facts, strict=True):
+        view = GraphView(known.scope, known.sizes, known.scope.opset)
         if view.opset < MIN_OPSET:
             continue
         regions, edit = fuse(graph, view, matcher, lower)

@@ -50,6 +50,14 @@ class GraphView:
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
 
+    def attributes(self, message: onnx.NodeProto) -> dict[str, AttributeValue]:
+        """Return the attributes of a node; those of its function have the value that all calls give."""
+        if message.output and any(a.ref_attr_name for a in message.attribute):
+            known = self.scope.producer(message.output[0])
+            if known is not None and known.op_type == message.op_type:
+                message = known
+        return attributes(message)
+
     def divided(self, size: Polynomial, block: int) -> Polynomial:
         """Divide the padded size of an axis by its block, as SpaceToBatch does."""
         result = quotient(size, Polynomial.of(block))
@@ -92,8 +100,8 @@ class NodeView:
 
     @cached_property
     def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes as Python values; a reference to an attribute of the function is no number."""
-        return attributes(self.message)
+        """The attributes as Python values; one that differs between calls of the function is no number."""
+        return self.view.attributes(self.message)
 
     @property
     def op_type(self) -> str:

@@ -104,6 +104,10 @@ class ConstantScope:
         owner = self.owner(name)
         return owner is not None and owner._parent is None and name in owner._inputs
 
+    def assume(self, name: str, value: Array) -> None:
+        """Take the value of an input for known: all calls of this function give it."""
+        self._known[name] = value
+
     def damaged(self, name: str) -> onnx.TensorProto | None:
         """Return the initializer of that name if it is small and in the file but unreadable."""
         owner = self.owner(name)

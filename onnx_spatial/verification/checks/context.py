@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
@@ -74,7 +75,8 @@ class Context:
     @cached_property
     def converted(self) -> Graphs:
         """The graphs of the converted model."""
-        return Graphs(self.models.converted.proto)
+        proto, folder = self.models.converted.proto, self.models.converted.folder
+        return Graphs(proto, analysis.graph_facts(proto, (), folder) if proto.functions else ())
 
     def replacements(self, info: OperatorInfo) -> list[Replacement] | str:
         """Return the nodes that replace an operator, or why they cannot be cut out."""

@@ -20,7 +20,8 @@ from functools import cached_property
 
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
@@ -252,11 +253,15 @@ class MatchingRegions:
 
     @cached_property
     def _graphs(self) -> Graphs:
-        return Graphs(self.original)
+        return Graphs(self.original, self._facts)
 
     @cached_property
     def _types(self) -> KnownTypes:
-        return KnownTypes(self.named, self.infos)
+        return KnownTypes(self.named, self.infos, self._facts)
+
+    @cached_property
+    def _facts(self) -> list[GraphFacts]:
+        return analysis.graph_facts(self.named, self.infos)
 
     @cached_property
     def _positions(self) -> dict[int, int]:

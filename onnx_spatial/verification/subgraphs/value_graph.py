@@ -15,8 +15,7 @@ from functools import cached_property
 
 import onnx
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification import extract
@@ -57,9 +56,15 @@ class Part:
 
 
 class Graphs:
-    """The graphs of a model, by place and value name."""
+    """The graphs of a model, by place and value name.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    Args:
+        model: the model.
+        facts: what is known of its graphs: an input of a function is a constant if all calls give it
+            the same value.
+    """
+
+    def __init__(self, model: onnx.ModelProto, facts: Sequence[GraphFacts] = ()) -> None:
         self.model = model
         self._graphs: dict[traversal.Place, traversal.GraphLike] = dict(traversal.graphs(model))
         self._producers = {
@@ -74,6 +79,9 @@ class Graphs:
         }
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
+        for (place, _), known in zip(traversal.graphs(model), facts, strict=False):
+            tensors = {n: onnx.numpy_helper.from_array(v, n) for n, v in known.given.items()}
+            self._stored[place] = {**self._stored[place], **tensors}
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
         """Return whether a node of the graph at `place` computes a value."""
@@ -170,20 +178,24 @@ class Graphs:
 
 
 class KnownTypes:
-    """Types by graph and value name, in a model with names for unknown dims of its inputs."""
+    """Types by graph and value name, in a model with names for unknown dims of its inputs.
 
-    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
-        self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
-        for place, graph in traversal.graphs(analysis.inferred(model, infos)):
-            known = self._types.setdefault(place, {})
-            declared = list(graph.value_info)
-            if isinstance(graph, onnx.GraphProto):
-                declared += [*graph.input, *graph.output]
-                for tensor in graph.initializer:
-                    known[tensor.name] = onnx.helper.make_tensor_type_proto(
-                        tensor.data_type, tensor.dims
-                    )
-            known.update((value.name, value.type) for value in declared)
+    Args:
+        model: the model.
+        infos: its spatial operators.
+        facts: what is known of its graphs.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        infos: Sequence[OperatorInfo],
+        facts: Sequence[GraphFacts],
+    ) -> None:
+        self._types = {
+            place: {n: t for n, t in known.scope.types.items() if _is_complete(t)}
+            for (place, _), known in zip(traversal.graphs(model), facts, strict=True)
+        }
         for info in infos:  # the data of a site in a function has the type of the calls
             data = info.facts.inputs[0] if info.facts.inputs else None
             name = info.node.input[0] if info.node.input else ""
@@ -197,6 +209,11 @@ class KnownTypes:
         """Return the type of a value that the graph at `place` can read, as far as it is known."""
         known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
         return next((each for each in known if each is not None), None)
+
+
+def _is_complete(known: onnx.TypeProto) -> bool:
+    """Return whether a type has an element type, as each of another kind than tensors has."""
+    return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
 
 
 def is_computed(producer: Producer | None) -> bool:
