@@ -54,6 +54,7 @@ def fuse_dilated_convs(
     places = {id(graph): place for place, graph in graphs}
     for (place, graph), known in zip(graphs, facts, strict=True):
         view = GraphView(known.scope, known.sizes, known.scope.opset)
+        _note_attributes(graph, view, matcher)
         if view.opset < MIN_OPSET:
             continue
         regions, edit = fuse(graph, view, matcher, lower)
@@ -66,6 +67,14 @@ def fuse_dilated_convs(
             editor = _Editor(matcher, names, places, initializers=initializers)
             _carry_out(regions, edit, view, editor, result)
     return result
+
+
+def _note_attributes(graph: traversal.GraphLike, view: GraphView, matcher: Matcher) -> None:
+    """Note the attributes of a function that all of its calls give alike."""
+    for message in graph.node:
+        node = matcher.node(graph, message)
+        if node is not None and any(a.ref_attr_name for a in message.attribute):
+            matcher.note_attributes(node, view.attributes(message))
 
 
 class _Editor:

@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -17,6 +17,7 @@ from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators behind or in front of which `near` still finds a Transpose, and how many in a row.
@@ -87,6 +88,7 @@ class Matcher:
         self._order = {node: number for number, node in enumerate(self._messages)}
         self._subjects = {subject.node: subject for subject in subjects}
         self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
         self._captured: dict[int, set[str]] = {}
@@ -115,12 +117,19 @@ class Matcher:
         """Return the operator type; None for a node that is neither of the model nor adopted."""
         return node.op_type if self.graph(node) is not None else None
 
+    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
+        """Note the attributes of a node in a function as all calls of the function give them."""
+        self._given[node] = given
+
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
         """Return the attributes of a node as Python values."""
         message = self.message(node)
         if message is not None:
-            return attributes(message)
-        return {name: _plain(attribute) for name, attribute in node.attributes.items()}
+            known = attributes(message)
+        else:
+            known = {name: _plain(attribute) for name, attribute in node.attributes.items()}
+        given = self._given.get(node, {})
+        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
         """Copy a node for other inputs; the copy is in no graph."""
@@ -128,7 +137,10 @@ class Matcher:
         attributes = list(node.attributes.values())
         if message is not None:
             attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
-        return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        if node in self._given:
+            self._given[copy] = self._given[node]
+        return copy
 
     def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
         """Return the graph of a node; None for a node that is neither of the model nor adopted."""
@@ -284,6 +296,8 @@ def merges_pad(op_type: str, value: ir.Value | None) -> bool:
 
 
 def _plain(attribute: ir.Attr) -> AttributeValue:
+    if attribute.is_ref():
+        return Conflict()
     value = attribute.value
     return tuple(value) if isinstance(value, list | tuple) else value
 

@@ -1,6 +1,6 @@
 """Move the graph of a random region into a local function: as much must fuse there.
 
-    moved(case, rng, form)      the same case, with its nodes in a function that is called in one of `FORMS`
+    moved(case, rng, form)      its nodes are in a function, which is called in one of `FORMS`
 
 The Constants of the function have every form. Some tensors and attributes are given by the callers, and
 sometimes the arithmetic of sizes is left to them.

@@ -15,6 +15,7 @@ from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.bounds import bounds
 from onnx_spatial.model.symbolic.polynomial import Atom, quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial, SymbolicValues
+from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 Array = npt.NDArray[np.generic]
@@ -100,8 +101,18 @@ class NodeView:
 
     @cached_property
     def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes as Python values; one that differs between calls of the function is no number."""
+        """The attributes as Python values; one that differs between calls of a function is no number."""
         return self.view.attributes(self.message)
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the attributes without a common value in all calls of the function.
+
+        Those of type FLOAT are left out: rules need no value of theirs, or ask for it themselves.
+        """
+        values, floats = self.attributes, onnx.AttributeProto.FLOAT
+        attributes = (a for a in self.message.attribute if a.type != floats)
+        return [a.name for a in attributes if isinstance(values.get(a.name), Conflict)]
 
     @property
     def op_type(self) -> str:
