@@ -75,8 +75,7 @@ class Context:
     @cached_property
     def converted(self) -> Graphs:
         """The graphs of the converted model."""
-        proto, folder = self.models.converted.proto, self.models.converted.folder
-        return Graphs(proto, analysis.graph_facts(proto, (), folder) if proto.functions else ())
+        return Graphs(self.models.converted.proto)
 
     def replacements(self, info: OperatorInfo) -> list[Replacement] | str:
         """Return the nodes that replace an operator, or why they cannot be cut out."""
@@ -112,7 +111,11 @@ class Context:
     def regions(self) -> MatchingRegions:
         """Regions that both models compute."""
         original, reference = self.models.original.proto, self.reference
-        return MatchingRegions(original, self.converted, reference.named, reference.infos)
+        converted, source = self.converted, self.models.converted
+        if source.proto.functions:
+            facts = analysis.graph_facts(source.proto, (), source.folder)
+            converted = Graphs(source.proto, facts)
+        return MatchingRegions(original, converted, reference.named, reference.infos)
 
     @cached_property
     def region_results(self) -> RegionResults:

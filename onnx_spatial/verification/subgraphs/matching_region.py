@@ -239,7 +239,7 @@ class MatchingRegions:
         nodes = region.before.nodes
         if self.original.functions or any(any(traversal.subgraphs(node)) for node in nodes):
             return None
-        positions = {self._positions[id(node)]: index for index, node in enumerate(nodes)}
+        positions = {self._graphs.position(node): index for index, node in enumerate(nodes)}
         infos = [info for info in self.infos if info.index in positions]
         return [
             replace(
@@ -262,14 +262,6 @@ class MatchingRegions:
     @cached_property
     def _facts(self) -> list[GraphFacts]:
         return analysis.graph_facts(self.named, self.infos)
-
-    @cached_property
-    def _positions(self) -> dict[int, int]:
-        """Position of each node in `traversal.nodes`, by the id of its message."""
-        _ = self._graphs  # keeps the messages alive
-        return {
-            id(node): index for index, (_, _, node) in enumerate(traversal.nodes(self.original))
-        }
 
     @cached_property
     def _readers(self) -> dict[tuple[traversal.Place, str], list[onnx.NodeProto]]:
@@ -348,7 +340,7 @@ class MatchingRegions:
         self, place: traversal.Place, output: str, before: Part, after: Part
     ) -> MatchingRegion:
         inputs = {n: self._type(n, place) for n in sorted(before.read)}
-        positions = {self._positions[id(n)]: n for n in before.nodes}
+        positions = {self._graphs.position(n): n for n in before.nodes}
         replaced = {
             index
             for index, node in positions.items()
@@ -379,7 +371,7 @@ class MatchingRegions:
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
         """Return the value that the original computes last among some; None if it computes none."""
         computed = [
-            (self._positions[id(node)], name)
+            (self._graphs.position(node), name)
             for name in names
             if isinstance(node := self._graphs.find(name, place), onnx.NodeProto)
         ]
