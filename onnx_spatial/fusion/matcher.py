@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
@@ -172,7 +173,11 @@ class Matcher:
             message = self.standard(producer)
             if message is None or message.op_type != "Constant":
                 return None
-            return next((a.t for a in message.attribute if a.name == "value"), None)
+            tensors = {a.name: a.t for a in message.attribute if not a.ref_attr_name}
+            if "value" in tensors:
+                return tensors["value"]
+            numbers = constant_folding.held(message, lambda _: None)
+            return None if numbers is None else onnx.numpy_helper.from_array(numbers)
         if self._stored is None:
             self._stored = self._initializers()
         return self._stored.get(value)
