@@ -173,6 +173,7 @@ class Matcher:
             message = self.standard(producer)
             if message is None or message.op_type != "Constant":
                 return None
+            tensors: dict[str, onnx.TensorProto]
             tensors = {a.name: a.t for a in message.attribute if not a.ref_attr_name}
             if "value" in tensors:
                 return tensors["value"]
