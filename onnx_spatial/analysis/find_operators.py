@@ -85,11 +85,7 @@ def inferred(
         infos: its spatial operators.
         folder: folder of the external data.
     """
-    copy = strip_weights(model, folder)
-    nodes = [node for _, _, node in traversal.nodes(copy)]
-    for number, info in enumerate(infos):
-        if info.known_domain:
-            make_probe(nodes[info.index], number)
+    copy = with_probes(model, infos, folder)
     import_probes(copy)
     outputs = rank_inference.declared(copy.graph)
     drop_doubtful_shapes(copy)
@@ -108,22 +104,24 @@ def inferred(
     return result
 
 
+def with_probes(
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
+) -> onnx.ModelProto:
+    """Return a copy without weights whose probes are numbered by the position in `infos`."""
+    copy = strip_weights(model, folder)
+    nodes = [node for _, _, node in traversal.nodes(copy)]
+    for number, info in enumerate(infos):
+        if info.known_domain:
+            make_probe(nodes[info.index], number)
+    return copy
+
+
 def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
     """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes."""
-    import_probes(copy)
-    copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
-    inlined = _inline(copy)
-    call_sites = []
-    for scope, node in probes(inlined):
-        number = number_of(node)
-        declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
-        call_sites.append(CallSite(infos[number.i], node, declared=declared))
-        number.i = len(call_sites) - 1
+    inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
     symbols = shape_inference.symbols(copy)
-    outputs = rank_inference.declared(inlined.graph)
-    drop_doubtful_shapes(inlined)
-    _infer_until_stable(inlined, call_sites, outputs)
+    infer_at_call_sites(inlined, call_sites)
 
     # Functions without calls: only what the function itself says is known.
     for scope, node in probes(copy):
@@ -140,6 +138,27 @@ def _resolve(copy: onnx.ModelProto, infos: list[OperatorInfo]) -> None:
             conclude(info, by_operator.get(id(info), []), symbols)
 
 
+def inlined_probes(
+    copy: onnx.ModelProto, infos: Sequence[OperatorInfo]
+) -> tuple[onnx.ModelProto, list[CallSite]]:
+    """Inline the functions of a model; return the inlined model and the call site of each probe.
+
+    Args:
+        copy: a model without weights, in which the nodes of `infos` are probes; it is changed.
+        infos: its spatial operators.
+    """
+    import_probes(copy)
+    copy.opset_import.append(onnx.helper.make_opsetid(shape_inference.DOMAIN, 1))
+    inlined = _inline(copy)
+    call_sites = []
+    for scope, node in probes(inlined):
+        number = number_of(node)
+        declared = shape_inference.element_type(scope.type(next(iter(node.output), "")))
+        call_sites.append(CallSite(infos[number.i], node, declared=declared))
+        number.i = len(call_sites) - 1
+    return inlined, call_sites
+
+
 def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return functions.inline(copy)
@@ -148,9 +167,15 @@ def _inline(copy: onnx.ModelProto) -> onnx.ModelProto:
         return copy
 
 
-def _infer_until_stable(
-    model: onnx.ModelProto, call_sites: list[CallSite], outputs: Mapping[str, int]
-) -> None:
+def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> onnx.ModelProto:
+    """Infer types, shapes and parameters until no fact is new; return the inferred model.
+
+    Args:
+        model: the inlined model; ranks that are inferred backward are declared in it.
+        call_sites: of its probes; their facts are updated.
+    """
+    outputs = rank_inference.declared(model.graph)
+    drop_doubtful_shapes(model)
     known = -1
     inferred = model
     ranks: Mapping[str, int] | None = None  # None until the facts of every run are known
@@ -161,12 +186,12 @@ def _infer_until_stable(
         now = sum((f.value is not None) + (f.dtype is not None) for f in inputs)
         if now == known:
             if ranks is not None:
-                return
+                break
             for call_site in call_sites:
                 call_site.ranked = call_site.has_rank()
             ranks = outputs
             if not rank_inference.declare(model, inferred, ranks):
-                return
+                break
         known = now
         for call_site in call_sites:
             call_site.types.clear()
@@ -178,3 +203,4 @@ def _infer_until_stable(
         inferred = shape_inference.infer(model, rule)
         if rank_inference.declare(model, inferred, ranks):
             known = -1
+    return inferred

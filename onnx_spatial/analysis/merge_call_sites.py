@@ -38,7 +38,7 @@ def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
     dtype = first.dtype if all(f.dtype == first.dtype for f in known) else None
     shape = first.shape
     for other in known[1:]:
-        shape = _join_shapes(shape, other.shape)
+        shape = join_shapes(shape, other.shape)
     value = first.value
     if value is not None and not all(
         f.value is not None and np.array_equal(f.value, value) for f in known[1:]
@@ -47,7 +47,8 @@ def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
     return InputFacts(dtype, shape, value, all(f.ranked for f in known))
 
 
-def _join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+def join_shapes(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Join two shapes of one value; None if the ranks differ."""
     if a is None or b is None or len(a) != len(b):
         return None
     # A name stands for one size within one call only.

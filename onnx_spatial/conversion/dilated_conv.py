@@ -7,14 +7,12 @@ are left to `replace`, with the reasons.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher, Writer
@@ -24,9 +22,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.replace_nodes import GraphEdit
-from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.symbolic.channel_inference import declare_channels
-from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
 from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
@@ -41,23 +36,23 @@ def fuse_dilated_convs(
     matcher: Matcher,
     names: Names,
     lower: Writer,
-    folder: Path | None,
+    facts: Callable[[], Iterable[GraphFacts]],
 ) -> EditResult:
     """Write every region of a model without blocks; `matcher` is edited, `proto` stays as it is.
 
     `lower` writes values in blocks that nodes outside of regions read too. The result says which
-    operators are gone, and why others are not; it holds no model.
+    operators are gone, and why others are not; it holds no model. `facts` gives what is known of each
+    graph, in the order of `traversal.graphs`.
     """
     result = EditResult()
     kinds = {f.call.kind for f in infos if f.call is not None}
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return result
-    scopes = constant_folding.scopes(analysis.inferred(proto, infos, folder))
     graphs = list(traversal.graphs(proto))
     places = {id(graph): place for place, graph in graphs}
-    for (place, graph), (scope, _) in zip(graphs, scopes, strict=True):
-        declare_channels(graph, scope)
-        view = GraphView(scope, SymbolicValues(scope), scope.opset)
+    for (place, graph), known in zip(graphs, facts(), strict=True):
+        view = GraphView(known.scope, known.sizes, known.scope.opset)
+        _note_attributes(graph, view, matcher)
         if view.opset < MIN_OPSET:
             continue
         regions, edit = fuse(graph, view, matcher, lower)
@@ -70,6 +65,14 @@ def fuse_dilated_convs(
             editor = _Editor(matcher, names, places, initializers=initializers)
             _carry_out(regions, edit, view, editor, result)
     return result
+
+
+def _note_attributes(graph: traversal.GraphLike, view: GraphView, matcher: Matcher) -> None:
+    """Note the attributes of a function that all of its calls give alike."""
+    for message in graph.node:
+        node = matcher.node(graph, message)
+        if node is not None and any(a.ref_attr_name for a in message.attribute):
+            matcher.note_attributes(node, view.attributes(message))
 
 
 class _Editor:

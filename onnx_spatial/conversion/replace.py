@@ -5,6 +5,7 @@ Rules of `fusion` may rewrite the nodes around an operator with it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
 from onnx_spatial.conversion.options import ConvertOptions
@@ -26,8 +27,6 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
 from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.strip_types import strip_types
-from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.inference.constant_folding import ConstantScope
 
 
 def replace_operators(
@@ -57,15 +56,15 @@ def replace_operators(
         f.index: s for f in infos if (s := _subject(f, nodes[f.index], opset, options.checked))
     }
 
-    def scopes() -> list[ConstantScope]:
-        inferred = analysis.inferred(proto, infos, folder)
-        return [scope for scope, _ in constant_folding.scopes(inferred)]
+    @functools.cache
+    def facts() -> Sequence[GraphFacts]:
+        return analysis.graph_facts(proto, infos, folder)
 
-    matcher = Matcher(proto, nodes, subjects.values(), scopes)
+    matcher = Matcher(proto, nodes, subjects.values(), lambda: [each.sizes for each in facts()])
     names = Names(proto)
     result = EditResult()
     if rules:
-        result = fuse_dilated_convs(proto, infos, matcher, names, write, folder)
+        result = fuse_dilated_convs(proto, infos, matcher, names, write, facts)
     edited = bool(result.site_at)
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")

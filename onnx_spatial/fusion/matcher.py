@@ -7,7 +7,7 @@ them alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -16,9 +16,10 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo, attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.inference.constant_folding import ConstantScope
+from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
+from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 #: Operators behind or in front of which `near` still finds a Transpose, and how many in a row.
@@ -60,7 +61,7 @@ class Matcher:
         proto: the model before any edit.
         nodes: every node of its onnx_ir form, in the order of `traversal.nodes`.
         subjects: the spatial operators that may be rewritten.
-        scopes: infers the types and known values of every graph, in the order of `traversal.graphs`.
+        sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Matcher:
         proto: onnx.ModelProto,
         nodes: Iterable[ir.Node],
         subjects: Iterable[MatchedOp],
-        scopes: Callable[[], Iterable[ConstantScope]] = tuple,
+        sizes: Callable[[], Iterable[SymbolicValues]] = tuple,
     ) -> None:
         self._messages = {
             node: (graph, message)
@@ -91,12 +92,13 @@ class Matcher:
         self._order = {node: number for number, node in enumerate(self._messages)}
         self._subjects = {subject.node: subject for subject in subjects}
         self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
         self._captured: dict[int, set[str]] = {}
         self._outputs: dict[int, set[str]] = {}
         self._proto = proto
-        self._scopes = scopes
+        self._inferred = sizes
         self._sizes: dict[int, SymbolicValues] | None = None
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
@@ -122,12 +124,19 @@ class Matcher:
         """Return the operator type; None for a node that is neither of the model nor adopted."""
         return node.op_type if self.graph(node) is not None else None
 
+    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
+        """Note the attributes of a node in a function as all calls of the function give them."""
+        self._given[node] = given
+
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
         """Return the attributes of a node as Python values."""
         message = self.message(node)
         if message is not None:
-            return attributes(message)
-        return {name: _plain(attribute) for name, attribute in node.attributes.items()}
+            known = attributes(message)
+        else:
+            known = {name: _plain(attribute) for name, attribute in node.attributes.items()}
+        given = self._given.get(node, {})
+        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
         """Copy a node for other inputs; the copy is in no graph."""
@@ -135,7 +144,10 @@ class Matcher:
         attributes = list(node.attributes.values())
         if message is not None:
             attributes = [ir.serde.deserialize_attribute(a) for a in message.attribute]
-        return ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        copy = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+        if node in self._given:
+            self._given[copy] = self._given[node]
+        return copy
 
     def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
         """Return the graph of a node; None for a node that is neither of the model nor adopted."""
@@ -148,8 +160,7 @@ class Matcher:
         if self._sizes is None:
             graphs = (graph for _, graph in traversal.graphs(self._proto))
             self._sizes = {
-                id(graph): SymbolicValues(scope)
-                for graph, scope in zip(graphs, self._scopes(), strict=False)
+                id(graph): sizes for graph, sizes in zip(graphs, self._inferred(), strict=False)
             }
         return self._sizes.get(id(self.graph(node)))
 
@@ -177,7 +188,12 @@ class Matcher:
             message = self.standard(producer)
             if message is None or message.op_type != "Constant":
                 return None
-            return next((a.t for a in message.attribute if a.name == "value"), None)
+            tensors: dict[str, onnx.TensorProto]
+            tensors = {a.name: a.t for a in message.attribute if not a.ref_attr_name}
+            if "value" in tensors:
+                return tensors["value"]
+            numbers = constant_folding.held(message, lambda _: None)
+            return None if numbers is None else onnx.numpy_helper.from_array(numbers)
         if self._stored is None:
             self._stored = self._initializers()
         return self._stored.get(value)
@@ -294,6 +310,8 @@ class Matcher:
 
 
 def _plain(attribute: ir.Attr) -> AttributeValue:
+    if attribute.is_ref():
+        return Conflict()
     value = attribute.value
     return tuple(value) if isinstance(value, list | tuple) else value
 

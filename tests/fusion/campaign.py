@@ -1,8 +1,9 @@
 """Convert random regions, with fusion and without, and compare every output with the reference.
 
     python -m tests.fusion.campaign --cases 20000 --seed 0 -j 2
+    python -m tests.fusion.campaign --cases 20000 --seed 0 -j 2 --functions
 
-prints what was wrong and, class by class, how much was fused.
+prints what was wrong and, class by class, how much was fused; the second with the nodes in functions.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from random import Random
 
 if __name__ == "__main__":  # what pytest's `pythonpath` does
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
+import functions
 import interpreter
 import making
 import numpy as np
@@ -71,9 +74,21 @@ class Outcome:
     runtime: list[str] = field(default_factory=list)
 
 
-def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
-    """Build, convert and run one case."""
+def build(seed: int, number: int, kind: str | None, in_functions: bool) -> Case:
+    """A case, its nodes in the main graph or in functions."""
     case = regions.build(seed, number, kind)
+    if in_functions:
+        form = functions.FORMS[number % len(functions.FORMS)]
+        return functions.moved(case, Random(f"function {seed} {number}"), form)
+    case.labels["place"] = "main graph"
+    return case
+
+
+def try_case(
+    seed: int, number: int, kind: str | None = None, in_functions: bool = False
+) -> Outcome:
+    """Build, convert and run one case."""
+    case = build(seed, number, kind, in_functions)
     outcome = Outcome(number, case.labels)
     try:
         found = onnx_spatial.convert(case.model, verify=False, strategy=LOWERING)
@@ -82,7 +97,7 @@ def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
         outcome.sites = len(strategies)
         outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
         outcome.left = any(s in UNFUSED for s in strategies)
-        outcome.larger = len(found.model.graph.node) > len(case.model.graph.node)
+        outcome.larger = size(found.model) > size(case.model)
         wrong = mistakes(found.model, case)
         if wrong or number % PLAIN == 0:
             unfused = onnx_spatial.convert(
@@ -102,22 +117,26 @@ def try_case(seed: int, number: int, kind: str | None = None) -> Outcome:
 
 def _without_blocks(model: onnx.ModelProto) -> set[str]:
     """Names of the operators whose block is known to be 1 on all axes."""
-    ones = {t.name for t in model.graph.initializer if (onnx.numpy_helper.to_array(t) == 1).all()}
-    for node in model.graph.node:
-        if (
-            node.op_type == "Constant"
-            and (onnx.numpy_helper.to_array(node.attribute[0].t) == 1).all()
-        ):
-            ones.add(node.output[0])
-    operators = [n for n in model.graph.node if "Batch" in n.op_type and len(n.input) > 2]
+    nodes = [node for graph in (model.graph, *model.functions) for node in graph.node]
+    tables = {t.name: t for t in model.graph.initializer}
+    tables |= {n.output[0]: n.attribute[0].t for n in nodes if n.op_type == "Constant"}
+    ones = {name for name, t in tables.items() if (onnx.numpy_helper.to_array(t) == 1).all()}
+    operators = [n for n in nodes if "Batch" in n.op_type and len(n.input) > 2]
     return {n.name for n in operators if n.input[1] in ones}
+
+
+def size(model: onnx.ModelProto) -> int:
+    """How many nodes it has, or one of its calls of the region."""
+    return functions.needed_nodes(model) if model.functions else len(model.graph.node)
 
 
 def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
     """What is wrong with a converted model, by where: outputs that are not what the reference says,
     optimisations off and on, and values that are read before they are there.
     """
-    found = dict.fromkeys(_too_early(model.graph), "is read before it is there")
+    graphs = (model.graph, *model.functions)
+    early = chain.from_iterable(map(_too_early, graphs))
+    found = dict.fromkeys(early, "is read before it is there")
     for level in running.LEVELS:
         try:
             results = running.run_session(running.session(model, level, SETTINGS), case.feeds)
@@ -138,25 +157,36 @@ def _is_its(where: str, unfused: Mapping[str, str]) -> bool:
     return where in unfused and where.startswith(on) and where.replace(on, off) not in unfused
 
 
-def _too_early(graph: onnx.GraphProto) -> list[str]:
+def _too_early(graph: onnx.GraphProto | onnx.FunctionProto) -> list[str]:
     """Values that nodes read in front of the node that gives them."""
-    early, there = [], {v.name for v in graph.input} | {t.name for t in graph.initializer} | {""}
+    early, there = [], {""}
+    if isinstance(graph, onnx.FunctionProto):
+        there.update(graph.input)
+    else:
+        there.update(value.name for value in (*graph.input, *graph.initializer))
     for node in graph.node:
         early += [name for name in node.input if name not in there]
         there.update(node.output)
     return early
 
 
-def _try_some(seed: int, kind: str | None, numbers: Sequence[int]) -> list[Outcome]:
-    return [try_case(seed, number, kind) for number in numbers]
+def _try_some(
+    seed: int, kind: str | None, in_functions: bool, numbers: Sequence[int]
+) -> list[Outcome]:
+    return [try_case(seed, number, kind, in_functions) for number in numbers]
 
 
 def outcomes(
-    seed: int, numbers: Sequence[int], kind: str | None = None, processes: int = 1
+    seed: int,
+    numbers: Sequence[int],
+    kind: str | None = None,
+    processes: int = 1,
+    *,
+    in_functions: bool = False,
 ) -> Iterator[Outcome]:
     """Of many cases, on several cores."""
     chunks = [numbers[i : i + 100] for i in range(0, len(numbers), 100)]
-    some = partial(_try_some, seed, kind)
+    some = partial(_try_some, seed, kind, in_functions)
     if processes == 1:
         yield from chain.from_iterable(map(some, chunks))
         return
@@ -169,7 +199,12 @@ def table(found: Iterable[Outcome]) -> str:
     """Markdown: for each class its cases, the share of them in which nothing is left of the
     operators, the share of these with more nodes than before, and the share of operators that became
     part of something else."""
-    rows: dict[str, dict[str, Counter[str]]] = {"kind": {}, "layout": {}, "mode": {}}
+    rows: dict[str, dict[str, Counter[str]]] = {
+        "kind": {},
+        "layout": {},
+        "mode": {},
+        "place": {},
+    }
     for outcome in found:
         for heading, of_class in rows.items():
             for name in (outcome.labels[heading], "all"):
@@ -208,10 +243,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(regions.KINDS))
     parser.add_argument("-j", type=int, default=1, dest="processes")
+    parser.add_argument("--functions", action="store_true", help="move the nodes into functions")
     arguments = parser.parse_args()
     numbers = range(arguments.first, arguments.first + arguments.cases)
     began, found = time.monotonic(), []
-    for outcome in outcomes(arguments.seed, numbers, arguments.kind, arguments.processes):
+    for outcome in outcomes(
+        arguments.seed,
+        numbers,
+        arguments.kind,
+        arguments.processes,
+        in_functions=arguments.functions,
+    ):
         found.append(outcome)
         if outcome.wrong:
             print(f"case {outcome.number} {outcome.labels}", *outcome.wrong, sep="\n  ", flush=True)

@@ -75,7 +75,7 @@ class Case:
     """A model, what to feed it, and what must come out.
 
     Attributes:
-        labels: the classes that it belongs to: "kind", "layout", "mode".
+        labels: the classes that it belongs to: "kind", "layout", "mode", "place".
     """
 
     model: onnx.ModelProto

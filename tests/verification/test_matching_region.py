@@ -289,7 +289,7 @@ def test_in_a_function(size: str) -> None:
 
 
 def test_weights_that_a_function_is_given() -> None:
-    """Nothing declares what a function takes, so there it is compared inside the whole only."""
+    """Nothing declares what a function takes; what its calls give is known."""
     text = """
         g (float[N,H,W,3] x) => (float[A,B,C,D] z) <BLOCKS>
         { z = loc.Layer(x, w, block, pads, crops) }
@@ -298,8 +298,8 @@ def test_weights_that_a_function_is_given() -> None:
     original = filled(text.replace("BODY", BODY_BEFORE))
     result = verify(original, filled(text.replace("BODY", BODY_AFTER)))
     assert result, result.message
-    assert [s.how for s in result.sites] == [["end to end"]] * 2
-    assert "is unknown" in str(result.sites[0].reason)
+    assert [s.how for s in result.sites] == [["isolated", "end to end"]] * 2
+    assert [s.proven for s in result.sites] == ["all sizes"] * 2
     assert verify(original, filled(text.replace("BODY", BODY_WRONG))).status == "failed"
 
 

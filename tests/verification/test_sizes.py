@@ -403,3 +403,27 @@ def test_what_exporters_write_for_unknown_is_no_name(name: str) -> None:
                 dim.dim_param = name
     x = np.ones((1, 4, 6, 3), np.float32)
     assert verify(original, original, inputs={"x": x})
+
+
+FUNCTION_CALLS = """
+    g (float[N,H,W,2] x, float u) => (float[A,B,C,D] y, float[E,F,G,I] z) {
+        y = loc.blocks(x)
+        z = loc.blocks(u)
+    }
+    <domain: "loc", opset_import: ["" : 17]> blocks (a) => (b) {
+        sizes = Constant <value_ints = [7, 5]> ()
+        pads = Constant <value = int64[2,2] {3, 0, 0, 1}> ()
+        NODES
+    }
+"""
+
+
+def test_sizes_that_each_call_of_a_function_allows() -> None:
+    """The rank of one argument is unknown: the site says which sizes it may have."""
+    original = model(FUNCTION_CALLS.replace("NODES", "b = tf.SpaceToBatchND(a, sizes, pads)"))
+    original.graph.input[1].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    converted = onnx_spatial.convert(original, verify=False).model
+    result = verify(original, converted)
+    assert result, result.message
+    for _, height, width, *_ in (shape for run in result.runs for shape in run.shapes.values()):
+        assert (height + 3) % 7 == (width + 1) % 5 == 0

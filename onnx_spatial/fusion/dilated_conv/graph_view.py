@@ -15,6 +15,7 @@ from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.bounds import bounds
 from onnx_spatial.model.symbolic.polynomial import Atom, quotient
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial, SymbolicValues
+from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
 Array = npt.NDArray[np.generic]
@@ -49,6 +50,14 @@ class GraphView:
         """Return the lengths of some axes of a value, None where unknown."""
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
+
+    def attributes(self, message: onnx.NodeProto) -> dict[str, AttributeValue]:
+        """Return the attributes of a node; those of its function have the value that all calls give."""
+        if message.output and any(a.ref_attr_name for a in message.attribute):
+            known = self.scope.producer(message.output[0])
+            if known is not None and known.op_type == message.op_type:
+                message = known
+        return attributes(message)
 
     def divided(self, size: Polynomial, block: int) -> Polynomial:
         """Divide the padded size of an axis by its block, as SpaceToBatch does."""
@@ -92,8 +101,18 @@ class NodeView:
 
     @cached_property
     def attributes(self) -> dict[str, AttributeValue]:
-        """The attributes as Python values; a reference to an attribute of the function is no number."""
-        return attributes(self.message)
+        """The attributes as Python values; one that differs between calls of a function is no number."""
+        return self.view.attributes(self.message)
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the attributes without a common value in all calls of the function.
+
+        Those of type FLOAT are left out: rules need no value of theirs, or ask for it themselves.
+        """
+        values, floats = self.attributes, onnx.AttributeProto.FLOAT
+        attributes = (a for a in self.message.attribute if a.type != floats)
+        return [a.name for a in attributes if isinstance(values.get(a.name), Conflict)]
 
     @property
     def op_type(self) -> str:

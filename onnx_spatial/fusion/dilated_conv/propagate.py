@@ -32,13 +32,14 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
-from onnx_spatial.operators.spellings import Conflict
 
 #: Why an operator is no end of a region with `Request.checked`.
 _UNCHECKED = "its sizes are checked at run time, which needs the operator"
 
 #: Operators that read only the shape of a value.
 SHAPES = op_traits.having(Trait.SIZES)
+#: Operators on single elements: no attribute of theirs matters.
+_UNARY = op_traits.having(Trait.UNARY)
 #: Most nodes behind one with alternatives that are tried to choose among these.
 _AHEAD = 32
 
@@ -283,8 +284,8 @@ class _Walk:
         if any(traversal.subgraphs(message)):
             return "it has subgraphs"
         view = NodeView(message, self._view)
-        if any(isinstance(value, Conflict) for value in view.attributes.values()):
-            return "its attributes depend on the callers of its function"
+        if view.differing and message.op_type not in _UNARY:
+            return f"its {view.differing[0]} has no common value in the calls of its function"
         # Axes that are only padded may be padded before the node, and are free for it then.
         unsplit = sorted({axis for layout in layouts if layout for axis in layout.unsplit})
         reason = ""
@@ -311,6 +312,8 @@ class _Walk:
         if blocks is None or shape is None:
             what = "the block" if blocks is None else "the rank of the data"
             reason = f"{what} is not known before the model runs"
+            if subject.info.place.function is not None:
+                reason += ", or differs between the calls of the function"
             if blocks is None:
                 reason += "; the dilations of a Conv are attributes"
             self._decline_at(subject, reason)

@@ -83,6 +83,8 @@ class ConstantScope:
             self._declared = set(graph.input)
         for node in graph.node:
             self._producers.update((name, node) for name in node.output if name)
+            if node.op_type == "Constant" and (known := _type_of_constant(node)) is not None:
+                self.types.setdefault(node.output[0], known)
 
     @property
     def opset(self) -> int:
@@ -103,6 +105,10 @@ class ConstantScope:
         """Tell whether a value is an input of the main graph."""
         owner = self.owner(name)
         return owner is not None and owner._parent is None and name in owner._inputs
+
+    def assume(self, name: str, value: Array) -> None:
+        """Take the value of an input for known: all calls of this function give it."""
+        self._known[name] = value
 
     def damaged(self, name: str) -> onnx.TensorProto | None:
         """Return the initializer of that name if it is small and in the file but unreadable."""
@@ -214,6 +220,21 @@ def held(node: onnx.NodeProto, read: Callable[[onnx.TensorProto], Array | None])
         if dtype is not None:
             return np.array(onnx.helper.get_attribute_value(attribute), dtype)
     return None
+
+
+def _type_of_constant(node: onnx.NodeProto) -> onnx.TypeProto | None:
+    """Return the type of a Constant: no inference declares one in a function that nothing calls."""
+    if not op_traits.is_standard(node) or not node.output:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value" and not attribute.ref_attr_name:
+            tensor = attribute.t
+            return onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+    value = held(node, _array)
+    if value is None:
+        return None
+    kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    return onnx.helper.make_tensor_type_proto(kind, value.shape)
 
 
 def _run(

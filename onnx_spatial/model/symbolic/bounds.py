@@ -142,6 +142,11 @@ def _extreme(_: Atom, key: OperationKey, depth: int) -> Bounds:
     return Bounds(None if None in leasts else min(leasts), _chosen(min, *mosts))
 
 
+def _one_of(_: Atom, key: OperationKey, depth: int) -> Bounds:
+    leasts, mosts = zip(*(_bounds(operand, depth) for operand in key.operands), strict=True)
+    return Bounds(None if None in leasts else min(leasts), None if None in mosts else max(mosts))
+
+
 def _chosen(choose: Callable[..., int], *bounds: int | None) -> int | None:
     """Choose the tightest of several bounds."""
     return choose((b for b in bounds if b is not None), default=None)
@@ -152,4 +157,5 @@ _RULES: dict[str, Callable[[Atom, OperationKey, int], Bounds]] = {
     "Max": _extreme,
     "Min": _extreme,
     "Mod": _mod,
+    "OneOf": _one_of,
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -267,6 +267,19 @@ def minimum(operands: Iterable[Polynomial]) -> Polynomial:
         return kept[0]
     key = OperationKey("Min", (), frozenset(kept))
     return Polynomial.atom(key, nonnegative=all(e.nonnegative for e in kept))
+
+
+def one_of(operands: Sequence[Polynomial]) -> Polynomial:
+    """Return an integer that is the first of `operands` in some runs, the second in others, and so on.
+
+    Two that differ by the same constant in all runs differ by that constant.
+    """
+    first, *others = operands
+    if all(other == first for other in others):
+        return first
+    least = min(operand.terms.get((), 0) for operand in operands)
+    rest = [operand - least for operand in operands]
+    return computed("OneOf", rest, nonnegative=all(e.nonnegative for e in rest)) + least
 
 
 def _extremes(

@@ -72,12 +72,12 @@ class SymbolicValues:
         Returns:
             None if the tensor is larger, of another type, or its number of elements is unknown.
         """
-        tensor = self._tensor(name)
+        tensor = self.tensor(name)
         return tensor.elements if tensor is not None else None
 
     def shape_of_entries(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of the tensor of `entries`; None where that is None."""
-        tensor = self._tensor(name)
+        tensor = self.tensor(name)
         return tensor.table.shape if tensor is not None else None
 
     def dims(self, name: str) -> Dims | None:
@@ -96,7 +96,14 @@ class SymbolicValues:
         if query is not None:
             self._results[query] = symbols.named_dims(query.scope, name, dims)
 
-    def _tensor(self, name: str) -> SymbolicTensor | None:
+    def note_elements(self, name: str, elements: SymbolicTensor) -> None:
+        """Set the elements of a value that the caller knows better; see `note`."""
+        query = self._query(self._scope, name, elements=True)
+        if query is not None:
+            self._results[query] = elements
+
+    def tensor(self, name: str) -> SymbolicTensor | None:
+        """Return an integer tensor with its elements as polynomials; see `entries`."""
         query = self._query(self._scope, name, elements=True)
         return _integers(self._evaluate(query)) if query is not None else None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
@@ -110,7 +111,11 @@ class Context:
     def regions(self) -> MatchingRegions:
         """Regions that both models compute."""
         original, reference = self.models.original.proto, self.reference
-        return MatchingRegions(original, self.converted, reference.named, reference.infos)
+        converted, source = self.converted, self.models.converted
+        if source.proto.functions:
+            facts = analysis.graph_facts(source.proto, (), source.folder)
+            converted = Graphs(source.proto, facts)
+        return MatchingRegions(original, converted, reference.named, reference.infos)
 
     @cached_property
     def region_results(self) -> RegionResults:

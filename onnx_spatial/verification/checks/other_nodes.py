@@ -88,7 +88,7 @@ def check(context: Context) -> None:
         compared = context.region_results.on_rare_numbers(region)
         if not proven or isinstance(compared, str):
             context.watched.append((changed, context.region_results.comparison(region)))
-        if isinstance(compared, Doubt):
+        if isinstance(compared, Doubt) and not in_function:  # the calls of a function will tell
             changed.doubt = changed.doubt or compared
         elif isinstance(compared, str):
             changed.left = None if elsewhere else compared

@@ -56,6 +56,7 @@ class Candidates:
         inputs: its inputs.
         infos: its sites, with shapes in the symbols of the inputs.
         folder: folder of its external data.
+        places: position of each site in the model that is run, where `model` has its functions inlined.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Candidates:
         inputs: Sequence[GraphInput],
         infos: Sequence[OperatorInfo],
         folder: Path | None = None,
+        places: Mapping[int, int] | None = None,
     ) -> None:
         self._folder = folder
+        self._places = places or {}
         self._inputs = {i.name: i for i in inputs}
         self._model = model
         self._all = infos
@@ -196,7 +199,7 @@ class Candidates:
             values: parameters of all sites, as they were.
             seed: of the random generator.
         """
-        for info in (f for f in self._infos if f.index == site):
+        for info in (f for f in self._infos if self._places.get(f.index, f.index) == site):
             own = self._fed_parameters(info)
             others = {name: value for name, value in values.items() if name not in own}
             facts = self._facts(info, {}, others, override=True)

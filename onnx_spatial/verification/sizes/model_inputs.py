@@ -79,7 +79,10 @@ def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.Mod
     for value in copy.graph.input:
         known = dims.get(value.name)
         if known is not None:
-            for target, dim in zip(value.type.tensor_type.shape.dim, known, strict=True):
+            shape = value.type.tensor_type.shape
+            if not value.type.tensor_type.HasField("shape"):  # a site fixes the rank
+                shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in known)
+            for target, dim in zip(shape.dim, known, strict=True):
                 if isinstance(dim, str):
                     target.dim_param = dim
     return copy

@@ -8,11 +8,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import onnx
 
+from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import UsageError
+from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification.arrays import BOOL, Array
 from onnx_spatial.verification.runtime.program import Program
@@ -25,6 +28,7 @@ from onnx_spatial.verification.sizes.model_inputs import (
     GraphInput,
     check_given,
     fixed_sizes,
+    named_dims,
     overrides,
     whole_overrides,
 )
@@ -117,12 +121,16 @@ def find(
     if request.inputs is not None:
         return ReferenceRuns([_given(program, check_given(inputs, request.inputs))])
     inputs, fixed = fixed_sizes(inputs, request.shapes)
+    model, places = original.proto, dict[int, int]()
+    if model.functions:
+        model = program.flat
+        infos, places = _in_calls(program, infos, inputs, original.folder)
     inputs = [with_rank(i, infos) for i in inputs]
     if unknown := [i for i in inputs if i.dims is None and i.default is None]:
         names = ", ".join(i.name for i in unknown)
         return ReferenceRuns(gaps=[f"the rank of input {names} is unknown; {_advice(unknown)}"])
     request.progress("looking for legal input sizes")
-    candidates = Candidates(original.proto, inputs, infos, original.folder)
+    candidates = Candidates(model, inputs, infos, original.folder, places)
     search = Search(program, inputs, fixed, candidates, request.seed, request.progress)
     first = search.first()
     if first is None:
@@ -158,6 +166,26 @@ def _given(program: Program, arrays: dict[str, Array]) -> Trial:
         if failure.stage == "load" or failure.lacks_kernel:
             raise
         raise UsageError(f"the original does not run on the given inputs: {failure}") from None
+
+
+def _in_calls(
+    program: Program,
+    infos: Sequence[OperatorInfo],
+    inputs: Sequence[GraphInput],
+    folder: Path | None,
+) -> tuple[list[OperatorInfo], dict[int, int]]:
+    """Analyse the model with its functions inlined: each call asks for sizes of its own.
+
+    Returns:
+        The sites, and the position in the original of each, by its position there.
+    """
+    domains = {info.node.domain for info in infos}
+    found = analysis.find(named_dims(program.flat, inputs), domains, folder)
+    nodes = [node for _, _, node in traversal.nodes(program.flat)]
+    places = {position: program.site_of(node) for position, node in enumerate(nodes)}
+    return [info for info in found if info.known_domain], {
+        position: site for position, site in places.items() if site is not None
+    }
 
 
 def with_rank(graph_input: GraphInput, infos: Sequence[OperatorInfo]) -> GraphInput:

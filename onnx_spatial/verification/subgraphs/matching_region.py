@@ -20,7 +20,8 @@ from functools import cached_property
 
 import onnx
 
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
@@ -238,7 +239,7 @@ class MatchingRegions:
         nodes = region.before.nodes
         if self.original.functions or any(any(traversal.subgraphs(node)) for node in nodes):
             return None
-        positions = {self._positions[id(node)]: index for index, node in enumerate(nodes)}
+        positions = {self._graphs.position(node): index for index, node in enumerate(nodes)}
         infos = [info for info in self.infos if info.index in positions]
         return [
             replace(
@@ -252,19 +253,15 @@ class MatchingRegions:
 
     @cached_property
     def _graphs(self) -> Graphs:
-        return Graphs(self.original)
+        return Graphs(self.original, self._facts)
 
     @cached_property
     def _types(self) -> KnownTypes:
-        return KnownTypes(self.named, self.infos)
+        return KnownTypes(self.named, self.infos, self._facts)
 
     @cached_property
-    def _positions(self) -> dict[int, int]:
-        """Position of each node in `traversal.nodes`, by the id of its message."""
-        _ = self._graphs  # keeps the messages alive
-        return {
-            id(node): index for index, (_, _, node) in enumerate(traversal.nodes(self.original))
-        }
+    def _facts(self) -> list[GraphFacts]:
+        return analysis.graph_facts(self.named, self.infos)
 
     @cached_property
     def _readers(self) -> dict[tuple[traversal.Place, str], list[onnx.NodeProto]]:
@@ -343,7 +340,7 @@ class MatchingRegions:
         self, place: traversal.Place, output: str, before: Part, after: Part
     ) -> MatchingRegion:
         inputs = {n: self._type(n, place) for n in sorted(before.read)}
-        positions = {self._positions[id(n)]: n for n in before.nodes}
+        positions = {self._graphs.position(n): n for n in before.nodes}
         replaced = {
             index
             for index, node in positions.items()
@@ -374,7 +371,7 @@ class MatchingRegions:
     def _latest(self, names: set[str], place: traversal.Place) -> str | None:
         """Return the value that the original computes last among some; None if it computes none."""
         computed = [
-            (self._positions[id(node)], name)
+            (self._graphs.position(node), name)
             for name in names
             if isinstance(node := self._graphs.find(name, place), onnx.NodeProto)
         ]

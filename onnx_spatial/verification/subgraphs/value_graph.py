@@ -15,9 +15,9 @@ from functools import cached_property
 
 import onnx
 
-from onnx_spatial import analysis
-from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.verification import extract
 
@@ -57,23 +57,37 @@ class Part:
 
 
 class Graphs:
-    """The graphs of a model, by place and value name."""
+    """The graphs of a model, by place and value name.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    Args:
+        model: the model.
+        facts: what is known of its graphs. Inputs and attributes of a function are constants if all
+            calls give them the same value.
+    """
+
+    def __init__(self, model: onnx.ModelProto, facts: Sequence[GraphFacts] = ()) -> None:
         self.model = model
         self._graphs: dict[traversal.Place, traversal.GraphLike] = dict(traversal.graphs(model))
-        self._producers = {
-            place: {name: node for node in graph.node for name in node.output if name}
-            for place, graph in self._graphs.items()
-        }
+        known = {place: f for (place, _), f in zip(traversal.graphs(model), facts, strict=False)}
         # Ids are valid as long as the messages are kept.
-        self._order = {
-            id(node): (len(place.steps), position)
-            for place, graph in self._graphs.items()
-            for position, node in enumerate(graph.node)
-        }
+        self._messages = [
+            (place, node, _with_attributes(node, known.get(place)))
+            for place, _, node in traversal.nodes(model)
+        ]
+        self._positions = {id(node): position for position, (*_, node) in enumerate(self._messages)}
+        self._producers: dict[traversal.Place, dict[str, onnx.NodeProto]]
+        self._producers = {place: {} for place in self._graphs}
+        for place, _, node in self._messages:
+            self._producers[place].update((name, node) for name in node.output if name)
         self._stored = {place: _stored(graph) for place, graph in self._graphs.items()}
+        for place, graph_facts in known.items():
+            given = graph_facts.given.items()
+            self._stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in given}
         self._fed = {place: _fed(graph) for place, graph in self._graphs.items()}
+
+    def position(self, node: onnx.NodeProto) -> int:
+        """Return the position in `traversal.nodes` of a node of a part."""
+        return self._positions[id(node)]
 
     def computes(self, name: str, place: traversal.Place = _MAIN) -> bool:
         """Return whether a node of the graph at `place` computes a value."""
@@ -140,7 +154,7 @@ class Graphs:
                 todo.extend(new)
             else:
                 return f"no node, input or initializer produces {name!r}"
-        ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
+        ordered = sorted(nodes.values(), key=self._order)
         imports = extract.Imports.of(self.model, self._graphs[scopes(place)[-1]])
         return Part(ordered, read, list(stored.values()), list(sparse.values()), imports)
 
@@ -168,22 +182,31 @@ class Graphs:
             return f"it also reads {other[0]!r}: it was merged with other nodes"
         return part
 
+    def _order(self, node: onnx.NodeProto) -> tuple[int, int]:
+        """Return depth and position of a node: nodes of an outer graph come first."""
+        position = self._positions[id(node)]
+        return len(self._messages[position][0].steps), position
+
 
 class KnownTypes:
-    """Types by graph and value name, in a model with names for unknown dims of its inputs."""
+    """Types by graph and value name, in a model with names for unknown dims of its inputs.
 
-    def __init__(self, model: onnx.ModelProto, infos: Sequence[OperatorInfo]) -> None:
-        self._types: dict[traversal.Place, dict[str, onnx.TypeProto]] = {}
-        for place, graph in traversal.graphs(analysis.inferred(model, infos)):
-            known = self._types.setdefault(place, {})
-            declared = list(graph.value_info)
-            if isinstance(graph, onnx.GraphProto):
-                declared += [*graph.input, *graph.output]
-                for tensor in graph.initializer:
-                    known[tensor.name] = onnx.helper.make_tensor_type_proto(
-                        tensor.data_type, tensor.dims
-                    )
-            known.update((value.name, value.type) for value in declared)
+    Args:
+        model: the model.
+        infos: its spatial operators.
+        facts: what is known of its graphs.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        infos: Sequence[OperatorInfo],
+        facts: Sequence[GraphFacts],
+    ) -> None:
+        self._types = {
+            place: {n: t for n, t in known.scope.types.items() if _is_complete(t)}
+            for (place, _), known in zip(traversal.graphs(model), facts, strict=True)
+        }
         for info in infos:  # the data of a site in a function has the type of the calls
             data = info.facts.inputs[0] if info.facts.inputs else None
             name = info.node.input[0] if info.node.input else ""
@@ -197,6 +220,24 @@ class KnownTypes:
         """Return the type of a value that the graph at `place` can read, as far as it is known."""
         known = (self._types.get(scope, {}).get(name) for scope in scopes(place))
         return next((each for each in known if each is not None), None)
+
+
+def _with_attributes(node: onnx.NodeProto, known: GraphFacts | None) -> onnx.NodeProto:
+    """Return a node with the attributes of its function that all calls give alike; else `node`."""
+    references = {a.name for a in node.attribute if a.ref_attr_name}
+    found = known.scope.producer(node.output[0]) if known and references and node.output else None
+    if found is None or found.op_type not in (node.op_type, shape_inference.PROBE):
+        return node
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    remove_named(result.attribute, references)
+    result.attribute.extend(a for a in found.attribute if a.name in references)
+    return result
+
+
+def _is_complete(known: onnx.TypeProto) -> bool:
+    """Return whether a type has an element type, as each of another kind than tensors has."""
+    return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
 
 
 def is_computed(producer: Producer | None) -> bool:

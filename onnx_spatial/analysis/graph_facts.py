@@ -1,0 +1,243 @@
+"""Infer what is known of the values of each graph; in local functions from all of their calls.
+
+    layer(x, [1, 1])        layer(w, [2, 1])        layer(data, pads): the rank of data, and pads[1] = 1
+
+onnx's inliner makes a copy of a function's body for each call, with the values of the caller. A value of
+the body has the facts on which all copies agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnx_spatial.analysis.find_operators import (
+    infer_at_call_sites,
+    inferred,
+    inlined_probes,
+    with_probes,
+)
+from onnx_spatial.analysis.merge_call_sites import join_shapes
+from onnx_spatial.analysis.operator_info import OperatorInfo
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.inference.constant_folding import Array, ConstantScope, scopes
+from onnx_spatial.model.symbolic.channel_inference import declare_channels
+from onnx_spatial.model.symbolic.polynomial import Polynomial, one_of
+from onnx_spatial.model.symbolic.symbolic_tensor import SymbolicTensor, table
+from onnx_spatial.model.symbolic.symbolic_values import SymbolicValues
+from onnx_spatial.model.traversal import Place
+
+#: INT attribute of the nodes of functions: the position in `traversal.nodes`.
+_POSITION = "onnx_spatial_position"
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What is known of the values of one graph.
+
+    Attributes:
+        scope: types and known values.
+        sizes: sizes as polynomials.
+        given: inputs of a function for which all calls give the same value, which is small.
+    """
+
+    scope: ConstantScope
+    sizes: SymbolicValues
+    given: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A node in one inlined copy of its function."""
+
+    scope: ConstantScope
+    node: onnx.NodeProto
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A value in one inlined copy of a function; `name` is empty if the call leaves it out."""
+
+    scope: ConstantScope
+    name: str
+
+
+def graph_facts(
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
+) -> list[GraphFacts]:
+    """Return the facts of each graph of `model`, in the order of `traversal.graphs`.
+
+    Args:
+        model: the model of `infos`; it is not changed.
+        infos: its spatial operators.
+        folder: folder of the external data.
+    """
+    known = inferred(model, infos, folder)
+    copies = _inlined_copies(with_probes(model, infos, folder), infos) if model.functions else {}
+    nodes = list(traversal.nodes(known))
+    for position, each in copies.items():
+        _fix_attributes(nodes[position][2], [copy.node for copy in each])
+    graphs = list(scopes(known))
+    scope_of = {id(graph): scope for scope, graph in graphs}
+    inputs = {id(scope): set(g.input) for scope, g in graphs if isinstance(g, onnx.FunctionProto)}
+    seen_of: dict[Place, dict[str, list[_Seen]]] = {}
+    given: dict[int, dict[str, Array]] = {}
+    for position, each in copies.items():
+        place, graph, node = nodes[position]
+        for owner, name, seen in _values(scope_of[id(graph)], node, each):
+            known_type = _joined_type([s.scope.type(s.name) if s.name else None for s in seen])
+            if known_type is not None:
+                owner.types[name] = known_type
+            if name in inputs.get(id(owner), ()):
+                seen_of.setdefault(Place(place.function), {})[name] = seen
+                if (value := _joined_value(seen)) is not None:
+                    owner.assume(name, value)
+                    given.setdefault(id(owner), {})[name] = value
+    sizes_of: dict[int, SymbolicValues] = {}
+    arguments = {
+        function: [_argument(name, seen, sizes_of) for name, seen in each.items()]
+        for function, each in seen_of.items()
+    }
+    facts = []
+    for (place, _), (scope, graph) in zip(traversal.graphs(known), graphs, strict=True):
+        declare_channels(graph, scope)
+        sizes = SymbolicValues(scope)
+        for name, dims, elements in arguments.get(Place(place.function), ()):
+            if dims is not None:
+                sizes.note(name, dims)
+            if elements is not None:
+                sizes.note_elements(name, elements)
+        facts.append(GraphFacts(scope, sizes, given.get(id(scope), {})))
+    return facts
+
+
+def _inlined_copies(
+    model: onnx.ModelProto, infos: Sequence[OperatorInfo]
+) -> dict[int, list[_Copy]]:
+    """Return the copies of each node in a function, one per call, by its position in the model.
+
+    Args:
+        model: a copy `with_probes`; it is changed.
+        infos: its spatial operators.
+    """
+    versions = {op_traits.opset_of(m.opset_import) for m in (model, *model.functions)} - {None}
+    if len(versions) > 1:
+        return {}  # the inliner converts nodes to the version of the model
+    bodies: dict[Place, list[int]] = {}
+    for position, (place, _, node) in enumerate(list(traversal.nodes(model))):
+        remove_named(node.attribute, {_POSITION})  # of the file
+        if place.function is not None:
+            node.attribute.append(onnx.helper.make_attribute(_POSITION, position))
+            bodies.setdefault(Place(place.function), []).append(position)
+    inlined, call_sites = inlined_probes(model, infos)
+    positions = [_take_position(node) for _, _, node in traversal.nodes(inlined)]
+    if inlined.functions:
+        return {}
+    result = infer_at_call_sites(inlined, call_sites)
+    graphs = list(scopes(result))
+    scope_of = {id(graph): scope for scope, graph in graphs}
+    copies: dict[int, list[_Copy]] = {}
+    for taken, (_, graph, node) in zip(positions, traversal.nodes(result), strict=True):
+        if taken is not None:
+            copies.setdefault(taken, []).append(_Copy(scope_of[id(graph)], node))
+    for body in bodies.values():  # the copies of two nodes are of the same call by their order
+        if len({len(copies.get(position, ())) for position in body}) > 1:
+            for position in body:
+                copies.pop(position, None)
+    return copies
+
+
+def _take_position(node: onnx.NodeProto) -> int | None:
+    """Remove the attribute that holds a node's position, and return the position."""
+    taken = remove_where(node.attribute, lambda a: a.name == _POSITION)
+    return taken[0].i if taken else None
+
+
+def _fix_attributes(node: onnx.NodeProto, copies: Sequence[onnx.NodeProto]) -> None:
+    """Replace references to attributes of the function by their values, if all calls give the same."""
+    for index in reversed(range(len(node.attribute))):
+        if not node.attribute[index].ref_attr_name:
+            continue
+        name = node.attribute[index].name
+        first, *others = ([a for a in copy.attribute if a.name == name] for copy in copies)
+        if all(other == first for other in others):
+            del node.attribute[index]
+            node.attribute.extend(first)
+
+
+def _values(
+    scope: ConstantScope, node: onnx.NodeProto, copies: Sequence[_Copy]
+) -> Iterator[tuple[ConstantScope, str, list[_Seen]]]:
+    """Yield each input and output of a node of a function: its graph, its name, what is seen of it."""
+    for side in ("input", "output"):
+        names = [getattr(copy.node, side) for copy in copies]
+        for index, name in enumerate(getattr(node, side)):
+            owner = scope.owner(name) if name else None
+            if owner is not None:
+                pairs = zip(copies, names, strict=True)
+                seen = [
+                    _Seen(c.scope, each[index] if index < len(each) else "") for c, each in pairs
+                ]
+                yield owner, name, seen
+
+
+def _joined_type(types: Sequence[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+    """Return what several types have in common; None if that is nothing."""
+    first, *others = types
+    if first is None or all(other == first for other in others):
+        return first
+    shape, element_type = shape_inference.dims(first), shape_inference.element_type(first)
+    for other in others:
+        shape = join_shapes(shape, shape_inference.dims(other))
+        if shape_inference.element_type(other) != element_type:
+            element_type = None
+    if shape is None and element_type is None:
+        return None
+    return onnx.helper.make_tensor_type_proto(element_type or 0, shape)
+
+
+def _joined_value(seen: Sequence[_Seen]) -> Array | None:
+    """Return the value of an input of a function if all calls give the same."""
+    first, *others = (s.scope.value(s.name) if s.name else None for s in seen)
+    if first is not None and all(
+        other is not None and other.dtype == first.dtype and np.array_equal(other, first)
+        for other in others
+    ):
+        return first
+    return None
+
+
+def _argument(
+    name: str, seen: Sequence[_Seen], sizes_of: dict[int, SymbolicValues]
+) -> tuple[str, Sequence[Polynomial] | None, SymbolicTensor | None]:
+    """Return name, dims and elements of an input of a function, as far as all calls give them.
+
+    `sizes_of` keeps the sizes of each scope.
+    """
+    values = [sizes_of.setdefault(id(s.scope), SymbolicValues(s.scope)) for s in seen]
+    dims = [sizes.dims(s.name) for sizes, s in zip(values, seen, strict=True)]
+    tensors = [sizes.tensor(s.name) for sizes, s in zip(values, seen, strict=True)]
+    return name, _joined(dims), _joined_tensor(tensors)
+
+
+def _joined(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | None:
+    """Join dims or elements; None if the numbers of them differ or one is unknown."""
+    known = [elements for elements in each if elements is not None]
+    if len(known) < len(each) or len({len(elements) for elements in known}) > 1:
+        return None
+    return [one_of(column) for column in zip(*known, strict=True)]
+
+
+def _joined_tensor(each: Sequence[SymbolicTensor | None]) -> SymbolicTensor | None:
+    kinds = {None if t is None else (t.element_type, t.table.shape) for t in each}
+    elements = _joined([None if t is None else t.elements for t in each])
+    kind = kinds.pop()
+    if elements is None or kind is None or kinds:
+        return None
+    return SymbolicTensor(kind[0], table(elements, kind[1]))
