@@ -120,7 +120,7 @@ def graph_facts(
 def _inlined_copies(
     model: onnx.ModelProto, infos: Sequence[OperatorInfo]
 ) -> dict[int, list[_Copy]]:
-    """Return the copies of each node in a function, one per call, by its position in the model.
+    """Return the copies of each node in a function, one per call in the same order, by its position.
 
     Args:
         model: a copy `with_probes`; it is changed.
@@ -129,12 +129,10 @@ def _inlined_copies(
     versions = {op_traits.opset_of(m.opset_import) for m in (model, *model.functions)} - {None}
     if len(versions) > 1:
         return {}  # the inliner converts nodes to the version of the model
-    bodies: dict[Place, list[int]] = {}
     for position, (place, _, node) in enumerate(list(traversal.nodes(model))):
         remove_named(node.attribute, {_POSITION})  # of the file
         if place.function is not None:
             node.attribute.append(onnx.helper.make_attribute(_POSITION, position))
-            bodies.setdefault(Place(place.function), []).append(position)
     inlined, call_sites = inlined_probes(model, infos)
     positions = [_take_position(node) for _, _, node in traversal.nodes(inlined)]
     if inlined.functions:
@@ -146,10 +144,6 @@ def _inlined_copies(
     for taken, (_, graph, node) in zip(positions, traversal.nodes(result), strict=True):
         if taken is not None:
             copies.setdefault(taken, []).append(_Copy(scope_of[id(graph)], node))
-    for body in bodies.values():  # the copies of two nodes are of the same call by their order
-        if len({len(copies.get(position, ())) for position in body}) > 1:
-            for position in body:
-                copies.pop(position, None)
     return copies
 
 

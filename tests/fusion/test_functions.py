@@ -170,6 +170,27 @@ def test_what_one_call_adds_has_other_sizes() -> None:
     assert strategies(model(graph.replace("OTHER", "b"), ANY_RANK)) == ["unblocked"] * 2
 
 
+def test_axes_that_differ_between_calls() -> None:
+    """With the axes of the first call the second would transpose others."""
+    rows = """rows (x, axes) => (y) {
+        block = Constant <value_ints = [2]> ()
+        pads = Constant <value = int64[1,2] {0, 0}> ()
+        s = com.microsoft.SpaceToBatchND(x, block, pads)
+        u = Unsqueeze(s, axes)
+        t = Transpose <perm = [0, 2, 1, 3]> (u)
+        b = com.microsoft.BatchToSpaceND(t, block, pads)
+        y = Identity(b)
+    }"""
+    graph = """g (float[1,4,6] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
+        <int64[1] first = {FIRST}, int64[1] other = {3}> {
+        y = own.rows(x, first)
+        z = own.rows(x, other)
+    }"""
+    made = model(graph.replace("FIRST", "2"), rows)
+    assert "the axes of Unsqueeze are unknown" in reasons(made)
+    check(made, x=(1, 4, 6))
+
+
 def test_element_types_that_differ_between_calls() -> None:
     made = model(
         """g (float[1,4,4,3] x, double[1,4,4,3] u, float[3] b, double[3] c)
