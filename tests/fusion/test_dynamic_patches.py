@@ -293,3 +293,67 @@ def test_images_of_one_row() -> None:
     )
     converted = agree(made, (2, 1, 7, 3), (0, 1, 8, 3))
     assert structure.ops(converted) == ["Transpose", *KERNEL, "Conv", "Transpose", "Squeeze"]
+
+
+def test_windows_much_larger_than_the_image() -> None:
+    """With a stride of 3, one element is legal for a window of 6, and one more window is not enough."""
+    agree(model("y = MatMul (p, w)", k="6, 1", s="3, 1"), *((2, h, 4, 3) for h in range(1, 8)))
+
+
+@pytest.mark.parametrize(
+    ("added", "fits"),
+    [([[1.0]], True), ([[[7.0]]], True), ([2.0], True), ([[1.0], [2], [3], [4], [5]], False)],
+)
+def test_what_is_added_to_each_channel(added: list[float], fits: bool) -> None:
+    made = model("q = MatMul (p, w)  y = Add (c, q)", dims="2, 5, 6, 3")
+    array = np.array(added, np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(array, "c"))
+    converted = agree(made, (2, 5, 6, 3))
+    assert ("Add" in structure.ops(converted)) == (not fits)
+
+
+def test_gemm_of_columns() -> None:
+    rest = (
+        "r = Reshape (p, rows)  t = Transpose <perm = [1, 0]> (r)  y = Gemm <transA = 1> (t, w, b)"
+    )
+    agree(model(rest), *SIZES, *EMPTY)
+
+
+def test_a_part_of_the_patches() -> None:
+    rest = "one = Constant <value_ints = [1]> ()  c = Slice (p, first, one, one)  y = MatMul (c, w)"
+    (site,) = plan(model(rest)).sites
+    assert site.declined[0].endswith("it takes a part of the patches")
+
+
+def test_a_matrix_for_each_row() -> None:
+    made = model("y = MatMul (p, each)", dims="2, 5, 6, 3")
+    made.graph.initializer.append(numpy_helper.from_array(numbers(3, 18, 5), "each"))
+    (site,) = plan(made).sites
+    assert site.declined[0].endswith("its second input is no matrix")
+
+
+def test_a_shape_that_is_an_output_stays() -> None:
+    made = model(TENSORDOT)
+    made.graph.output.add(name="back").type.tensor_type.elem_type = 7
+    agree(made, *SIZES)
+
+
+def test_what_is_added_may_be_computed_late() -> None:
+    converted = agree(model("q = MatMul (p, w)  c = Neg (b)  y = Add (q, c)"), *SIZES)
+    assert structure.ops(converted)[-2:] == ["Neg", "Add"]
+
+
+def test_a_shape_in_a_net_of_channels_first() -> None:
+    turned = "i = Transpose <perm = [0, 2, 3, 1]> (x) " + PATCHES.replace("(x)", "(i)").format(
+        k="3, 2", s="1, 2", r="1, 1", padding="SAME"
+    )
+    made = model(f"{turned} {TENSORDOT}  z = Shape (p)", dims="N, 3, H, W")
+    made.graph.output.add(name="z").type.tensor_type.elem_type = 7
+    agree(made, (2, 3, 4, 7), (1, 3, 6, 5))
+
+
+def test_sampling_that_may_start_inside_a_volume() -> None:
+    rest = """p = com.microsoft.ExtractVolumePatches <ksizes = [1, 1, 3, 2, 1],
+        strides = [1, 3, 2, 2, 1], padding = "SAME"> (x)  y = MatMul (p, w)"""
+    (site,) = plan(model(rest, dims="N, D, H, W, 3")).sites
+    assert "sampling may start inside the image" in site.declined[0]
