@@ -59,7 +59,7 @@ class Outcome:
         sites, fused: the operators in it, and those that became part of something else.
         left: whether one of them is still lowered, those with block 1 on all axes aside: they are a
             Pad or a Slice.
-        larger: whether there are more nodes than in the original.
+        larger: how many nodes more there are than in the original.
         wrong: what is wrong; empty if nothing is.
         runtime: what onnxruntime's optimizer makes wrong of the model without fusion too.
     """
@@ -69,7 +69,7 @@ class Outcome:
     sites: int = 0
     fused: int = 0
     left: bool = True
-    larger: bool = False
+    larger: int = 0
     wrong: list[str] = field(default_factory=list)
     runtime: list[str] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ def try_case(
         outcome.sites = len(strategies)
         outcome.fused = sum(s not in UNFUSED and s != CANCELLED for s in strategies)
         outcome.left = any(s in UNFUSED for s in strategies)
-        outcome.larger = size(found.model) > size(case.model)
+        outcome.larger = size(found.model) - size(case.model)
         wrong = mistakes(found.model, case)
         if wrong or number % PLAIN == 0:
             unfused = onnx_spatial.convert(
@@ -199,41 +199,48 @@ def table(found: Iterable[Outcome]) -> str:
     """Markdown: for each class its cases, the share of them in which nothing is left of the
     operators, the share of these with more nodes than before, and the share of operators that became
     part of something else."""
-    rows: dict[str, dict[str, Counter[str]]] = {
-        "kind": {},
-        "layout": {},
-        "mode": {},
-        "place": {},
-    }
+    headings = ("kind", "layout", "mode", "place", "parameters and readers")
+    rows: dict[str, dict[str, Counter[str]]] = {heading: {} for heading in headings}
     for outcome in found:
+        labels = outcome.labels | {headings[-1]: _reason_to_grow(outcome)}
         for heading, of_class in rows.items():
-            for name in (outcome.labels[heading], "all"):
+            for name in (labels[heading], "all"):
                 counted = of_class.setdefault(name, Counter())
                 counted["cases"] += 1
                 counted["gone"] += not outcome.left
-                counted["larger"] += outcome.larger and not outcome.left
+                if outcome.larger > 0 and not outcome.left:
+                    counted["larger"] += 1
+                    counted["more"] += outcome.larger
                 counted["sites"] += outcome.sites
                 counted["fused"] += outcome.fused
                 counted["wrong"] += bool(outcome.wrong)
     lines = []
     for heading, of_class in rows.items():
         lines += [
-            f"| {heading} | cases | wrong | fused | of these larger | operators fused |",
-            "|---|---|---|---|---|---|",
+            f"| {heading} | cases | wrong | fused | of these larger | by nodes | operators fused |",
+            "|---|---|---|---|---|---|---|",
         ]
         named = (*regions.FUSIBLE, *regions.KINDS, *making.OBSTACLES)
         order = [name for name in dict.fromkeys(named) if name in of_class]
         order += [*sorted(of_class.keys() - {*order, "all"}), "all"]
         for name in order:
             counted = of_class[name]
-            shares = (
-                100 * counted[part] / max(counted[whole], 1)
+            gone, larger, fused = (
+                f"{100 * counted[part] / max(counted[whole], 1):.1f} %"
                 for part, whole in (("gone", "cases"), ("larger", "gone"), ("fused", "sites"))
             )
-            cells = [name, str(counted["cases"]), str(counted["wrong"])]
-            lines.append(f"| {' | '.join([*cells, *(f'{share:.1f} %' for share in shares)])} |")
+            more = f"{counted['more'] / max(counted['larger'], 1):.1f}"
+            cells = [name, str(counted["cases"]), str(counted["wrong"]), gone, larger, more, fused]
+            lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _reason_to_grow(outcome: Outcome) -> str:
+    """Say why a fused case may have more nodes than the original; see docs/fusion.md."""
+    if outcome.labels["kind"] in ("inner values read outside", "anything"):
+        return "values are needed in blocks"
+    return "inputs of the model" if outcome.labels["mode"] == "run-time" else "known or computed"
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ node that cannot be written on u ends the region.
     pad_amounts     calculate with pads and crops, known or computed at run time
     amount_vectors  write those that are computed at run time, as vectors
     pad_slice       write the Pads and Slices between what is computed of a value and what is needed
+    blocked_shape   write the shape of a value in blocks
     blocked_layout  how the axes of t hold those of u
     rules           rewrite a node on u, by operator type: elementwise, channels, axes
     conv            convolutions, whose dilations and pads grow
