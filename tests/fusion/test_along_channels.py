@@ -110,7 +110,7 @@ def test_a_pad_of_some_axes_is_written_for_all(mode, value):
     assert result.verification
     (pad,) = (node for node in result.model.graph.node if node.op_type == "Pad")
     constants = {t.name: numpy_helper.to_array(t) for t in result.model.graph.initializer}
-    assert constants[pad.input[1]].tolist() == [0, 0, 0, 0, 0, 2, 0, 0]
+    assert sorted(constants[pad.input[1]].tolist()) == [0] * 7 + [2]
     assert len(pad.input) == (3 if value else 2)
     assert onnx.helper.get_node_attr_value(pad, "mode") == mode.encode()
 
