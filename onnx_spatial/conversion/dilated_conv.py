@@ -18,7 +18,8 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher, Writer
-from onnx_spatial.fusion.dilated_conv import Cleanup, GraphView, RegionEdit, Regions, fuse
+from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit, Regions, fuse
+from onnx_spatial.fusion.layouts import LayoutEdit, LayoutGraph, improve, with_bias
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import replace_nodes
@@ -77,6 +78,7 @@ class _Editor:
         lost: names of the values that no node computes any more, by the graph that held the node:
             sizes may be computed in a graph around this one.
         kept: names of the values that new nodes compute.
+        fused: nodes that regions have written, and their successors.
     """
 
     def __init__(
@@ -85,10 +87,12 @@ class _Editor:
         self.matcher = matcher
         self._names = names
         self._places = places
-        self._initializers = initializers
+        self.initializers = initializers
         self._replacements: dict[ir.Node, list[ir.Node]] = {}
         self.lost: defaultdict[Place, set[str]] = defaultdict(set)
         self.kept: set[str] = set()
+        self.fused: set[ir.Node] = set()
+        self._moved: set[ir.Node] = set()
 
     def apply(self, edit: GraphEdit) -> None:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
@@ -97,13 +101,23 @@ class _Editor:
         for node in nodes:
             self._lose(value for value in node.outputs if value not in kept)
         read = [value for node in nodes for value in node.inputs]
-        for draft in edit.drafts:
-            self.matcher.adopt(draft.nodes, draft.node)
         self.kept.update(value.name for value in kept if value.name)
-        self._replacements |= replace_nodes.apply(
-            edit, self._names, initializers=self._initializers
-        )
+        made = replace_nodes.apply(edit, self._names, initializers=self.initializers)
+        for node, new in made.items():
+            self.matcher.adopt(new, node)  # Constant nodes, too
+        self._replacements |= made
+        moved = edit.moved if isinstance(edit, LayoutEdit) else frozenset[ir.Node]()
+        for draft in edit.drafts:
+            if isinstance(edit, RegionEdit) or draft.node in self.fused:
+                self.fused.update(draft.nodes)
+            if draft.node in moved or draft.node in self._moved:
+                self._moved.update(draft.nodes)
         self._remove_dead(read)
+
+    def fold_biases(self, graph: LayoutGraph) -> None:
+        """Fold Adds into the biases of convolutions."""
+        for edit in list(with_bias(graph, self.fused | self._moved)):
+            self.apply(edit)
 
     def _lose(self, outputs: Iterable[ir.Value]) -> None:
         for value in outputs:
@@ -128,15 +142,27 @@ class _Editor:
             todo += [value.producer() for value in node.inputs if value is not None]
             replace_nodes.remove(node)
 
-    def new_nodes(self) -> list[ir.Node]:
-        """List the nodes that replaced others and are still there."""
-        new = (node for nodes in self._replacements.values() for node in nodes)
-        return [node for node in new if node.graph is not None]
-
     def count(self, node: ir.Node) -> int:
         """Count the nodes that replaced a node of the original."""
         new = self._replacements.get(node, ())
         return sum(1 if n.graph is not None else self.count(n) for n in new)
+
+
+def _improve_layouts(graph: ir.Graph | ir.Function, view: GraphView, editor: _Editor) -> None:
+    """Remove changes of layout next to the new nodes of a graph."""
+    matcher, sizes = editor.matcher, dict[ir.Value, int]()
+    editor.fold_biases(LayoutGraph(graph, view, matcher))
+    while True:
+        viewed = LayoutGraph(graph, view, matcher, sizes)
+        edit = improve(viewed, editor.fused, initializers=editor.initializers)
+        if edit is None:
+            break
+        editor.apply(edit)
+    editor.fold_biases(LayoutGraph(graph, view, matcher))
+    if isinstance(graph, ir.Graph):
+        for name, value in list(graph.initializers.items()):
+            if not matcher.readers(value):  # a constant of a node that was written twice
+                del graph.initializers[name]
 
 
 def _carry_out(
@@ -160,10 +186,8 @@ def _carry_out(
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
-    cleanup = Cleanup(view, editor.matcher, editor.new_nodes())
-    for last in cleanup.candidates():
-        if chain := cleanup.apply(last):
-            editor.apply(chain)
+    if graph is not None:
+        _improve_layouts(graph, view, editor)
     outputs = set[str]()
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
