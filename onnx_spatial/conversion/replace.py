@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
+from onnx_spatial.conversion.layouts import improve_layouts
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, ModelFileError
@@ -58,7 +59,7 @@ def replace_operators(
     result = EditResult()
     if rules:
         result = fuse_dilated_convs(proto, infos, matcher, names, write, folder)
-    edited = bool(result.site_at)
+    edited, fused = bool(result.site_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         subject = subjects.get(info.index)
@@ -76,6 +77,8 @@ def replace_operators(
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and info.place.function is None
         made = _carry_out(rewrite, result, names, initializers=initializers)
+        if any(rule.name == rewrite.lowered.strategy for rule in rules):
+            fused[info.index] = made
         declined = (*result.declined.get(info.index, ()), *declined)
         strategy, considered = rewrite.lowered.strategy, rewrite.lowered.considered
         if options.action != "lower":
@@ -88,11 +91,14 @@ def replace_operators(
             info,
             options.action,
             strategy,
-            made,
+            len(made),
             absorbed=absorbed,
             declined=declined,
             considered=considered,
         )
+    for index, made in fused.items():
+        matcher.adopt(made, nodes[index])
+    improve_layouts(proto, infos, matcher, names, folder, fused, result)
     if edited:
         try:
             result.model = changes.apply()
@@ -129,15 +135,17 @@ def _rewrite(
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
-def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
-    """Edit the graph, note the values that are new or lost, and return the number of new nodes."""
+def _carry_out(
+    rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool
+) -> list[ir.Node]:
+    """Edit the graph, note the values that are new or lost, and return the new nodes."""
     edit, first = rewrite.edit, rewrite.subjects[0].info
     (draft,) = edit.drafts
     outputs = [value.name for value in rewrite.outputs if value.name]
     old = {v.name for node in (draft.node, *edit.removed) for v in node.outputs if v.name}
     result.note_outputs(first, outputs, rewrite.shape)
     result.lost.setdefault(first.place, set()).update(old.difference(outputs))
-    return len(replace_nodes.apply(edit, names, initializers=initializers)[draft.node])
+    return replace_nodes.apply(edit, names, initializers=initializers)[draft.node]
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

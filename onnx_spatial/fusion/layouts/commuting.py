@@ -51,7 +51,7 @@ def rank(node: ir.Node, graph: LayoutGraph) -> int | None:
     """Return the rank of the outputs of a node with a rule; None for others and for low ranks."""
     if node.op_type not in RULES or not op_traits.is_standard(node) or graph.changes(node):
         return None
-    if graph.matcher.is_local(node):
+    if graph.matcher.is_local(node) or graph.matcher.op_type(node) is None:
         return None
     ranks = {graph.rank(value) for value in node.outputs}
     least = min((rank or 0 for rank in ranks), default=0)

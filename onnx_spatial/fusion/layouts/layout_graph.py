@@ -146,6 +146,8 @@ class LayoutGraph:
         rank = self._rank_before(node, source) if source is not None else None
         if not op_traits.is_standard(node) or rank is None or len(node.outputs) != 1:
             return None
+        if self.matcher.op_type(node) is None:  # of the lowering of another operator
+            return None
         if node.op_type == "Transpose":
             perm = self.matcher.perm(node, rank)
             return None if perm is None else Layout(rank, perm)
