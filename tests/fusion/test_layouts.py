@@ -143,6 +143,22 @@ def test_transposes_that_meet_become_one() -> None:
     assert structure.ops(converted)[-2:] == EXIT
 
 
+def test_a_reshape_that_adds_or_removes_axes_of_size_1_is_one_of_them() -> None:
+    swapped = RESIDUAL.replace("a_u = Unsqueeze(a_s, one)", "a_u = Reshape(a_s, added)")
+    swapped = swapped.replace("q = Squeeze(p_c, two)", "q = Reshape(p_c, removed)")
+    swapped = swapped.replace("y_u = Unsqueeze(z, one)", "y_u = Reshape(z, last)")
+    made = model(swapped, added=[0, 1, -1, 4], removed=[0, 4, -1], last=[0, 1, -1, 4])
+    assert sorted(changes(check(made))) == sorted(ENTRY + EXIT)
+
+
+def test_a_reshape_that_regroups_stays() -> None:
+    body = (
+        f"{layer('x', 'a')} k = Reshape(a, rows) r = Relu(k) o = Reshape(r, back) {layer('o', 'y')}"
+    )
+    converted = check(model(body, rows=[0, -1, 2], back=[0, -1, 4]))
+    assert structure.ops(converted).count("Reshape") == 2
+
+
 FAR = """
     e = Einsum <equation = "nlc->nlc"> (y_)
     f = Transpose <perm = [0, 2, 1]> (e) g = Relu(f) h = Transpose <perm = [0, 2, 1]> (g)
@@ -215,7 +231,7 @@ def test_constants_that_are_nodes_count(ir: int) -> None:
     assert len(changes(converted)) <= len(ENTRY + EXIT)
 
 
-def test_in_a_branch_and_in_a_function() -> None:
+def test_in_a_branch() -> None:
     inner = f"{layer('x', 'a')} r = Relu(a) {layer('r', 'o')}"
     branch = model(
         f"""

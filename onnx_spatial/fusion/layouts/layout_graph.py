@@ -16,6 +16,7 @@ from onnx_spatial.model.op_traits import Trait
 
 #: The length that is assumed of an axis of unknown size.
 _USUAL = 32
+_CHANGES = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Reshape"})
 _SAME_RANK = op_traits.having(Trait.SAME_RANK) | {"Concat"}
 _BROADCASTS = op_traits.having(Trait.BROADCASTS)
 
@@ -140,7 +141,7 @@ class LayoutGraph:
 
     def _change(self, node: ir.Node) -> Layout | None:
         """Return the layout that a node makes; None for other nodes."""
-        if node.op_type not in ("Transpose", "Squeeze", "Unsqueeze") or not node.inputs:
+        if node.op_type not in _CHANGES or not node.inputs:
             return None
         source = node.inputs[0]
         rank = self._rank_before(node, source) if source is not None else None
@@ -151,6 +152,8 @@ class LayoutGraph:
         if node.op_type == "Transpose":
             perm = self.matcher.perm(node, rank)
             return None if perm is None else Layout(rank, perm)
+        if node.op_type == "Reshape":
+            return self._reshaped(node, source)
         axes = self.axes(node, 1)
         if axes is None:
             return None
@@ -189,6 +192,26 @@ class LayoutGraph:
                 outputs, inputs = (dim.constant or 1 for dim in dims[:2])
                 return self.size(source) * outputs // max(1, inputs * group)
         return max(sizes, default=1)
+
+    def _reshaped(self, node: ir.Node, source: ir.Value | None) -> Layout | None:
+        """Return the layout that a Reshape makes that only adds and removes axes of size 1."""
+        shape = self.known(node.inputs[1]) if len(node.inputs) > 1 else None
+        dims = self.view.dims(source.name) if source is not None and source.name else None
+        if shape is None or dims is None or self.matcher.attributes(node).get("allowzero"):
+            return None
+        axes: list[int | None] = []
+        left = list(range(len(dims)))
+        for place, size in enumerate(shape.reshape(-1).tolist()):
+            while left and size != 1 and dims[left[0]].constant == 1 and (size or left[0] != place):
+                left.pop(0)
+            known = dims[left[0]].constant if left else None
+            if size == 1 and known != 1:
+                axes.append(None)
+            elif left and (size in (-1, known) or (size == 0 and left[0] == place)):
+                axes.append(left.pop(0))
+            else:
+                return None
+        return Layout(len(dims), tuple(axes)) if all(dims[a].constant == 1 for a in left) else None
 
     def _rank_before(self, node: ir.Node, source: ir.Value) -> int | None:
         """Return the rank of what a node reads; the perm of a Transpose says it, too."""
