@@ -231,6 +231,23 @@ def test_constants_that_are_nodes_count(ir: int) -> None:
     assert len(changes(converted)) <= len(ENTRY + EXIT)
 
 
+def test_a_constant_that_the_caller_may_replace_is_changed_in_the_run() -> None:
+    body = f"{layer('x', 'a')} r = Add(a, given) {layer('r', 'y')}"
+    made = model(body)
+    made.graph.input.append(onnx.helper.make_tensor_value_info("given", 1, [4]))
+    made.graph.initializer.append(numpy_helper.from_array(np.zeros(4, np.float32), "given"))
+    converted = convert(made, domains=["tf"])
+    fed = {
+        "x": RNG.normal(size=(2, 6, 4)).astype(np.float32),
+        "given": np.arange(4, dtype=np.float32),
+    }
+    results = [
+        running.run(m, fed)[0] for m in (converted, convert(made, domains=["tf"], fuse=False))
+    ]
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+    assert sorted(changes(converted)) == sorted([*ENTRY, "Unsqueeze", *EXIT])
+
+
 def test_in_a_branch() -> None:
     inner = f"{layer('x', 'a')} r = Relu(a) {layer('r', 'o')}"
     branch = model(
