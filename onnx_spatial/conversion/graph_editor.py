@@ -64,6 +64,8 @@ class GraphEditor:
     def improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> None:
         """Remove changes of layout next to the fused nodes."""
         sizes = dict[ir.Value, int]()
+        if not LayoutGraph(graph, view, self.matcher).is_sorted:
+            return
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
         while edit := self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes)):
             self.apply(edit)

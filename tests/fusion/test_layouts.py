@@ -11,7 +11,7 @@ import pytest
 import regions
 import running
 import structure
-from converting import convert
+from converting import convert, plan
 from onnx import numpy_helper, parser
 
 from onnx_spatial.conversion import graph_editor
@@ -246,6 +246,17 @@ def test_a_constant_that_the_caller_may_replace_is_changed_in_the_run() -> None:
     ]
     np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
     assert sorted(changes(converted)) == sorted([*ENTRY, "Unsqueeze", *EXIT])
+
+
+def test_nodes_in_another_order_are_left_alone() -> None:
+    made = model(RESIDUAL)
+    nodes = list(made.graph.node)[::-1]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    converted = plan(made, domains=["tf"]).model
+    assert converted is not None
+    assert not structure.spatial(converted)
+    assert len(changes(converted)) > len(ENTRY + EXIT)
 
 
 def test_in_a_branch() -> None:

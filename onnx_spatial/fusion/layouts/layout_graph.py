@@ -69,6 +69,17 @@ class LayoutGraph:
             if layout is not None:
                 self._add(node, layout)
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether every node stands behind those that it reads."""
+        last = len(self.nodes)
+        return all(
+            self.order.get(producer, -1) < self.order.get(node, last)
+            for node in self.nodes
+            for value in node.inputs
+            if value is not None and (producer := value.producer()) is not None
+        )
+
     def rank(self, value: ir.Value) -> int | None:
         """Return the rank of a value; None if it is unknown."""
         if value not in self._ranks:

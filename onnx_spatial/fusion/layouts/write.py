@@ -84,9 +84,9 @@ class LayoutWriter:
         every = [*also, *(graph.forms(v) for v in (*read, *made) if v is not None)]
         self._scope = list({id(forms): forms for forms in every}.values())
         self._available: dict[ir.Value, dict[Layout, ir.Value]] = {}
-        #: Values that are replaced, and unnamed values that are read under another name.
+        #: Values that new ones replace under their names, by producer, and those read under other names.
         self._results: dict[ir.Node, list[ir.Value]] = {}
-        self._renamed: dict[ir.Value, ir.Value] = {}
+        self._renamed: set[ir.Value] = set()
         self._copied: set[ir.Node] = set()
         self._dropped: list[ir.Node] = []
         self._taken: set[ir.Value] = set()
@@ -167,7 +167,7 @@ class LayoutWriter:
                 assert producer is not None
                 self._results.setdefault(producer, []).append(value)
             else:
-                self._renamed[value] = value
+                self._renamed.add(value)
                 self._copied.update(n for n, i in self._readers(value) if n not in self._moves)
 
     def _must_stay(self, value: ir.Value) -> bool:
@@ -179,10 +179,12 @@ class LayoutWriter:
     def _can_copy(self, node: ir.Node) -> bool:
         if node in self._moves:
             return True
-        message = self._graph.matcher.message(node)
+        matcher = self._graph.matcher
+        if matcher.op_type(node) is None or matcher.subject(node) is not None:
+            return False  # a spatial operator, or of the lowering of one
+        message = matcher.message(node)
         bodies = message is not None and any(traversal.subgraphs(message))
-        subject = self._graph.matcher.subject(node) is not None
-        return node in self._graph.order and not bodies and not subject
+        return node in self._graph.order and not bodies
 
     def _readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
         """Return the nodes that read a value as it is."""
