@@ -6,23 +6,19 @@ are left to `replace`, with the reasons.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx
-import onnx_ir as ir
 
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
+from onnx_spatial.conversion.graph_editor import GraphEditor
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.fusion import Matcher, Writer
-from onnx_spatial.fusion.dilated_conv import Cleanup, GraphView, RegionEdit, Regions, fuse
+from onnx_spatial.fusion.dilated_conv import GraphView, RegionEdit, Regions, fuse
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import replace_nodes
 from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.replace_nodes import GraphEdit
-from onnx_spatial.model.traversal import Place
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Reported in the place of a strategy, for a region with a convolution and for one without.
@@ -62,7 +58,7 @@ def fuse_dilated_convs(
             result.declined[subject.info.index] = tuple(reasons)
         if edit.drafts:
             initializers = proto.ir_version >= 4 and place.function is None
-            editor = _Editor(matcher, names, places, initializers=initializers)
+            editor = GraphEditor(matcher, names, places, initializers=initializers)
             _carry_out(regions, edit, view, editor, result)
     return result
 
@@ -75,77 +71,8 @@ def _note_attributes(graph: traversal.GraphLike, view: GraphView, matcher: Match
             matcher.note_attributes(node, view.attributes(message))
 
 
-class _Editor:
-    """Editor of one graph that keeps track of what replaced its nodes.
-
-    Attributes:
-        lost: names of the values that no node computes any more, by the graph that held the node:
-            sizes may be computed in a graph around this one.
-        kept: names of the values that new nodes compute.
-    """
-
-    def __init__(
-        self, matcher: Matcher, names: Names, places: Mapping[int, Place], *, initializers: bool
-    ) -> None:
-        self.matcher = matcher
-        self._names = names
-        self._places = places
-        self._initializers = initializers
-        self._replacements: dict[ir.Node, list[ir.Node]] = {}
-        self.lost: defaultdict[Place, set[str]] = defaultdict(set)
-        self.kept: set[str] = set()
-
-    def apply(self, edit: GraphEdit) -> None:
-        """Carry out an edit, and remove the nodes that only served the removed ones."""
-        kept = {value for draft in edit.drafts for value in draft.results}
-        nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
-        for node in nodes:
-            self._lose(value for value in node.outputs if value not in kept)
-        read = [value for node in nodes for value in node.inputs]
-        for draft in edit.drafts:
-            self.matcher.adopt(draft.nodes, draft.node)
-        self.kept.update(value.name for value in kept if value.name)
-        self._replacements |= replace_nodes.apply(
-            edit, self._names, initializers=self._initializers
-        )
-        self._remove_dead(read)
-
-    def _lose(self, outputs: Iterable[ir.Value]) -> None:
-        for value in outputs:
-            graph = self.matcher.graph(value.producer())
-            assert graph is not None
-            if value.name:
-                self.lost[self._places[id(graph)]].add(value.name)
-
-    def _remove_dead(self, values: Iterable[ir.Value | None]) -> None:
-        """Remove the nodes that are unused now, from the producers of these values back."""
-        matcher = self.matcher
-        todo = [value.producer() for value in values if value is not None]
-        while todo:
-            node = todo.pop()
-            if node is None or node.graph is None or matcher.op_type(node) is None:
-                continue
-            if matcher.subject(node) is not None or any(
-                matcher.is_output(value) or matcher.readers(value) for value in node.outputs
-            ):
-                continue
-            self._lose(node.outputs)
-            todo += [value.producer() for value in node.inputs if value is not None]
-            replace_nodes.remove(node)
-
-    def new_nodes(self) -> list[ir.Node]:
-        """List the nodes that replaced others and are still there."""
-        new = (node for nodes in self._replacements.values() for node in nodes)
-        return [node for node in new if node.graph is not None]
-
-    def count(self, node: ir.Node) -> int:
-        """Count the nodes that replaced a node of the original."""
-        new = self._replacements.get(node, ())
-        return sum(1 if n.graph is not None else self.count(n) for n in new)
-
-
 def _carry_out(
-    regions: Regions, edit: RegionEdit, view: GraphView, editor: _Editor, result: EditResult
+    regions: Regions, edit: RegionEdit, view: GraphView, editor: GraphEditor, result: EditResult
 ) -> None:
     """Edit one graph and report its operators."""
     between = regions.between()
@@ -165,11 +92,8 @@ def _carry_out(
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
-    cleanup = Cleanup(view, editor.matcher, editor.new_nodes())
-    for last in cleanup.candidates():
-        if chain := cleanup.apply(last):
-            editor.apply(chain)
-    outputs = set[str]()
+    if graph is not None:
+        editor.improve_layouts(graph, view)
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
         name = DILATED if end.name in edit.convolved else UNBLOCKED
@@ -180,15 +104,10 @@ def _carry_out(
         )
         output = [name for name in info.node.output[:1] if name not in lost]
         result.note_outputs(info, output, info.output_shape)
-        outputs.update(output)
     convolved = {e for name in edit.convolved for e in regions.origins.get(name, ())}
     for subject, origins in removed:
         info = subject.info
         name = DILATED if origins & convolved else UNBLOCKED
         declined = result.declined.get(info.index, ())
         result.site_at[info.index] = report.converted(info, "lower", name, 0, declined=declined)
-    # New nodes compute these values, whose types are what they were.
-    for name in sorted(editor.kept - lost - outputs):
-        result.types.setdefault(place, {})[name] = onnx.TypeProto()
-    for place, values in editor.lost.items():
-        result.lost.setdefault(place, set()).update(values)
+    editor.note(place, result)

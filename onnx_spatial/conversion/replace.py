@@ -18,6 +18,7 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.dilated_conv import fuse_dilated_convs
+from onnx_spatial.conversion.layouts import improve_layouts
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import ConversionError, ModelFileError
@@ -65,7 +66,7 @@ def replace_operators(
     result = EditResult()
     if rules:
         result = fuse_dilated_convs(proto, infos, matcher, names, write, facts)
-    edited = bool(result.site_at)
+    edited, fused = bool(result.site_at), dict[int, list[ir.Node]]()
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         subject = subjects.get(info.index)
@@ -83,6 +84,8 @@ def replace_operators(
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = proto.ir_version >= 4 and info.place.function is None
         made = _carry_out(rewrite, result, names, initializers=initializers)
+        if any(rule.name == rewrite.lowered.strategy for rule in rules):
+            fused[info.index] = made
         declined = (*result.declined.get(info.index, ()), *declined)
         strategy, considered = rewrite.lowered.strategy, rewrite.lowered.considered
         if options.action != "lower":
@@ -95,11 +98,14 @@ def replace_operators(
             info,
             options.action,
             strategy,
-            made,
+            len(made),
             absorbed=absorbed,
             declined=declined,
             considered=considered,
         )
+    for index, made in fused.items():
+        matcher.adopt(made, nodes[index])
+    improve_layouts(proto, infos, matcher, names, facts, fused, result)
     if edited:
         try:
             result.model = changes.apply()
@@ -136,8 +142,10 @@ def _rewrite(
     return Rewrite.of(write(subject.request, subject.info), subject), tuple(declined)
 
 
-def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool) -> int:
-    """Edit the graph, note the values that are new or lost, and return the number of new nodes."""
+def _carry_out(
+    rewrite: Rewrite, result: EditResult, names: Names, *, initializers: bool
+) -> list[ir.Node]:
+    """Edit the graph, note the values that are new or lost, and return the new nodes."""
     edit, first = rewrite.edit, rewrite.subjects[0].info
     outputs = [value.name for value in rewrite.outputs if value.name]
     kept = {value.name for draft in edit.drafts for value in draft.results}
@@ -146,7 +154,7 @@ def _carry_out(rewrite: Rewrite, result: EditResult, names: Names, *, initialize
     result.note_outputs(first, outputs, rewrite.shape)
     result.lost.setdefault(first.place, set()).update(old - kept)
     made = replace_nodes.apply(edit, names, initializers=initializers)
-    return sum(map(len, made.values()))
+    return [node for nodes in made.values() for node in nodes]
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

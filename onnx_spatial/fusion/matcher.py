@@ -168,9 +168,9 @@ class Matcher:
         """Return the node that computes a value of that name in the original graph."""
         return self._by_output.get((id(graph), name))
 
-    def is_local(self, message: onnx.NodeProto) -> bool:
+    def is_local(self, node: onnx.NodeProto | ir.Node) -> bool:
         """Return whether a node calls a function of the model."""
-        return (message.domain, message.op_type) in self._local
+        return (node.domain, node.op_type) in self._local
 
     def standard(self, node: ir.Node) -> onnx.NodeProto | None:
         """Return the message of a standard operator that is still in its graph; None for other nodes."""

@@ -4,7 +4,7 @@
                               -> a Reason     the pattern is there, but the check declines
                               -> a match      rewrite(match, lower) -> a Rewrite, or a Reason
 
-A rule is a module with a `RULE`, which `fusion.RULES` lists. The rules of `dilated_conv` and its cleanup
+A rule is a module with a `RULE`, which `fusion.RULES` lists. The rules of `dilated_conv` and `layouts`
 have the same parts; only their patterns and drafts differ (`fusion`).
 """
 

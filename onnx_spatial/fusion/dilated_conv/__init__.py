@@ -21,13 +21,11 @@ node that cannot be written on u ends the region.
     demand          backward: the nodes that lead to a BatchToSpace, and how much of each value it needs
     write           draft the nodes on u
     fuse            all of this for one graph
-    cleanup         cancel Transposes behind it, fold Add into the bias of a Conv
 """
 
-from onnx_spatial.fusion.dilated_conv.cleanup import Cleanup
 from onnx_spatial.fusion.dilated_conv.fuse import fuse
 from onnx_spatial.fusion.dilated_conv.graph_view import GraphView
 from onnx_spatial.fusion.dilated_conv.region import Regions
 from onnx_spatial.fusion.dilated_conv.write import RegionEdit
 
-__all__ = ["Cleanup", "GraphView", "RegionEdit", "Regions", "fuse"]
+__all__ = ["GraphView", "RegionEdit", "Regions", "fuse"]

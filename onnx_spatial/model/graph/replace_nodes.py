@@ -126,7 +126,8 @@ def _insert(
             new.name = node.name or None
         if new in (draft.successor, draft.documented):
             new.doc_string = node.doc_string
-            new.metadata_props.update(node.metadata_props)
+            for key, text in node.metadata_props.items():
+                new.metadata_props.setdefault(key, text)
         if new.name is None:
             new.name = names.fresh(f"{_base(node)}/{new.op_type}")
         new.metadata_props[ORIGIN] = _origin(node)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.model.graph import layout_marks
 from onnx_spatial.operators import Operator
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks import replacement
@@ -74,8 +75,8 @@ class Context:
 
     @cached_property
     def converted(self) -> Graphs:
-        """The graphs of the converted model."""
-        return Graphs(self.models.converted.proto)
+        """The graphs of the converted model, with marked values in their old layouts, too."""
+        return Graphs(layout_marks.with_original_values(self.models.converted.proto))
 
     def replacements(self, info: OperatorInfo) -> list[Replacement] | str:
         """Return the nodes that replace an operator, or why they cannot be cut out."""

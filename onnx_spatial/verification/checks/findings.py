@@ -189,6 +189,7 @@ class ChangedNode:
         doubt: a difference that may not matter.
         left: why it could not be compared; it may be compared in a run of the whole model later.
         compared: whether its output was compared or proven.
+        proven: whether its output was proven.
     """
 
     node: onnx.NodeProto
@@ -199,6 +200,7 @@ class ChangedNode:
     doubt: str | None = None
     left: str | None = None
     compared: bool = False
+    proven: bool = False
 
     def record(self, check: Check, inputs: Mapping[str, Array], value: str) -> None:
         """Keep the first comparison of its value that failed."""

@@ -79,7 +79,8 @@ def check(context: Context) -> None:
             changed.left = None if elsewhere else region
             todo += _calls(place, todo, context)
             continue
-        changed.compared = proven = context.region_proofs[region.key].scope != "sampled"
+        proven = context.region_proofs[region.key].scope != "sampled"
+        changed.compared = changed.proven = proven
         own_work = _work(region)
         work += own_work
         if work > MOST_WORK and (not is_output or own_work > _MOST_FOR_OUTPUT):
