@@ -26,7 +26,7 @@ _FAR = 3
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
 #: Pools into which onnxruntime merges a Pad of zeros, and the operators that it moves the Pad across.
 _MERGING = frozenset({"AveragePool", "MaxPool"})
-_MOVING = frozenset({"Identity", "Transpose"})
+_MOVING = frozenset({"Cast", "Identity", "Transpose"})
 #: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
 _ELEMENTWISE = frozenset(
     {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}

@@ -215,6 +215,20 @@ def test_no_pad_comes_to_stand_in_front_of_a_pool(op_type, kernel):
     assert onnx_spatial.convert(made).verification
 
 
+def test_a_cast_between_pad_and_pool_changes_nothing():
+    """onnxruntime merges the Pad across it."""
+    made = padded("MaxPool", 2, 1)
+    at = next(i for i, node in enumerate(made.graph.node) if node.op_type == "MaxPool")
+    pool = made.graph.node[at]
+    before = onnx.helper.make_node("Cast", [pool.input[0]], ["small"], to=onnx.TensorProto.INT8)
+    behind = onnx.helper.make_node("Cast", ["places"], [pool.output[0]], to=onnx.TensorProto.FLOAT)
+    pool.input[0], pool.output[0] = "small", "places"
+    made.graph.node.insert(at, before)
+    made.graph.node.insert(at + 2, behind)
+    assert "would merge the Pad in front into MaxPool" in declined(made)
+    assert onnx_spatial.convert(made).verification
+
+
 def test_no_pad_comes_to_stand_between_a_region_and_a_pool():
     made = model("Relu(t)", **AROUND)
     turned = onnx.helper.make_node("Transpose", ["y"], ["turned"], perm=[0, 3, 1, 2])
