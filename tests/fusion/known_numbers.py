@@ -277,7 +277,11 @@ def _slack(x: Known) -> list[Known]:
 
 @handler("MaxPool")
 def max_pool(inputs: list[Known], attributes: dict[str, Any]) -> Known:
-    value = _pool(inputs, attributes, lambda taps, _: taps.max(0), -np.inf)
+    dtype = inputs[0].value.dtype
+    least = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    value = _pool(inputs, attributes, lambda taps, _: taps.max(0), least)
+    if inputs[0].slack is None:
+        return Known(value)
     return Known(value, _pool(_slack(inputs[0]), attributes, lambda taps, _: taps.max(0)))
 
 

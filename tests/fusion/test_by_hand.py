@@ -18,9 +18,6 @@ MODELS = Path(__file__).parents[2] / "models"
 #: How many nodes more than by hand are admitted, and for some models why.
 LIMIT = 3
 MORE = {
-    # Each Conv of rank 4 stands between Squeeze, Unsqueeze and Transposes, as in the export.
-    "wavenet": 42,
-    "wavenet_noncausal": 44,
     # The patches: of the tiles 3 nodes more than SpaceToDepth, 2 for the kernel of the strided Conv.
     "openvino_style": 6,
     # The block is an attribute of each call: unknown inside the function.

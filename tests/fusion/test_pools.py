@@ -228,9 +228,8 @@ def test_a_pad_of_zeros_counts_as_paddings(op_type, kernel, ops):
     assert result.verification
 
 
-@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
-@pytest.mark.parametrize("kernel", [1, 2])
-def test_a_pad_of_the_model_is_not_merged_into_a_fused_pool(op_type, kernel):
+def padded_planes(op_type: str, kernel: int) -> onnx.ModelProto:
+    """A Pad of zeros in channels-first layout, and a pool in blocks."""
     made = padded(op_type, kernel, 0)
     first = onnx.helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2])
     back = onnx.helper.make_node("Transpose", ["wide"], ["padded"], perm=[0, 2, 3, 1])
@@ -239,7 +238,26 @@ def test_a_pad_of_the_model_is_not_merged_into_a_fused_pool(op_type, kernel):
     around.CopyFrom(numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1]), "around"))
     made.graph.node.insert(1, back)
     made.graph.node.insert(0, first)
+    return made
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_a_pad_of_the_model_is_not_merged_into_a_fused_pool(op_type, kernel):
+    made = padded_planes(op_type, kernel)
     assert apart(made, 1, 8, 8, 3) == ["Transpose", "Pad", "Reshape", op_type]
+
+
+def test_a_pad_is_not_merged_across_a_cast():
+    made = padded_planes("MaxPool", 2)
+    at = next(i for i, node in enumerate(made.graph.node) if node.op_type == "MaxPool")
+    pool = made.graph.node[at]
+    before = onnx.helper.make_node("Cast", [pool.input[0]], ["small"], to=onnx.TensorProto.INT8)
+    behind = onnx.helper.make_node("Cast", ["places"], [pool.output[0]], to=onnx.TensorProto.FLOAT)
+    pool.input[0], pool.output[0] = "small", "places"
+    made.graph.node.insert(at, before)
+    made.graph.node.insert(at + 2, behind)
+    assert apart(made, 1, 8, 8, 3) == ["Transpose", "Pad", "Cast", "Reshape", "MaxPool"]
 
 
 def test_a_pad_of_a_region_is_not_merged_into_a_pool_behind():
