@@ -230,8 +230,8 @@ class Chooser:
             moves = dict[ir.Node, Move]()
             for node, frame in each.frames.items():
                 change = _relative(frame, target)
-                adapted = commuting.adapt(node, self._graph, change) if change else None
-                if change is not None and adapted is not None:
+                adapted = commuting.adapt(node, self._graph, change)
+                if adapted is not None:
                     moves[node] = Move(change, adapted)
             chosen = self._choose(each, moves)
             if chosen:
@@ -306,11 +306,10 @@ def _left(edit: LayoutEdit) -> tuple[int, int]:
     return nodes, edit.after.moved - edit.before.moved
 
 
-def _relative(frame: _Frame, target: _Frame) -> Layout | None:
-    """Return the change between two layouts by their axes; None if it removes an axis."""
+def _relative(frame: _Frame, target: _Frame) -> Layout:
+    """Return the change between two layouts by their axes."""
     axes = (frame.index(symbol) if symbol in frame else None for symbol in target)
-    change = Layout.identity(len(frame)).then(Layout(len(frame), tuple(axes)))
-    return None if change.removed else change
+    return Layout.identity(len(frame)).then(Layout(len(frame), tuple(axes)))
 
 
 def improve(
