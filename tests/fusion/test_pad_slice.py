@@ -96,17 +96,19 @@ def test_known_amounts(pads, crops, ops):
     assert [op for op in structure.ops(converted) if op in ("Pad", "Slice")] == ops
 
 
-def test_more_than_there_is_cropped_after_it_is_padded():
-    """onnxruntime 1.23 fails on a Pad that crops more at one end than the axis has."""
+@pytest.mark.parametrize(("height", "crop"), [("1", 1), ("1", 2), ("H", 3)])
+def test_what_may_be_all_of_an_axis_is_cropped_after_it_is_padded(height, crop):
+    """In one Pad, onnxruntime 1.23 fails or writes anything."""
     made = model(
-        "s = SpaceToBatchND(x, block, pads) a = Relu(s) y = BatchToSpaceND(a, block, crops)",
-        given="float[1,H,2,3] x",
+        "s = SpaceToBatchND(x, block, pads) y = BatchToSpaceND(s, block, crops)",
+        given=f"float[1,{height},2,3] x",
         block=[2, 2],
-        pads=[[4, 0], [0, 0]],
-        crops=[[0, 3], [0, 0]],
+        pads=[[4, 1], [0, 0]],
+        crops=[[0, crop], [0, 0]],
     )
-    converted = check(made, (1, 2, 2, 3), (1, 4, 2, 3))
-    assert [op for op in structure.ops(converted) if op in ("Pad", "Slice")] == ["Pad", "Slice"]
+    converted = check(made, (1, 1, 2, 3))
+    between = [op for op in structure.ops(converted) if op in ("Pad", "Slice")]
+    assert between == (["Pad"] if crop == 1 else ["Pad", "Slice"])
 
 
 def test_a_residual_sum_is_cropped_once():

@@ -211,11 +211,14 @@ class PadSliceWriter:
 
 
 def _fits(pair: PadPair, length: int | None) -> bool:
-    """Return whether a Pad can crop one end of an axis of this length by what it may be cropped by."""
+    """Return whether a Pad can crop one end of an axis of this length and pad the other.
+
+    onnxruntime 1.23 writes anything where nothing is left between the two.
+    """
     crops = [amount.bounds.least for amount in pair if not amount.is_at_least(NOTHING)]
     if not crops or NOTHING in pair or all(map(NOTHING.is_at_least, pair)):
         return True
-    return length is not None and all(crop is not None and length + crop >= 0 for crop in crops)
+    return length is not None and all(crop is not None and length + crop > 0 for crop in crops)
 
 
 def _filling(layout: BlockedLayout, number: BorderValue, emit: Emitter) -> Array | None:
