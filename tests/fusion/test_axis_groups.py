@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_spatial.fusion.axis_groups import AxisGroups
+from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 
 N, H, W = (Polynomial.atom(name, nonnegative=True) for name in "NHW")

@@ -11,7 +11,7 @@ import structure
 from converting import convert, plan
 from onnx import numpy_helper, parser
 
-from onnx_spatial.fusion import strided_conv
+from onnx_spatial.fusion.strided_conv import patch_conv
 from onnx_spatial.verification import verify
 
 PATCHES = "p = com.microsoft.ExtractImagePatches <ksizes = [1, {k}, 1], strides = [1, {s}, 1], "
@@ -42,7 +42,7 @@ CONSTANTS = {
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one."""
-    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
+    monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.fusion import strided_conv
+from onnx_spatial.fusion.strided_conv import patch_conv
 from onnx_spatial.verification import verify
 
 HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "local" : 1]>\n'
@@ -27,7 +27,7 @@ HEAD = '<ir_version: {ir}, opset_import: ["" : {opset}, "com.microsoft" : 1, "lo
 def dear(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever patches cost: what can be a convolution becomes one. Not in tests of `prices`."""
     if "prices" not in request.fixturenames:
-        monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
+        monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def strategy(made: onnx.ModelProto) -> str | None:
 def declined(made: onnx.ModelProto) -> str:
     """Why there is no convolution; what there is instead is right all the same."""
     (site,) = plan(made).sites
-    assert site.strategy != strided_conv.STRIDED
+    assert site.strategy != patch_conv.STRIDED
     return site.declined[0] if site.declined else ""
 
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.fusion import strided_conv
+from onnx_spatial.fusion.strided_conv import patch_conv
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import Comparison, compare
 from onnx_spatial.index_map.constants import CONSTANT
@@ -438,7 +438,7 @@ PATCHES = {
 @pytest.mark.parametrize("name", PATCHES)
 @pytest.mark.parametrize("channels", [3, 2])
 def test_a_strided_patch_convolution_is_proven(name, channels, monkeypatch) -> None:
-    monkeypatch.setattr(strided_conv, "_saved", lambda *_: 1.0)
+    monkeypatch.setattr(patch_conv, "_saved", lambda *_: 1.0)
     text = f"""
         g (float[N, 9, 8, {channels}] x) => (float[A, B, C, D] y)
         {{

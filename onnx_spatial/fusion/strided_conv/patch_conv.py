@@ -30,13 +30,13 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion import axis_path, channel_sum, patch_axes, regroup
-from onnx_spatial.fusion.axis_groups import AxisGroups
-from onnx_spatial.fusion.axis_path import Bias, Order, Path
-from onnx_spatial.fusion.channel_sum import Contraction
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
-from onnx_spatial.fusion.window_border import Border
+from onnx_spatial.fusion.strided_conv import axis_path, channel_sum, patch_axes, regroup
+from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
+from onnx_spatial.fusion.strided_conv.axis_path import Bias, Order, Path
+from onnx_spatial.fusion.strided_conv.channel_sum import Contraction
+from onnx_spatial.fusion.strided_conv.window_border import Border
 from onnx_spatial.lowering import Emitter, Lowered, are_open, transpose_cost
 from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.operators import ExtractPatches

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion.axis_groups import AxisGroups
-from onnx_spatial.fusion.axis_path import Order
+from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
+from onnx_spatial.fusion.strided_conv.axis_path import Order
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.core.builder import Size
 

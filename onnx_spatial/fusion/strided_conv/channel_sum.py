@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from onnx_spatial.fusion import axis_path, einsum
-from onnx_spatial.fusion.axis_groups import AxisGroups
-from onnx_spatial.fusion.axis_path import CHANNELS, Path, data_readers
+from onnx_spatial.fusion import einsum
 from onnx_spatial.fusion.matcher import Matcher
 from onnx_spatial.fusion.rule import Reason, blame
+from onnx_spatial.fusion.strided_conv import axis_path
+from onnx_spatial.fusion.strided_conv.axis_groups import AxisGroups
+from onnx_spatial.fusion.strided_conv.axis_path import CHANNELS, Path, data_readers
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
 
