@@ -21,7 +21,7 @@ import rewritten_by_tools
 from deceiving import Draw, Outcome
 
 #: Draws of a class that show a difference soon; the default is the first.
-_SHOWN = {"cut at 400 or 1,000": (1,), "foreign operator": (0, 9)}
+_SHOWN = {"NaN becomes 0": (1,), "cut at 400 or 1,000": (1,), "foreign operator": (0, 9)}
 
 
 def outcomes(side: str, kind: str, numbers: range | tuple[int, ...]) -> list[Outcome]:
