@@ -38,6 +38,11 @@ class LabelChoice:
 
     def solve(self) -> set[Hashable]:
         """Return the variables that are 1."""
+        for key, to_variable in self._capacity[_SOURCE].items():
+            both = min(to_variable, self._capacity[key].get(_SINK, 0))
+            if both:  # most variables have a cost for each label; no search is needed for these
+                self._capacity[_SOURCE][key] -= both
+                self._capacity[key][_SINK] -= both
         while (path := self._path()) is not None:
             width = min(self._capacity[a][b] for a, b in path)
             for a, b in path:

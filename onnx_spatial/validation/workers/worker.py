@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 # Imported lazily by their libraries, which would happen in each fork.
-import numpy.ma  # noqa: F401
+import numpy.ma
 import numpy.random  # noqa: F401
 import onnx.reference.ops  # noqa: F401
 
