@@ -1,0 +1,1 @@
+"""Find spatial operators that are spelled in standard nodes."""

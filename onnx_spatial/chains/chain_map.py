@@ -1,0 +1,212 @@
+"""Compute the index map of a chain of nodes, from its input to any of its values.
+
+    x [N, H, W, C] -> Pad -> Reshape -> Transpose -> Reshape -> y       y[i, j, k, l] = x[...] or 0
+
+The dims of the input are symbols. What the nodes read besides data (pads, starts, shapes) is followed back
+to constants and to the dims of other values, which are symbols as well; values that are neither make the
+map unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import onnx
+
+from onnx_spatial.chains.formulas import ValueDim
+from onnx_spatial.chains.paths import Path
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.expressions import Index
+from onnx_spatial.index_map.graph import RULES, GraphMaps
+from onnx_spatial.index_map.node import WHOLE
+from onnx_spatial.index_map.tensor import Tensor, given
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.op_traits import Trait
+from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+
+_SIZES = op_traits.having(Trait.SIZES)
+
+#: Operators through which dims are followed back to those of the data that they move: where two values
+#: differ by a Pad, their dims have symbols in common.
+_FOLLOWED = frozenset("Identity Pad Slice Squeeze Transpose Unsqueeze".split())
+
+#: The most nodes that are followed back from the parameters of a chain.
+_FAR = 400
+
+#: An unknown dim is a multiple of this where the nodes divide it: of every usual product of blocks.
+MULTIPLE = 2**8 * 3**4 * 5**2 * 7**2
+
+
+@dataclass
+class GraphScope:
+    """One graph, and what is known of its values.
+
+    Attributes:
+        scope: types and known values.
+        names: names of dims that the model declares; other names are those of inference.
+        stored: reads an integer initializer that is not among the known values.
+    """
+
+    scope: constant_folding.ConstantScope
+    names: Collection[str]
+    stored: Callable[[str], Array | None]
+    _known: dict[str, Array | None] = field(default_factory=dict)
+
+    def value(self, name: str) -> Array | None:
+        """Return a value that is known before the model runs."""
+        if name not in self._known:
+            known = self.scope.value(name)
+            self._known[name] = self.stored(name) if known is None else known
+        return self._known[name]
+
+    def dims(self, name: str) -> tuple[int | str | None, ...] | None:
+        """Return the dims of a value, None for those that are unknown; None if its rank is."""
+        dims = shape_inference.dims(self.scope.type(name))
+        if dims is None:
+            return None
+        return tuple(d if isinstance(d, int) or d in self.names else None for d in dims)
+
+    def element_type(self, name: str) -> int:
+        """Return the ONNX element type of a value; 0 if it is unknown."""
+        return shape_inference.element_type(self.scope.type(name)) or 0
+
+
+class ChainMap:
+    """The maps of the values of a path, from one of its values on, in a case.
+
+    Args:
+        case: the case.
+        graph: the graph.
+        path: the path.
+        start: position of the value that the maps start from.
+        multiples: axes of that value whose unknown dims are multiples of `MULTIPLE`.
+
+    Attributes:
+        dims: the dims that symbols stand for.
+
+    Raises:
+        UndecidedError: the rank of the value is unknown, or a parameter is.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        graph: GraphScope,
+        path: Path,
+        start: int,
+        multiples: Collection[int] = (),
+    ) -> None:
+        self._case, self._graph, self._path, self._start = case, graph, path, start
+        self.dims: dict[Atom, ValueDim] = {}
+        self.source = path.values[start]
+        self._inputs: dict[str, Tensor] = {}
+        self._constants: dict[str, Callable[[], Array]] = {}
+        dims = self._source_dims()
+        for axis in multiples:
+            if (atom := dims[axis].lone_atom) is not None:
+                dims[axis] = dims[axis] * MULTIPLE
+                self.dims.pop(atom, None)
+        element_type = graph.element_type(self.source)
+        self.x = given(case, self.source, dims, type=element_type)
+        inner = set(path.values[start + 1 :])
+        inner.update(n for step in path.nodes[start:] for node in step for n in node.output)
+        nodes = [node for step in path.nodes[start:] for node in step]
+        self._inputs = {self.source: self.x}
+        nodes += self._follow([n for node in nodes for n in node.input if n not in inner], inner)
+        self._maps = GraphMaps(
+            case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
+        )
+
+    def value(self, position: int) -> Tensor:
+        """Return the map of a value of the path.
+
+        Raises:
+            UndecidedError: it has no index map.
+        """
+        return self._maps.value(self._path.values[self._start + position])
+
+    def size(self, dim: ValueDim) -> Polynomial:
+        """Return the symbol of a dim, or the dim if it is known."""
+        return self._dims(dim.value)[dim.axis]
+
+    def _source_dims(self) -> list[Polynomial]:
+        """Return the dims of the source, by those of the data that it is moved from."""
+        name = self.source
+        known = self._dims(name)
+        if all(dim.constant is not None for dim in known) or not self._is_followed(name):
+            return known
+        nodes = self._follow([name], ())
+        maps = GraphMaps(
+            self._case,
+            nodes,
+            self._inputs,
+            self._constants,
+            {},
+            opset=self._graph.scope.opset,
+            legal=True,
+        )
+        followed = maps.value(name).dims
+        return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
+
+    def _is_followed(self, name: str) -> bool:
+        node = self._graph.scope.producer(name)
+        return node is not None and op_traits.is_standard(node) and node.op_type in _FOLLOWED
+
+    def _dims(self, name: str) -> list[Polynomial]:
+        known = self._graph.dims(name)
+        if known is None:
+            raise UndecidedError(f"the rank of {name!r} is unknown")
+        if 0 in known:
+            raise UndecidedError(f"{name!r} is empty")
+        return [self._dim(ValueDim(name, axis), dim) for axis, dim in enumerate(known)]
+
+    def _dim(self, dim: ValueDim, known: int | str | None) -> Polynomial:
+        if isinstance(known, int):
+            return Polynomial.of(known)
+        kind, label = ("size", known) if known else ("dim", f"{dim.value}.{dim.axis}")
+        symbol = self._case.symbol(label, kind=kind)
+        if (atom := symbol.lone_atom) is not None:
+            self.dims.setdefault(atom, dim)
+        return symbol
+
+    def _follow(self, names: Sequence[str], inner: Collection[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that compute parameters; note the constants and dims that they start from."""
+        todo, seen, nodes = [n for n in names if n], set[str](), dict[str, onnx.NodeProto]()
+        measured = {self._path.values[self._start]}  # values of which only the dims are read
+        while todo:
+            name = todo.pop()
+            if name in seen or name in inner or name in self._inputs:
+                continue
+            seen.add(name)
+            value = self._graph.value(name)
+            if value is not None:
+                self._constants[name] = partial(_same, value)
+                continue
+            node = self._graph.scope.producer(name)
+            if name in measured and not self._is_followed(name) and self._is_data(name):
+                self._inputs[name] = given(self._case, name, self._dims(name))
+                continue
+            if node is None or not op_traits.is_standard(node) or node.op_type not in RULES:
+                raise UndecidedError(f"the parameter {name!r} is unknown")
+            if len(nodes) > _FAR:
+                raise UndecidedError("the parameters of the chain are computed by too many nodes")
+            if name in measured or node.op_type in _SIZES:
+                measured.add(node.input[0])
+            nodes[node.output[0]] = node
+            todo += filter(None, node.input)
+        return list(nodes.values())
+
+    def _is_data(self, name: str) -> bool:
+        """Return whether a value is data, and not a list or table of integers that nodes compute."""
+        node, dims = self._graph.scope.producer(name), self._graph.dims(name)
+        computed = node is not None and op_traits.is_standard(node) and node.op_type in RULES
+        small = dims is not None and len(dims) <= 2
+        return not (computed and small and self._graph.element_type(name) in WHOLE)
+
+
+def _same(value: Array) -> Array:
+    return value

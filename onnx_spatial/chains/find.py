@@ -1,0 +1,259 @@
+"""Find the chains of standard nodes that are spatial operators, by their index maps.
+
+For each path of data (`paths`) the longest part is sought whose map is that of SpaceToBatch or
+BatchToSpace, between Transposes if need be. The operator is read in one case of sizes (`reading`), and
+then proven in all of them: a chain is listed only if its map is that of the operator for all sizes that
+the original runs with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path as FilePath
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
+from onnx_spatial.chains.paths import Path, paths
+from onnx_spatial.chains.reading import Blocks, read
+from onnx_spatial.index_map import operators
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.compare import compare
+from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.operators import SpaceToBatch
+
+#: The most cases in which an operator is read, and processor seconds for it and for a proof.
+_CASES = 24
+_READ_SECONDS = 0.3
+_PROOF_SECONDS = 1.0
+
+#: Operators that may be left out of a chain where Transposes take their place.
+_PERMUTING = frozenset({"Identity", "Transpose"})
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of standard nodes that is a spatial operator.
+
+    Attributes:
+        place: the graph that holds it.
+        source: name of the data.
+        output: name of the result.
+        nodes: the nodes that move the data, in order; others compute their parameters.
+        blocks: the operator.
+        assumptions: what the proof assumes of sizes, beside what holds of every run.
+    """
+
+    place: traversal.Place
+    source: str
+    output: str
+    nodes: tuple[onnx.NodeProto, ...]
+    blocks: Blocks[Formula]
+    assumptions: tuple[str, ...] = ()
+
+
+def find(
+    proto: onnx.ModelProto,
+    infos: Sequence[analysis.OperatorInfo] = (),
+    folder: FilePath | None = None,
+) -> list[Chain]:
+    """Return the chains of a model, in the order of its graphs.
+
+    Args:
+        proto: the model; it is not changed.
+        infos: its named spatial operators.
+        folder: where external data lies.
+    """
+    local = {(f.domain, f.name) for f in proto.functions}
+    graphs = list(traversal.graphs(proto))
+    found = [paths(graph, local) for _, graph in graphs]
+    if not any(found):
+        return []
+    scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
+    names = shape_inference.symbols(proto)
+    chains: list[Chain] = []
+    for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
+        known = GraphScope(scope, names, lambda name: None)
+        of_graph: dict[str, Chain] = {}
+        for path in each:
+            for chain in _Search(place, known, path).chains(0, len(path.nodes)):
+                of_graph.setdefault(chain.output, chain)
+        chains += of_graph.values()
+    return chains
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A part of a path, from the value `start` to the value `end`, and the operator read from its map."""
+
+    start: int
+    end: int
+    blocks: Blocks[Formula]
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        """Number of steps less that of the Transposes in their place; then rather few Transposes."""
+        return self.end - self.start - self.blocks.transposes, -self.blocks.transposes
+
+
+class _Search:
+    """The search for operators along one path."""
+
+    def __init__(self, place: traversal.Place, graph: GraphScope, path: Path) -> None:
+        self._place, self._graph, self._path = place, graph, path
+        self._ranks = [self._rank(name) for name in path.values]
+
+    def _rank(self, name: str) -> int | None:
+        dims = self._graph.dims(name)
+        return None if dims is None else len(dims)
+
+    def chains(self, first: int, last: int) -> Iterator[Chain]:
+        """Yield the operators between two values of the path."""
+        for length in range(last - first, 0, -1):
+            for start in range(first, last - length + 1):
+                chain = self._chain(start, start + length)
+                if chain is not None:
+                    candidate, found = chain
+                    yield from self.chains(first, candidate.start)
+                    yield found
+                    yield from self.chains(candidate.end, last)
+                    return
+
+    def _chain(self, start: int, end: int) -> tuple[_Candidate, Chain] | None:
+        """Return the operator that a part of the path is, the best part of it."""
+        if self._ranks[start] is None or self._ranks[end] not in (None, self._ranks[start]):
+            return None
+        kinds = {node.op_type for step in self._path.nodes[start:end] for node in step}
+        if kinds <= _PERMUTING or len(self._path.nodes[end - 1][0].output) != 1:
+            return None
+        for candidate in self._candidates(start, end):
+            for each in sorted(self._trimmed(candidate), key=lambda c: c.worth, reverse=True):
+                assumptions = self._proven(each)
+                if assumptions is not None:
+                    return each, self._listed(each, assumptions)
+        return None
+
+    def _listed(self, candidate: _Candidate, assumptions: tuple[str, ...]) -> Chain:
+        steps = self._path.nodes[candidate.start : candidate.end]
+        nodes = tuple(node for step in steps for node in reversed(step))
+        source, output = self._path.values[candidate.start], self._path.values[candidate.end]
+        return Chain(self._place, source, output, nodes, candidate.blocks, assumptions)
+
+    def _trimmed(self, candidate: _Candidate) -> Iterator[_Candidate]:
+        """Yield a part of the path, and the parts without the Transposes at its ends."""
+        yield candidate
+        starts, ends = [candidate.start], [candidate.end]
+        while self._permutes(starts[-1]):
+            starts.append(starts[-1] + 1)
+        while self._permutes(ends[-1] - 1):
+            ends.append(ends[-1] - 1)
+        for start in starts:
+            for end in ends:
+                if (start, end) != (candidate.start, candidate.end) and start < end:
+                    yield from islice(self._candidates(start, end), 1)
+
+    def _permutes(self, step: int) -> bool:
+        nodes = self._path.nodes[step] if 0 <= step < len(self._path.nodes) else ()
+        return bool(nodes) and all(node.op_type in _PERMUTING for node in nodes)
+
+    def _candidates(self, start: int, end: int) -> Iterator[_Candidate]:
+        """Yield what a part of the path may be, read in several cases."""
+        seen: list[Blocks[Formula]] = []
+        for multiples in self._attempts(start):
+            case = Case(_READ_SECONDS)
+            body = partial(self._read, case, start, end, multiples)
+            try:
+                for found in islice(case.all(body), _CASES):
+                    for blocks in found:
+                        if blocks not in seen:
+                            seen.append(blocks)
+                            yield _Candidate(start, end, blocks)
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+            if seen:
+                return
+
+    def _attempts(self, start: int) -> list[tuple[int, ...]]:
+        """Return the axes whose unknown dims are taken for multiples of all blocks, in turn.
+
+        Nodes that divide a dim by a block need that, where nothing pads it.
+        """
+        dims = self._graph.dims(self._path.values[start]) or ()
+        unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, int)]
+        each = [(axis,) for axis in unknown]
+        return [(), *each, *([tuple(unknown)] if len(unknown) > 1 else [])]
+
+    def _read(
+        self, case: Case, start: int, end: int, multiples: tuple[int, ...]
+    ) -> list[Blocks[Formula]]:
+        chain = ChainMap(case, self._graph, self._path, start, multiples)
+        result = []
+        for blocks in read(case, chain.source, chain.x, chain.value(end - start)):
+            try:
+                begins, ends = (
+                    tuple(formula(p, chain.dims) for p in amounts)
+                    for amounts in (blocks.begins, blocks.ends)
+                )
+            except UnnamedError:
+                continue
+            amounts = [f.constant for f in (*begins, *ends)]
+            if all(a is None or a >= 0 for a in amounts):
+                result.append(replace(blocks, begins=begins, ends=ends))  # type: ignore[arg-type]
+        return result  # type: ignore[return-value]
+
+    def _proven(self, candidate: _Candidate) -> tuple[str, ...] | None:
+        """Prove that a part of the path is an operator; return what that assumes, None if it fails."""
+        blocks = candidate.blocks
+
+        def maps(case: Case) -> tuple[Tensor, Tensor]:
+            chain = ChainMap(case, self._graph, self._path, candidate.start)
+            sizes = _CaseArithmetic(case)
+            parameters = [[Polynomial.of(b) for b in blocks.block]]
+            for amounts in (blocks.begins, blocks.ends):
+                parameters.append([sizes.polynomial(a.compute(sizes, chain.size)) for a in amounts])
+            for amount in (*parameters[1], *parameters[2]):
+                case.require(amount, "a pad or crop may be negative")
+            x = transposed(case, chain.x, blocks.before)
+            y = operators.apply(case, blocks.kind, None, x, *parameters)
+            return transposed(case, y, blocks.behind), chain.value(candidate.end - candidate.start)
+
+        comparison = compare(Case(_PROOF_SECONDS), maps)
+        if not comparison.equal:
+            return None
+        # Nodes may run where SpaceToBatch does not; a BatchToSpace gets what a SpaceToBatch made.
+        if blocks.kind is SpaceToBatch and comparison.assumptions:
+            return None
+        return comparison.assumptions
+
+
+class _CaseArithmetic:
+    """Arithmetic on polynomials of a case, see `operators.Arithmetic`."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    @staticmethod
+    def polynomial(a: Polynomial | int) -> Polynomial:
+        return Polynomial.of(a) if isinstance(a, int) else a
+
+    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) + self.polynomial(b)
+
+    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) - self.polynomial(b)
+
+    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) * self.polynomial(b)
+
+    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self._case.floor_div(self.polynomial(a), self.polynomial(b))
