@@ -30,7 +30,7 @@ from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-from onnx_spatial.operators import SpaceToBatch
+from onnx_spatial.operators import Dim, SpaceToBatch
 
 #: The most cases in which an operator is read, and processor seconds for it and for a proof.
 _CASES = 24
@@ -52,6 +52,8 @@ class Chain:
         nodes: the nodes that move the data, in order; others compute their parameters.
         blocks: the operator.
         assumptions: what the proof assumes of sizes, beside what holds of every run.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+        input_shape, output_shape: as far as they are known.
     """
 
     place: traversal.Place
@@ -60,6 +62,9 @@ class Chain:
     nodes: tuple[onnx.NodeProto, ...]
     blocks: Blocks[Formula]
     assumptions: tuple[str, ...] = ()
+    element_type: int = 0
+    input_shape: tuple[Dim, ...] | None = None
+    output_shape: tuple[Dim, ...] | None = None
 
 
 def find(
@@ -147,7 +152,17 @@ class _Search:
         steps = self._path.nodes[candidate.start : candidate.end]
         nodes = tuple(node for step in steps for node in reversed(step))
         source, output = self._path.values[candidate.start], self._path.values[candidate.end]
-        return Chain(self._place, source, output, nodes, candidate.blocks, assumptions)
+        return Chain(
+            self._place,
+            source,
+            output,
+            nodes,
+            candidate.blocks,
+            assumptions,
+            self._graph.element_type(source),
+            self._graph.dims(source),
+            self._graph.dims(output),
+        )
 
     def _trimmed(self, candidate: _Candidate) -> Iterator[_Candidate]:
         """Yield a part of the path, and the parts without the Transposes at its ends."""

@@ -9,12 +9,18 @@ them from the dims of values. The nodes of a chain go, unless others read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain as flatten
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
+from onnx_spatial.chains import transposes
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.lowering.core.builder import Emitter, Size
@@ -24,37 +30,65 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.graph.strip_weights import SMALL
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Domain of the operators that take the place of chains.
 DOMAIN = "onnx_spatial.chains"
 
-_OP_TYPES = {SpaceToBatch: ("SpaceToBatchND", "paddings"), BatchToSpace: ("BatchToSpaceND", "crops")}
+#: Operator type of each operator, and the name of its pads or crops.
+OP_TYPES = {SpaceToBatch: ("SpaceToBatchND", "paddings"), BatchToSpace: ("BatchToSpaceND", "crops")}
 
 
-def with_operators(proto: onnx.ModelProto, chains: Sequence[Chain]) -> onnx.ModelProto:
-    """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is."""
+def with_operators(
+    proto: onnx.ModelProto, chains: Sequence[Chain]
+) -> tuple[onnx.ModelProto, list[str]]:
+    """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is.
+
+    Also return the name of the output of each operator.
+    """
     model = ir.from_proto(strip_types(proto))
     patch = patch_proto.Patch(proto, model)
     graphs = _Graphs(proto, model)
     names = Names(proto)
     unread: dict[traversal.Place, set[str]] = {}
+    operators: list[ir.Node] = []
     for each in chains:
         last = graphs.nodes[each.place, each.output]
-        draft = _draft(each, last, graphs)
-        unread.setdefault(each.place, set()).update(v.name for v in last.inputs if v and v.name)
+        read = unread.setdefault(each.place, set())
+        read.update(v.name for v in last.inputs if v is not None and v.name)
+        draft, operator = _draft(each, last, graphs)
+        operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
         replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
+        if draft.nodes[-1] is operator:
+            continue
+        stored = partial(graphs.stored, each.place)
+        edit = transposes.cancelled(
+            draft.nodes[-1], graphs.opset(each.place), graphs.messages.get, stored
+        )
+        if edit is not None:
+            removed = [node for node in (*edit.removed, edit.drafts[0].node) if node in graphs.messages]
+            read.update(v.name for node in removed for v in node.inputs if v and v.name)
+            replace_nodes.apply(edit, names, initializers=initializers)
     result = patch.apply()
     remove_unused(result, unread)
     patch_proto.import_where_used(result, DOMAIN)
-    return result
+    return result, [operator.outputs[0].name or "" for operator in operators]
 
 
 class _Graphs:
-    """The nodes and values of a model by graph and name, and the opset of each graph."""
+    """The nodes and values of a model by graph and name, and the opset of each graph.
+
+    Attributes:
+        nodes: the node of each value.
+        messages: the message of each node of an operator of ONNX.
+    """
 
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+        self.messages: dict[ir.Node, onnx.NodeProto] = {}
+        self._stored = dict(_stored(proto))
+        local = {(f.domain, f.name) for f in proto.functions}
         self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
         self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
         self._opsets = {
@@ -66,6 +100,8 @@ class _Graphs:
             traversal.nodes(proto), traversal.ir_nodes(model), strict=True
         ):
             self.nodes.update({(place, name): node for name in message.output if name})
+            if (node.domain, node.op_type) not in local:
+                self.messages[node] = message
             for value in (*node.inputs, *node.outputs):
                 if value is not None and value.name:
                     self._values[place, value.name] = value
@@ -75,6 +111,18 @@ class _Graphs:
         known = self._default if place.function is None else self._opsets[place.function]
         return known or self._default or 1
 
+    def stored(self, place: traversal.Place, value: ir.Value) -> npt.NDArray[np.generic] | None:
+        """Return the value of a small tensor that is stored in a graph or in one around it."""
+        if (producer := value.producer()) is not None:
+            message = self.messages.get(producer)
+            tensors = (a.t for a in message.attribute if a.name == "value") if message else ()
+            is_constant = message is not None and message.op_type == "Constant"
+            return next(map(_array, tensors), None) if is_constant else None
+        while (place, value.name) not in self._stored and place.steps:
+            place = traversal.Place(place.function, place.steps[:-1])
+        tensor = self._stored.get((place, value.name or ""))
+        return None if tensor is None else _array(tensor)
+
     def value(self, place: traversal.Place, name: str) -> ir.Value:
         """Return a value that is visible in a graph."""
         while (place, name) not in self._values and place.steps:
@@ -82,10 +130,28 @@ class _Graphs:
         return self._values[place, name]
 
 
-def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> Draft:
+def _stored(
+    proto: onnx.ModelProto,
+) -> Iterator[tuple[tuple[traversal.Place, str], onnx.TensorProto]]:
+    """Yield the initializers that no caller overrides, by graph and name."""
+    overridable = {v.name for v in proto.graph.input} if proto.ir_version >= 4 else set[str]()
+    for place, graph in traversal.graphs(proto):
+        if isinstance(graph, onnx.GraphProto):
+            fed = overridable if graph is proto.graph else set()
+            yield from (((place, t.name), t) for t in graph.initializer if t.name not in fed)
+
+
+def _array(tensor: onnx.TensorProto) -> npt.NDArray[np.generic] | None:
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if external or math.prod(tensor.dims) > SMALL:
+        return None
+    return numpy_helper.to_array(tensor)
+
+
+def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
     """Draft the operator and its Transposes in the place of the last node of a chain."""
     emit = Emitter(graphs.opset(chain.place))
-    op_type, table = _OP_TYPES[chain.blocks.kind]
+    op_type, table = OP_TYPES[chain.blocks.kind]
     pads = list(flatten.from_iterable(zip(chain.blocks.begins, chain.blocks.ends, strict=True)))
     attributes: dict[str, Sequence[int]] = {"block_shape": list(chain.blocks.block)}
     inputs = [_transposed(emit, graphs.value(chain.place, chain.source), chain.blocks.before)]
@@ -99,7 +165,8 @@ def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> Draft:
     operator = ir.node(op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)
     result = _transposed(emit, operator.outputs[0], chain.blocks.behind)
-    return Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result})
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
+    return draft, operator
 
 
 def _transposed(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
