@@ -2,14 +2,14 @@
 
     x [N, H, W, C] -> Pad -> Reshape -> Transpose -> Reshape -> y       y[i, j, k, l] = x[...] or 0
 
-The dims of the input are symbols. What the nodes read besides data (pads, starts, shapes) is followed back
-to constants and to the dims of other values, which are symbols as well; values that are neither make the
-map unknown.
+The dims of the input are symbols. What the nodes read besides data (pads, starts, shapes) is followed
+back to constants and to the dims of other values, which are symbols as well; values that are neither
+make the map unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +19,6 @@ from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array
-from onnx_spatial.index_map.expressions import Index
 from onnx_spatial.index_map.graph import RULES, GraphMaps
 from onnx_spatial.index_map.node import WHOLE
 from onnx_spatial.index_map.tensor import Tensor, given

@@ -24,7 +24,8 @@ from onnx_spatial.chains.reading import Blocks, read
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.expressions import product
+from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
@@ -51,7 +52,6 @@ class Chain:
         output: name of the result.
         nodes: the nodes that move the data, in order; others compute their parameters.
         blocks: the operator.
-        assumptions: what the proof assumes of sizes, beside what holds of every run.
         element_type: ONNX element type of the data; 0 if it is unknown.
         input_shape, output_shape: as far as they are known.
     """
@@ -61,7 +61,6 @@ class Chain:
     output: str
     nodes: tuple[onnx.NodeProto, ...]
     blocks: Blocks[Formula]
-    assumptions: tuple[str, ...] = ()
     element_type: int = 0
     input_shape: tuple[Dim, ...] | None = None
     output_shape: tuple[Dim, ...] | None = None
@@ -99,7 +98,7 @@ def find(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A part of a path, from the value `start` to the value `end`, and the operator read from its map."""
+    """A part of a path from value `start` to value `end`, and the operator read from its map."""
 
     start: int
     end: int
@@ -143,12 +142,11 @@ class _Search:
             return None
         for candidate in self._candidates(start, end):
             for each in sorted(self._trimmed(candidate), key=lambda c: c.worth, reverse=True):
-                assumptions = self._proven(each)
-                if assumptions is not None:
-                    return each, self._listed(each, assumptions)
+                if self._is_proven(each):
+                    return each, self._listed(each)
         return None
 
-    def _listed(self, candidate: _Candidate, assumptions: tuple[str, ...]) -> Chain:
+    def _listed(self, candidate: _Candidate) -> Chain:
         steps = self._path.nodes[candidate.start : candidate.end]
         nodes = tuple(node for step in steps for node in reversed(step))
         source, output = self._path.values[candidate.start], self._path.values[candidate.end]
@@ -158,7 +156,6 @@ class _Search:
             output,
             nodes,
             candidate.blocks,
-            assumptions,
             self._graph.element_type(source),
             self._graph.dims(source),
             self._graph.dims(output),
@@ -226,8 +223,8 @@ class _Search:
                 result.append(replace(blocks, begins=begins, ends=ends))  # type: ignore[arg-type]
         return result  # type: ignore[return-value]
 
-    def _proven(self, candidate: _Candidate) -> tuple[str, ...] | None:
-        """Prove that a part of the path is an operator; return what that assumes, None if it fails."""
+    def _is_proven(self, candidate: _Candidate) -> bool:
+        """Return whether a part of the path is provably an operator, in every run that succeeds."""
         blocks = candidate.blocks
 
         def maps(case: Case) -> tuple[Tensor, Tensor]:
@@ -243,12 +240,10 @@ class _Search:
             return transposed(case, y, blocks.behind), chain.value(candidate.end - candidate.start)
 
         comparison = compare(Case(_PROOF_SECONDS), maps)
-        if not comparison.equal:
-            return None
-        # Nodes may run where SpaceToBatch does not; a BatchToSpace gets what a SpaceToBatch made.
-        if blocks.kind is SpaceToBatch and comparison.assumptions:
-            return None
-        return comparison.assumptions
+        # Nodes may run at sizes that SpaceToBatch does not take. BatchToSpace assumes that its batch is
+        # a multiple of the blocks, and only fuses with the SpaceToBatch that has made the batch.
+        assumes = blocks.kind is SpaceToBatch and bool(comparison.assumptions)
+        return comparison.equal and not assumes
 
 
 class _CaseArithmetic:
@@ -272,3 +267,9 @@ class _CaseArithmetic:
 
     def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
         return self._case.floor_div(self.polynomial(a), self.polynomial(b))
+
+    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
+
+    def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
+        return product(list(map(self.polynomial, sizes)))

@@ -9,18 +9,12 @@ them from the dims of values. The nodes of a chain go, unless others read them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import chain as flatten
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
 
-from onnx_spatial.chains import transposes
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.lowering.core.builder import Emitter, Size
@@ -30,7 +24,6 @@ from onnx_spatial.model.graph.naming import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.strip_types import strip_types
-from onnx_spatial.model.graph.strip_weights import SMALL
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 #: Domain of the operators that take the place of chains.
@@ -61,16 +54,6 @@ def with_operators(
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
         replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
-        if draft.nodes[-1] is operator:
-            continue
-        stored = partial(graphs.stored, each.place)
-        edit = transposes.cancelled(
-            draft.nodes[-1], graphs.opset(each.place), graphs.messages.get, stored
-        )
-        if edit is not None:
-            removed = [node for node in (*edit.removed, edit.drafts[0].node) if node in graphs.messages]
-            read.update(v.name for node in removed for v in node.inputs if v and v.name)
-            replace_nodes.apply(edit, names, initializers=initializers)
     result = patch.apply()
     remove_unused(result, unread)
     patch_proto.import_where_used(result, DOMAIN)
@@ -78,17 +61,9 @@ def with_operators(
 
 
 class _Graphs:
-    """The nodes and values of a model by graph and name, and the opset of each graph.
-
-    Attributes:
-        nodes: the node of each value.
-        messages: the message of each node of an operator of ONNX.
-    """
+    """The nodes and values of a model by graph and name, and the opset of each graph."""
 
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
-        self.messages: dict[ir.Node, onnx.NodeProto] = {}
-        self._stored = dict(_stored(proto))
-        local = {(f.domain, f.name) for f in proto.functions}
         self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
         self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
         self._opsets = {
@@ -100,8 +75,6 @@ class _Graphs:
             traversal.nodes(proto), traversal.ir_nodes(model), strict=True
         ):
             self.nodes.update({(place, name): node for name in message.output if name})
-            if (node.domain, node.op_type) not in local:
-                self.messages[node] = message
             for value in (*node.inputs, *node.outputs):
                 if value is not None and value.name:
                     self._values[place, value.name] = value
@@ -111,41 +84,11 @@ class _Graphs:
         known = self._default if place.function is None else self._opsets[place.function]
         return known or self._default or 1
 
-    def stored(self, place: traversal.Place, value: ir.Value) -> npt.NDArray[np.generic] | None:
-        """Return the value of a small tensor that is stored in a graph or in one around it."""
-        if (producer := value.producer()) is not None:
-            message = self.messages.get(producer)
-            tensors = (a.t for a in message.attribute if a.name == "value") if message else ()
-            is_constant = message is not None and message.op_type == "Constant"
-            return next(map(_array, tensors), None) if is_constant else None
-        while (place, value.name) not in self._stored and place.steps:
-            place = traversal.Place(place.function, place.steps[:-1])
-        tensor = self._stored.get((place, value.name or ""))
-        return None if tensor is None else _array(tensor)
-
     def value(self, place: traversal.Place, name: str) -> ir.Value:
         """Return a value that is visible in a graph."""
         while (place, name) not in self._values and place.steps:
             place = traversal.Place(place.function, place.steps[:-1])
         return self._values[place, name]
-
-
-def _stored(
-    proto: onnx.ModelProto,
-) -> Iterator[tuple[tuple[traversal.Place, str], onnx.TensorProto]]:
-    """Yield the initializers that no caller overrides, by graph and name."""
-    overridable = {v.name for v in proto.graph.input} if proto.ir_version >= 4 else set[str]()
-    for place, graph in traversal.graphs(proto):
-        if isinstance(graph, onnx.GraphProto):
-            fed = overridable if graph is proto.graph else set()
-            yield from (((place, t.name), t) for t in graph.initializer if t.name not in fed)
-
-
-def _array(tensor: onnx.TensorProto) -> npt.NDArray[np.generic] | None:
-    external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if external or math.prod(tensor.dims) > SMALL:
-        return None
-    return numpy_helper.to_array(tensor)
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:

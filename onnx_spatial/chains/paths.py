@@ -133,7 +133,8 @@ class _Tree:
 
     def path(self, end: str) -> Path:
         """Return the path to a value."""
-        values, nodes = [end], []
+        values = [end]
+        nodes: list[tuple[onnx.NodeProto, ...]] = []
         while (parent := self._parents.get(values[-1])) is not None and len(nodes) < MAX_STEPS:
             nodes.append(tuple(self._between(parent, values[-1])))
             values.append(parent)

@@ -1,7 +1,7 @@
 """Read which spatial operator an index map is: blocks, pads or crops, and the order of axes.
 
-    y[r1, r2, n; o1; o2; c] = x[n, 2*o1 + r1 - 1, 2*o2 + r2 - 1, c]      SpaceToBatch, block 2, pads from 1
-    y[n, o1; r1, o2; r2, c] = x[r1, r2, n; o1, o2; c]                    BatchToSpace, block 2
+    y[r1, r2, n; o1; o2; c] = x[n, 2*o1 + r1 - 1, 2*o2 + r2 - 1, c]    SpaceToBatch, block 2, pads 1
+    y[n, o1; r1, o2; r2, c] = x[r1, r2, n; o1, o2; c]                  BatchToSpace, block 2
 
 The index of the output is written in digits (`Tensor.axes`): those of the batch are the places in the
 block and the image. A coordinate of the input must be a sum of digits with the factors that the operator
@@ -13,15 +13,14 @@ What is read is a guess from one case, and proven by `find`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from onnx_spatial.index_map.cases import Case
-from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, Index, product
+from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, Index
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
-
 
 _T = TypeVar("_T")
 
@@ -51,69 +50,6 @@ class Blocks(Generic[_T]):
         return sum(list(perm) != sorted(perm) for perm in (self.before, self.behind))
 
 
-@dataclass(frozen=True)
-class _Digit:
-    """A digit of the output's index: its symbol, number of values, and factor in the index of its axis."""
-
-    atom: Atom
-    extent: int | None
-    factor: Polynomial
-    axis: int
-
-
-class _Map:
-    """An index map in one case, taken apart.
-
-    Attributes:
-        digits: digits of each axis of the output, the most significant first; none of extent 1.
-        places: the index along each axis.
-        coordinates: the index in the input.
-    """
-
-    def __init__(self, case: Case, y: Tensor, coordinates: Index) -> None:
-        self.places = y.index()
-        self.coordinates = coordinates
-        self.digits: list[list[_Digit]] = []
-        number = 0
-        for axis, place in enumerate(self.places):
-            linear = _linear(place)
-            found = []
-            for group in y.axes[axis].groups:
-                for extent in group.extents:
-                    atom = case.index(f"i{number}", extent, group).lone_atom
-                    number += 1
-                    if atom is not None and atom in linear:
-                        found.append(_Digit(atom, extent.constant, linear[atom], axis))
-            self.digits.append(found)
-        self.axis_of = {d.atom: d.axis for each in self.digits for d in each}
-
-    def parts(self, p: Polynomial) -> tuple[dict[Atom, Polynomial], Polynomial] | None:
-        """Return the factor of each digit of a coordinate, and the rest; None if it is no sum of digits."""
-        factors: dict[Atom, Polynomial] = {}
-        rest = ZERO
-        for atoms, factor in p.terms.items():
-            inside = [a for a in atoms if a in self.axis_of]
-            others = Polynomial({tuple(a for a in atoms if a not in self.axis_of): factor})
-            if len(inside) > 1:
-                return None
-            if inside:
-                factors[inside[0]] = factors.get(inside[0], ZERO) + others
-            else:
-                rest = rest + others
-        return factors, rest
-
-
-def _linear(p: Polynomial) -> dict[Atom, Polynomial]:
-    """Return the factor of each atom of a polynomial in which it stands alone or with sizes."""
-    factors: dict[Atom, Polynomial] = {}
-    for atoms, factor in p.terms.items():
-        for atom in atoms:
-            others = list(atoms)
-            others.remove(atom)
-            factors[atom] = factors.get(atom, ZERO) + Polynomial({tuple(others): factor})
-    return factors
-
-
 def read(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Polynomial]]:
     """Yield the operators that the map of `y` may be, in this case; the pads are polynomials of it.
 
@@ -129,17 +65,87 @@ def read(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Polyn
     key = element.key if element is not None else None
     if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
         return
-    parts = _Map(case, y, tuple(key.operands))
+    parts = _Map(case, x, y, tuple(key.operands))
+    if not parts.is_linear:
+        return
     for batch in range(x.rank):
         for images in range(y.rank):
             for reader in (_space_to_batch, _batch_to_space):
-                found = reader(parts, x, y, batch, images)
-                if found is not None and max(found.block, default=1) > 1:
-                    yield found
+                blocks = reader(parts, batch, images)
+                if blocks is not None and max(blocks.block, default=1) > 1:
+                    yield blocks
 
 
-def _row_major(digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> int | None:
-    """Return the number of values of digits whose factors are those of a number from 0 on, else None."""
+@dataclass(frozen=True)
+class _Digit:
+    """A digit of the output's index: its symbol, extent, and factor in the index of its axis."""
+
+    atom: Atom
+    extent: int | None
+    factor: Polynomial
+
+
+class _Map:
+    """An index map in one case, taken apart.
+
+    Attributes:
+        x, y: the input and the output.
+        digits: digits of each axis of the output, the most significant first; none of extent 1.
+        places: the index along each axis of the output.
+        coordinates: the index in the input.
+        is_linear: whether each coordinate is a sum of digits with factors, and a rest.
+        factors: factor of each digit in each coordinate.
+        axis_of: axis of each digit.
+    """
+
+    def __init__(self, case: Case, x: Tensor, y: Tensor, coordinates: Index) -> None:
+        self.x, self.y, self.coordinates = x, y, coordinates
+        self.places = y.index()
+        self.digits: list[list[_Digit]] = []
+        number = 0
+        for axis, place in enumerate(self.places):
+            linear = _factors(place)
+            digits = []
+            for group in y.axes[axis].groups:
+                for extent in group.extents:
+                    atom = case.index(f"i{number}", extent, group).lone_atom
+                    number += 1
+                    if atom is not None and atom in linear:
+                        digits.append(_Digit(atom, extent.constant, linear[atom]))
+            self.digits.append(digits)
+        self.axis_of = {d.atom: axis for axis, each in enumerate(self.digits) for d in each}
+        self.is_linear = not any(map(self._mixes, coordinates))
+        self.factors = [self.factors_of(c) for c in coordinates]
+
+    def _mixes(self, p: Polynomial) -> bool:
+        return any(sum(atom in self.axis_of for atom in product) > 1 for product in p.terms)
+
+    def factors_of(self, p: Polynomial) -> dict[Atom, Polynomial]:
+        """Return the factor of each digit in a sum of digits."""
+        return {a: f for a, f in _factors(p).items() if a in self.axis_of and f != ZERO}
+
+    def is_number(self, p: Polynomial) -> bool:
+        """Return whether a polynomial holds no digit."""
+        return not any(atom in self.axis_of for product in p.terms for atom in product)
+
+    def value(self, digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> Polynomial:
+        """Return the sum of some digits with factors."""
+        return sum((Polynomial({(d.atom,): 1}) * factors[d.atom] for d in digits), ZERO)
+
+
+def _factors(p: Polynomial) -> dict[Atom, Polynomial]:
+    """Return the factor of each atom in the terms that hold it."""
+    factors: dict[Atom, Polynomial] = {}
+    for product, factor in p.terms.items():
+        for atom in product:
+            others = list(product)
+            others.remove(atom)
+            factors[atom] = factors.get(atom, ZERO) + Polynomial({tuple(others): factor})
+    return factors
+
+
+def _count(digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> int | None:
+    """Return the number of values of digits that count from 0 on in order, None if they do not."""
     count = 1
     for digit in reversed(digits):
         if digit.extent is None or factors.get(digit.atom) != Polynomial.of(count):
@@ -157,182 +163,141 @@ class _Axis:
         target: the axis of the output; None if that is any of size 1.
         block: the block.
         begin: pad or crop at its begin.
-        order: what the axes of a block are sorted by, the most significant first.
     """
 
     axis: int
     target: int | None
-    block: int
-    begin: Polynomial
-    order: int = 0
+    block: int = 1
+    begin: Polynomial = ZERO
 
 
-def _space_to_batch(
-    map_: _Map, x: Tensor, y: Tensor, batch: int, images: int
-) -> Blocks[Polynomial] | None:
+def _space_to_batch(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | None:
     """Read SpaceToBatch: the digits of the batch are the places in the block, then the image."""
-    left = list(map_.digits[images])
-    axes: list[_Axis] = []
-    parts = [map_.parts(c) for c in map_.coordinates]
-    if any(p is None for p in parts):
+    left = list(m.digits[images])
+    count = len(m.factors[batch])
+    of_image = left[len(left) - count :]
+    left = left[: len(left) - count]
+    if m.coordinates[batch] != m.value(of_image, {d.atom: d.factor for d in of_image}):
         return None
-    known = [p for p in parts if p is not None]
-    factors, rest = known[batch]
-    if factors:
-        count = len(factors)
-        if rest != ZERO or set(factors) != {d.atom for d in left[-count:]}:
-            return None
-        if any(factors[d.atom] != d.factor for d in left[-count:]):
-            return None
-        left = left[:-count]
-    elif x.dims[batch] != ONE:
+    if not of_image and m.x.dims[batch] != ONE:
         return None
     position = {d.atom: i for i, d in enumerate(left)}
-    for axis, (factors, _) in enumerate(known):
+    axes: list[_Axis] = []
+    firsts: dict[int, int] = {}  # position of the first digit of each block
+    for axis, factors in enumerate(m.factors):
         if axis == batch:
             continue
         inner = sorted(position[a] for a in factors if a in position)
-        block = _row_major([left[i] for i in inner], factors)
-        if block is None or inner != list(range(inner[0], inner[0] + len(inner)) if inner else []):
-            return None
-        outer = {a: f for a, f in factors.items() if a not in position}
-        targets = {map_.axis_of[a] for a in outer}
-        if len(targets) > 1 or images in targets:
+        if inner:
+            firsts[axis] = inner[0]
+            if inner != list(range(inner[0], inner[-1] + 1)):
+                return None
+        block = _count([left[i] for i in inner], factors)
+        targets = {m.axis_of[a] for a in factors if a not in position}
+        if block is None or len(targets) > 1 or images in targets:
             return None
         target = min(targets, default=None)
-        begin = -map_.coordinates[axis]
-        for i in inner:
-            begin = begin + Polynomial({(left[i].atom,): 1}) * factors[left[i].atom]
+        begin = m.value([left[i] for i in inner], factors) - m.coordinates[axis]
         if target is not None:
-            begin = begin + map_.places[target] * block
-        if _holds_digits(map_, begin):
+            begin = begin + m.places[target] * block
+        if not m.is_number(begin):
             return None
-        axes.append(_Axis(axis, target, block, begin, inner[0] if inner else 0))
-    used = sum(1 for f, _ in known for a in f if a in position)
-    if used != len(left):
+        axes.append(_Axis(axis, target, block, begin))
+    if sum(a in position for f in m.factors for a in f) != len(left):
         return None
-    blocked = sorted((a for a in axes if a.block > 1), key=lambda a: a.order)
-    return _assembled(SpaceToBatch, map_, x, y, batch, images, axes, blocked)
+    order = sorted(firsts, key=lambda axis: firsts[axis])
+    return _assembled(SpaceToBatch, m, batch, images, axes, order)
 
 
-def _holds_digits(map_: _Map, p: Polynomial) -> bool:
-    return any(atom in map_.axis_of for atoms in p.terms for atom in atoms)
-
-
-def _batch_to_space(
-    map_: _Map, x: Tensor, y: Tensor, batch: int, images: int
-) -> Blocks[Polynomial] | None:
-    """Read BatchToSpace: the digits of the batch in the input are places along axes of the output."""
-    parts = map_.parts(map_.coordinates[batch] - map_.places[images])
-    if parts is None or parts[1] != ZERO:
+def _batch_to_space(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | None:
+    """Read BatchToSpace: the input's batch is the places along axes of the output, and the image."""
+    of_places = m.coordinates[batch] - m.places[images]
+    strides = m.factors_of(of_places)
+    if of_places != sum((Polynomial({(a,): 1}) * f for a, f in strides.items()), ZERO):
         return None
-    places = parts[0]
-    if any(map_.axis_of[a] == images for a in places):
+    if any(m.axis_of[a] == images for a in strides):
         return None
     axes: list[_Axis] = []
-    free = {map_.axis_of[a] for a in places}
-    for axis, coordinate in enumerate(map_.coordinates):
+    for axis, factors in enumerate(m.factors):
+        targets = {m.axis_of[a] for a in factors}
         if axis == batch:
             continue
-        own = map_.parts(coordinate)
-        if own is None:
-            return None
-        targets = {map_.axis_of[a] for a in own[0]}
         if len(targets) > 1 or images in targets:
             return None
-        if not targets:
-            axes.append(_Axis(axis, None, 1, -coordinate))
-            continue
-        (target,) = targets
-        free.discard(target)
-        axes.append(_Axis(axis, target, 1, ZERO))
-    # A size of 1 in blocks leaves no digit but the places: any of these axes is it.
-    lone = sorted(free)
-    axes = [
-        _Axis(a.axis, lone.pop(0), 1, ZERO) if a.target is None and lone and x.dims[a.axis] == ONE
-        else a
-        for a in axes
-    ]  # fmt: skip
-    if lone:
-        return None
-    left: list[tuple[_Axis, Polynomial]] = []
-    done: list[_Axis] = []
-    for each in axes:
+        axes.append(_Axis(axis, min(targets, default=None)))
+    # An axis of size 1 in blocks leaves no digit but the places: any such axis is it.
+    free = sorted({m.axis_of[a] for a in strides} - {a.target for a in axes})
+    for i, each in enumerate(axes):
+        if free and each.target is None and m.x.dims[each.axis] == ONE:
+            axes[i] = replace(each, target=free.pop(0))
+    stride_of: dict[int, Polynomial] = {}
+    for i, each in enumerate(axes):
         if each.target is None:
-            done.append(each)
+            axes[i] = replace(each, begin=-m.coordinates[each.axis])
             continue
-        inner = [d for d in map_.digits[each.target] if d.atom in places]
-        own = {d.atom: d.factor for d in map_.digits[each.target]}
-        block = _row_major(inner, own)
+        inner = [d for d in m.digits[each.target] if d.atom in strides]
+        own = {d.atom: d.factor for d in inner}
+        block = _count(inner, own)
         if block is None:
             return None
-        begin = map_.coordinates[each.axis] * block - map_.places[each.target]
-        for digit in inner:
-            begin = begin + Polynomial({(digit.atom,): 1}) * own[digit.atom]
-        if _holds_digits(map_, begin):
+        begin = m.coordinates[each.axis] * block + m.value(inner, own) - m.places[each.target]
+        if not m.is_number(begin):
             return None
-        read = _Axis(each.axis, each.target, block, begin)
-        if not inner:
-            done.append(read)
-            continue
-        stride = places[inner[-1].atom]
-        if any(places[d.atom] != own[d.atom] * stride for d in inner):
+        axes[i] = replace(each, block=block, begin=begin)
+        if inner:
+            stride_of[each.axis] = strides[inner[-1].atom]
+            if any(strides[d.atom] != d.factor * stride_of[each.axis] for d in inner):
+                return None
+    order: list[int] = []  # from the place with the smallest stride, that of one image, on
+    stride = m.y.dims[images]
+    block_of = {a.axis: a.block for a in axes}
+    while len(order) < len(stride_of):
+        nearest = [a for a, s in stride_of.items() if s == stride and a not in order]
+        if not nearest:
             return None
-        left.append((read, stride))
-    blocked: list[_Axis] = []
-    stride = y.dims[images]
-    while left:
-        found = next((pair for pair in left if pair[1] == stride), None)
-        if found is None:
-            return None
-        left.remove(found)
-        blocked.insert(0, found[0])
-        stride = stride * found[0].block
-    return _assembled(BatchToSpace, map_, x, y, batch, images, [*done, *blocked], blocked)
+        order.insert(0, nearest[0])
+        stride = stride * block_of[nearest[0]]
+    return None if free else _assembled(BatchToSpace, m, batch, images, axes, order)
 
 
 def _assembled(
     kind: type[SpaceToBatch] | type[BatchToSpace],
-    map_: _Map,
-    x: Tensor,
-    y: Tensor,
+    m: _Map,
     batch: int,
     images: int,
     axes: Sequence[_Axis],
-    blocked: Sequence[_Axis],
+    order: Sequence[int],
 ) -> Blocks[Polynomial] | None:
-    """Put the axes in an order that the operator has: the batch first, blocked axes as in the block."""
-    taken = {a.target for a in axes if a.target is not None}
-    if len(taken) != sum(a.target is not None for a in axes):
+    """Return the operator with the batch first, and the blocked axes in the order of their places."""
+    target = {a.axis: a.target for a in axes if a.target is not None}
+    if len(set(target.values())) != len(target):
         return None
-    free = [t for t in range(y.rank) if t != images and t not in taken]
-    target = {a.axis: a.target for a in axes}
-    for axis in sorted(target):
-        if target[axis] is None:
-            target[axis] = free.pop(0)
+    free = [t for t in range(m.y.rank) if t != images and t not in target.values()]
+    for each in axes:
+        if each.target is None:
+            target[each.axis] = free.pop(0)
+    others = [a.axis for a in axes if a.axis not in order]
+    row = [*order, *others]
+    if batch == 0 and list(order) == sorted(order):
+        row.sort()
     of = {a.axis: a for a in axes}
-    order = [a.axis for a in blocked]
-    if batch == 0 and order == sorted(order):
-        row = sorted(of)
-    else:
-        row = [*order, *(axis for axis in sorted(of) if axis not in order)]
-    begins = [of[a].begin for a in row]
+    begins, ends = [of[a].begin for a in row], []
+    for axis in row:
+        before, behind = m.x.dims[axis], m.y.dims[target[axis]]
+        cells, size = (behind, before) if kind is SpaceToBatch else (before, behind)
+        rest = cells * of[axis].block - of[axis].begin
+        ends.append(rest - size)
     block = [of[a].block for a in row]
-    if kind is SpaceToBatch:
-        ends = [y.dims[target[a]] * of[a].block - x.dims[a] - of[a].begin for a in row]  # type: ignore[index]
-    else:
-        ends = [x.dims[a] * of[a].block - of[a].begin - y.dims[target[a]] for a in row]  # type: ignore[index]
-    count = max(
-        (i + 1 for i in range(len(row)) if (block[i], begins[i], ends[i]) != (1, ZERO, ZERO)),
-        default=0,
-    )
+    used = [
+        i for i, each in enumerate(zip(block, begins, ends, strict=True)) if each != (1, ZERO, ZERO)
+    ]
+    count = max(used, default=-1) + 1
     result = [images, *(target[a] for a in row)]
-    behind = tuple(result.index(axis) for axis in range(y.rank))
     return Blocks(
         kind,
         tuple(block[:count]),
         tuple(begins[:count]),
         tuple(ends[:count]),
         (batch, *row),
-        behind,
+        tuple(result.index(axis) for axis in range(m.y.rank)),
     )

@@ -20,7 +20,6 @@ from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
-from onnx_spatial.errors import UsageError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 
@@ -31,12 +30,14 @@ class OptimizeResult:
 
     Attributes:
         edit: the edited model, and what was done with the operators of the file.
+        plain: what `convert` does: the model with its chains as they are.
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
-        named: the model with operators in the place of the chains that were rewritten; None if none were.
+        named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
     """
 
     edit: EditResult
+    plain: EditResult
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
@@ -53,26 +54,23 @@ def optimize_operators(
 
     Args:
         proto: the model.
-        options: how it is converted; the mode is "lower".
+        options: how it is converted, in mode "lower" with fusion.
         folder: where external data lies.
         progress: called with a line of text now and then.
 
     Raises:
         ModelFileError: the graph contradicts itself.
-        UsageError: the options are of another mode, or do not fuse.
     """
     options = options or ConvertOptions()
-    if not options.fuses:
-        raise UsageError("optimize requires mode 'lower' with fusion")
-    edit = convert_operators(proto, options, folder=folder, progress=progress)
+    plain = convert_operators(proto, options, folder=folder, progress=progress)
     before = _number_of_nodes(proto)
-    alone = OptimizeResult(edit, nodes=(before, _number_of_nodes(edit.model or proto)))
-    if edit.refused():
+    alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
+    if plain.refused():
         return alone
     infos = analysis.find(proto, options.domains, folder)
     every = find(proto, infos, folder)
-    best = _rewritten(proto, every, options, folder, progress)
-    if best is None or best.nodes[1] >= alone.nodes[1]:
+    best = _rewritten(proto, every, plain, options, folder, progress) or alone
+    if best.nodes[1] >= alone.nodes[1]:
         best = alone
     done = {(site.graph, site.output) for site in best.chains}
     left = [_left(c) for c in every if (str(c.place), c.output) not in done]
@@ -82,6 +80,7 @@ def optimize_operators(
 def _rewritten(
     proto: onnx.ModelProto,
     chains: Sequence[Chain],
+    plain: EditResult,
     options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
@@ -105,9 +104,8 @@ def _rewritten(
         result.types, result.lost = edit.types, edit.lost
         edit.touched = diff_models(proto, result)
         edit.model = after
-        return OptimizeResult(
-            edit, rewritten, named, (_number_of_nodes(proto), _number_of_nodes(after))
-        )
+        nodes = (_number_of_nodes(proto), _number_of_nodes(after))
+        return OptimizeResult(edit, plain, rewritten, named, nodes)
     return None
 
 

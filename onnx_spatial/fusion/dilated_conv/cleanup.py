@@ -6,8 +6,8 @@
 Converters change the layout around every spatial operator. Without the operator the Transposes of both
 sides meet, with only operators on single elements between them, which do the same in either layout. A
 rule as all others (`fusion.rule`): the pattern is a chain from Transpose to Transpose, the check wants
-a new node in it and no other readers, the rewrite is a `GraphEdit`. Nothing is reported where it
-declines.
+a new node in it or right in front and no other readers, the rewrite is a `GraphEdit`. Nothing is
+reported where it declines.
 """
 
 from __future__ import annotations
@@ -121,6 +121,8 @@ class Cleanup:
             fresh |= node in self._new
             first = self._perm(node)
             if first is not None:
+                source = node.inputs[0]
+                fresh |= source is not None and source.producer() in self._new
                 cancels = len(first) == len(perm) and all(first[p] == i for i, p in enumerate(perm))
                 if not cancels or not fresh:
                     return None
