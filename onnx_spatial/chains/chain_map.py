@@ -19,6 +19,7 @@ from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.expressions import product
 from onnx_spatial.index_map.graph import RULES, GraphMaps
 from onnx_spatial.index_map.node import WHOLE
 from onnx_spatial.index_map.tensor import Tensor, given
@@ -127,6 +128,30 @@ class ChainMap:
             UndecidedError: it has no index map.
         """
         return self._maps.value(self._path.values[self._start + position])
+
+    def divided_exactly(self, padded: Sequence[Polynomial], block: Sequence[int]) -> bool:
+        """Return whether a run of the chain fails unless each block divides its padded size.
+
+        A Reshape that has the quotients among its dims keeps the number of elements only then:
+        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is.
+        """
+        pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
+        below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
+        above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
+        for node in (node for step in self._path.nodes[self._start :] for node in step):
+            if node.op_type != "Reshape" or len(node.input) < 2:
+                continue
+            try:
+                before = self._maps.value(node.input[0]).dims
+                shape = self._maps.value(node.input[1]).elements()
+            except UndecidedError:
+                continue
+            if not set(padded) <= set(before) or not all(self._case.surely(d - 1) for d in shape):
+                continue
+            for rounded in (below, above):
+                if product([rounded.get(d, d) for d in before]) == product(shape):
+                    return True
+        return False
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""

@@ -8,11 +8,12 @@ the original runs with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path as FilePath
+from time import thread_time
 
 import onnx
 
@@ -20,11 +21,11 @@ from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
 from onnx_spatial.chains.paths import Path, paths
+from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.reading import Blocks, read
-from onnx_spatial.index_map import operators
+from onnx_spatial.index_map import expressions, operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import product
 from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor
@@ -33,10 +34,17 @@ from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim, SpaceToBatch
 
-#: The most cases in which an operator is read, and processor seconds for it and for a proof.
+#: The most cases in which an operator is read.
 _CASES = 24
-_READ_SECONDS = 0.3
-_PROOF_SECONDS = 1.0
+
+#: Processor seconds for reading an operator, for a proof, for a path, and for a model.
+_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS, _MODEL_SECONDS = 0.3, 1.0, 2.0, 20.0
+
+#: Reads operators from a map, in one case.
+Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
+
+#: Operators behind which the digits of an index are lost.
+_LOSING = frozenset({"Concat", "Gather", "Split"})
 
 #: Operators that may be left out of a chain where Transposes take their place.
 _PERMUTING = frozenset({"Identity", "Transpose"})
@@ -86,14 +94,22 @@ def find(
     scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
     names = shape_inference.symbols(proto)
     chains: list[Chain] = []
+    end = thread_time() + _MODEL_SECONDS
     for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
         known = GraphScope(scope, names, lambda name: None)
         of_graph: dict[str, Chain] = {}
         for path in each:
-            for chain in _Search(place, known, path).chains(0, len(path.nodes)):
+            search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
+            for chain in search.chains(0, len(path.nodes)):
                 of_graph.setdefault(chain.output, chain)
         chains += of_graph.values()
     return chains
+
+
+def _parts(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield length and start of the parts of a path, the longest first."""
+    for length in range(last - first, 0, -1):
+        yield from ((length, start) for start in range(first, last - length + 1))
 
 
 @dataclass(frozen=True)
@@ -111,11 +127,17 @@ class _Candidate:
 
 
 class _Search:
-    """The search for operators along one path."""
+    """The search for operators along one path, until the `thread_time` of `deadline`."""
 
-    def __init__(self, place: traversal.Place, graph: GraphScope, path: Path) -> None:
+    def __init__(
+        self, place: traversal.Place, graph: GraphScope, path: Path, deadline: float
+    ) -> None:
         self._place, self._graph, self._path = place, graph, path
+        self._deadline = deadline
         self._ranks = [self._rank(name) for name in path.values]
+
+    def _case(self, seconds: float) -> Case:
+        return Case(min(seconds, self._deadline - thread_time()))
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)
@@ -123,25 +145,33 @@ class _Search:
 
     def chains(self, first: int, last: int) -> Iterator[Chain]:
         """Yield the operators between two values of the path."""
-        for length in range(last - first, 0, -1):
-            for start in range(first, last - length + 1):
-                chain = self._chain(start, start + length)
-                if chain is not None:
-                    candidate, found = chain
-                    yield from self.chains(first, candidate.start)
-                    yield found
-                    yield from self.chains(candidate.end, last)
-                    return
+        for reader, (length, start) in product((read, probe), _parts(first, last)):
+            if reader is probe and _LOSING.isdisjoint(self._kinds(start, start + length)):
+                continue
+            if thread_time() > self._deadline:
+                return
+            chain = self._chain(start, start + length, reader)
+            if chain is not None:
+                candidate, found = chain
+                yield from self.chains(first, candidate.start)
+                yield found
+                yield from self.chains(candidate.end, last)
+                return
 
-    def _chain(self, start: int, end: int) -> tuple[_Candidate, Chain] | None:
+    def _kinds(self, start: int, end: int) -> set[str]:
+        """Return the operator types of a part of the path."""
+        return {node.op_type for step in self._path.nodes[start:end] for node in step}
+
+    def _chain(self, start: int, end: int, reader: Reader) -> tuple[_Candidate, Chain] | None:
         """Return the operator that a part of the path is, the best part of it."""
         if self._ranks[start] is None or self._ranks[end] not in (None, self._ranks[start]):
             return None
-        kinds = {node.op_type for step in self._path.nodes[start:end] for node in step}
-        if kinds <= _PERMUTING or len(self._path.nodes[end - 1][0].output) != 1:
+        if self._kinds(start, end) <= _PERMUTING or len(self._path.nodes[end - 1][0].output) != 1:
             return None
-        for candidate in self._candidates(start, end):
-            for each in sorted(self._trimmed(candidate), key=lambda c: c.worth, reverse=True):
+        for candidate in self._candidates(start, end, reader):
+            for each in sorted(
+                self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
+            ):
                 if self._is_proven(each):
                     return each, self._listed(each)
         return None
@@ -161,7 +191,7 @@ class _Search:
             self._graph.dims(output),
         )
 
-    def _trimmed(self, candidate: _Candidate) -> Iterator[_Candidate]:
+    def _trimmed(self, candidate: _Candidate, reader: Reader) -> Iterator[_Candidate]:
         """Yield a part of the path, and the parts without the Transposes at its ends."""
         yield candidate
         starts, ends = [candidate.start], [candidate.end]
@@ -172,18 +202,18 @@ class _Search:
         for start in starts:
             for end in ends:
                 if (start, end) != (candidate.start, candidate.end) and start < end:
-                    yield from islice(self._candidates(start, end), 1)
+                    yield from islice(self._candidates(start, end, reader), 1)
 
     def _permutes(self, step: int) -> bool:
         nodes = self._path.nodes[step] if 0 <= step < len(self._path.nodes) else ()
         return bool(nodes) and all(node.op_type in _PERMUTING for node in nodes)
 
-    def _candidates(self, start: int, end: int) -> Iterator[_Candidate]:
+    def _candidates(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
         """Yield what a part of the path may be, read in several cases."""
         seen: list[Blocks[Formula]] = []
         for multiples in self._attempts(start):
-            case = Case(_READ_SECONDS)
-            body = partial(self._read, case, start, end, multiples)
+            case = self._case(_READ_SECONDS)
+            body = partial(self._read, case, start, end, multiples, reader)
             try:
                 for found in islice(case.all(body), _CASES):
                     for blocks in found:
@@ -206,11 +236,12 @@ class _Search:
         return [(), *each, *([tuple(unknown)] if len(unknown) > 1 else [])]
 
     def _read(
-        self, case: Case, start: int, end: int, multiples: tuple[int, ...]
+        self, case: Case, start: int, end: int, multiples: tuple[int, ...], reader: Reader
     ) -> list[Blocks[Formula]]:
         chain = ChainMap(case, self._graph, self._path, start, multiples)
         result = []
-        for blocks in read(case, chain.source, chain.x, chain.value(end - start)):
+        y = chain.value(end - start)
+        for blocks in reader(case, chain.source, chain.x, y):
             try:
                 begins, ends = (
                     tuple(formula(p, chain.dims) for p in amounts)
@@ -225,25 +256,54 @@ class _Search:
 
     def _is_proven(self, candidate: _Candidate) -> bool:
         """Return whether a part of the path is provably an operator, in every run that succeeds."""
-        blocks = candidate.blocks
+        blocks, length = candidate.blocks, candidate.end - candidate.start
 
         def maps(case: Case) -> tuple[Tensor, Tensor]:
             chain = ChainMap(case, self._graph, self._path, candidate.start)
-            sizes = _CaseArithmetic(case)
-            parameters = [[Polynomial.of(b) for b in blocks.block]]
-            for amounts in (blocks.begins, blocks.ends):
-                parameters.append([sizes.polynomial(a.compute(sizes, chain.size)) for a in amounts])
+            parameters = _parameters(case, chain, blocks)
             for amount in (*parameters[1], *parameters[2]):
                 case.require(amount, "a pad or crop may be negative")
             x = transposed(case, chain.x, blocks.before)
             y = operators.apply(case, blocks.kind, None, x, *parameters)
-            return transposed(case, y, blocks.behind), chain.value(candidate.end - candidate.start)
+            return transposed(case, y, blocks.behind), chain.value(length)
 
-        comparison = compare(Case(_PROOF_SECONDS), maps)
-        # Nodes may run at sizes that SpaceToBatch does not take. BatchToSpace assumes that its batch is
-        # a multiple of the blocks, and only fuses with the SpaceToBatch that has made the batch.
-        assumes = blocks.kind is SpaceToBatch and bool(comparison.assumptions)
-        return comparison.equal and not assumes
+        comparison = compare(self._case(_PROOF_SECONDS), maps)
+        # BatchToSpace assumes that its batch is a multiple of the blocks. It only fuses with the
+        # SpaceToBatch that has made the batch.
+        if blocks.kind is SpaceToBatch and comparison.equal and comparison.assumptions:
+            return self._divides(candidate)
+        return comparison.equal
+
+    def _divides(self, candidate: _Candidate) -> bool:
+        """Return whether the chain of a SpaceToBatch only runs where the blocks divide the sizes."""
+        blocks = candidate.blocks
+
+        def divides(case: Case) -> bool:
+            chain = ChainMap(case, self._graph, self._path, candidate.start)
+            _, begins, ends = _parameters(case, chain, blocks)
+            sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
+            each = zip(sizes, begins, ends, blocks.block, strict=False)
+            padded = [(size + begin + end, block) for size, begin, end, block in each if block > 1]
+            unknown = [(p, b) for p, b in padded if p.constant is None]
+            return chain.divided_exactly([p for p, _ in unknown], [b for _, b in unknown])
+
+        try:
+            case = self._case(_PROOF_SECONDS)
+            return all(case.all(partial(divides, case)))
+        except UndecidedError:
+            return False
+
+
+def _parameters(
+    case: Case, chain: ChainMap, blocks: Blocks[Formula]
+) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
+    """Return the block, the begins and the ends of an operator in a case."""
+    sizes = _CaseArithmetic(case)
+    begins, ends = (
+        [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
+        for amounts in (blocks.begins, blocks.ends)
+    )
+    return [Polynomial.of(b) for b in blocks.block], begins, ends
 
 
 class _CaseArithmetic:
@@ -272,4 +332,4 @@ class _CaseArithmetic:
         return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
 
     def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
-        return product(list(map(self.polynomial, sizes)))
+        return expressions.product(list(map(self.polynomial, sizes)))

@@ -155,7 +155,7 @@ def _count(digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> int 
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """An axis of the input apart from the batch.
 
     Attributes:
@@ -182,7 +182,7 @@ def _space_to_batch(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | No
     if not of_image and m.x.dims[batch] != ONE:
         return None
     position = {d.atom: i for i, d in enumerate(left)}
-    axes: list[_Axis] = []
+    axes: list[Axis] = []
     firsts: dict[int, int] = {}  # position of the first digit of each block
     for axis, factors in enumerate(m.factors):
         if axis == batch:
@@ -202,11 +202,11 @@ def _space_to_batch(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | No
             begin = begin + m.places[target] * block
         if not m.is_number(begin):
             return None
-        axes.append(_Axis(axis, target, block, begin))
+        axes.append(Axis(axis, target, block, begin))
     if sum(a in position for f in m.factors for a in f) != len(left):
         return None
     order = sorted(firsts, key=lambda axis: firsts[axis])
-    return _assembled(SpaceToBatch, m, batch, images, axes, order)
+    return assembled(SpaceToBatch, m.x, m.y, batch, images, axes, order)
 
 
 def _batch_to_space(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | None:
@@ -217,14 +217,14 @@ def _batch_to_space(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | No
         return None
     if any(m.axis_of[a] == images for a in strides):
         return None
-    axes: list[_Axis] = []
+    axes: list[Axis] = []
     for axis, factors in enumerate(m.factors):
         targets = {m.axis_of[a] for a in factors}
         if axis == batch:
             continue
         if len(targets) > 1 or images in targets:
             return None
-        axes.append(_Axis(axis, min(targets, default=None)))
+        axes.append(Axis(axis, min(targets, default=None)))
     # An axis of size 1 in blocks leaves no digit but the places: any such axis is it.
     free = sorted({m.axis_of[a] for a in strides} - {a.target for a in axes})
     for i, each in enumerate(axes):
@@ -257,22 +257,31 @@ def _batch_to_space(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | No
             return None
         order.insert(0, nearest[0])
         stride = stride * block_of[nearest[0]]
-    return None if free else _assembled(BatchToSpace, m, batch, images, axes, order)
+    return None if free else assembled(BatchToSpace, m.x, m.y, batch, images, axes, order)
 
 
-def _assembled(
+def assembled(
     kind: type[SpaceToBatch] | type[BatchToSpace],
-    m: _Map,
+    x: Tensor,
+    y: Tensor,
     batch: int,
     images: int,
-    axes: Sequence[_Axis],
+    axes: Sequence[Axis],
     order: Sequence[int],
 ) -> Blocks[Polynomial] | None:
-    """Return the operator with the batch first, and the blocked axes in the order of their places."""
+    """Return the operator with the batch first, and the blocked axes in the order of their places.
+
+    Args:
+        kind: the operator.
+        x, y: its input and output.
+        batch, images: axis of the batch in both.
+        axes: the other axes.
+        order: the blocked ones; the place along the last has the smallest stride in the batch.
+    """
     target = {a.axis: a.target for a in axes if a.target is not None}
     if len(set(target.values())) != len(target):
         return None
-    free = [t for t in range(m.y.rank) if t != images and t not in target.values()]
+    free = [t for t in range(y.rank) if t != images and t not in target.values()]
     for each in axes:
         if each.target is None:
             target[each.axis] = free.pop(0)
@@ -283,7 +292,7 @@ def _assembled(
     of = {a.axis: a for a in axes}
     begins, ends = [of[a].begin for a in row], []
     for axis in row:
-        before, behind = m.x.dims[axis], m.y.dims[target[axis]]
+        before, behind = x.dims[axis], y.dims[target[axis]]
         cells, size = (behind, before) if kind is SpaceToBatch else (before, behind)
         rest = cells * of[axis].block - of[axis].begin
         ends.append(rest - size)
@@ -299,5 +308,5 @@ def _assembled(
         tuple(begins[:count]),
         tuple(ends[:count]),
         (batch, *row),
-        tuple(result.index(axis) for axis in range(m.y.rank)),
+        tuple(result.index(axis) for axis in range(y.rank)),
     )
