@@ -115,7 +115,7 @@ class ChainMap:
         inner = set(path.values[start + 1 :])
         inner.update(n for step in path.nodes[start:] for node in step for n in node.output)
         nodes = [node for step in path.nodes[start:] for node in step]
-        self._inputs = {self.source: self.x}
+        self._inputs, self._constants = {self.source: self.x}, {}
         nodes += self._follow([n for node in nodes for n in node.input if n not in inner], inner)
         self._maps = GraphMaps(
             case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
@@ -146,7 +146,10 @@ class ChainMap:
                 shape = self._maps.value(node.input[1]).elements()
             except UndecidedError:
                 continue
-            if not set(padded) <= set(before) or not all(self._case.surely(d - 1) for d in shape):
+            # Sizes that are computed are at least 1, as all sizes that proofs are about.
+            if not set(padded) <= set(before) or any(
+                d.constant is not None and d.constant < 1 for d in shape
+            ):
                 continue
             for rounded in (below, above):
                 if product([rounded.get(d, d) for d in before]) == product(shape):
@@ -163,17 +166,20 @@ class ChainMap:
         known = self._dims(name)
         if all(dim.constant is not None for dim in known) or not self._is_followed(name):
             return known
-        nodes = self._follow([name], ())
-        maps = GraphMaps(
-            self._case,
-            nodes,
-            self._inputs,
-            self._constants,
-            {},
-            opset=self._graph.scope.opset,
-            legal=True,
-        )
-        followed = maps.value(name).dims
+        try:
+            nodes = self._follow([name], ())
+            maps = GraphMaps(
+                self._case,
+                nodes,
+                self._inputs,
+                self._constants,
+                {},
+                opset=self._graph.scope.opset,
+                legal=True,
+            )
+            followed = maps.value(name).dims
+        except UndecidedError:
+            return known
         return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
 
     def _is_followed(self, name: str) -> bool:

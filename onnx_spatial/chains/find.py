@@ -20,7 +20,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
-from onnx_spatial.chains.paths import Path, paths
+from onnx_spatial.chains.paths import REGROUPING, Path, paths
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.reading import Blocks, read
 from onnx_spatial.index_map import expressions, operators
@@ -106,12 +106,6 @@ def find(
     return chains
 
 
-def _parts(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield length and start of the parts of a path, the longest first."""
-    for length in range(last - first, 0, -1):
-        yield from ((length, start) for start in range(first, last - length + 1))
-
-
 @dataclass(frozen=True)
 class _Candidate:
     """A part of a path from value `start` to value `end`, and the operator read from its map."""
@@ -124,6 +118,12 @@ class _Candidate:
     def worth(self) -> tuple[int, int]:
         """Number of steps less that of the Transposes in their place; then rather few Transposes."""
         return self.end - self.start - self.blocks.transposes, -self.blocks.transposes
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether there are fewer nodes then, and images stay images on one side at least."""
+        blocks = self.blocks
+        return self.worth[0] > 0 and (blocks.before[0] == 0 or blocks.behind[0] == 0)
 
 
 class _Search:
@@ -145,7 +145,7 @@ class _Search:
 
     def chains(self, first: int, last: int) -> Iterator[Chain]:
         """Yield the operators between two values of the path."""
-        for reader, (length, start) in product((read, probe), _parts(first, last)):
+        for reader, (length, start) in product((read, probe), self._parts(first, last)):
             if reader is probe and _LOSING.isdisjoint(self._kinds(start, start + length)):
                 continue
             if thread_time() > self._deadline:
@@ -157,6 +157,21 @@ class _Search:
                 yield found
                 yield from self.chains(candidate.end, last)
                 return
+
+    def _parts(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return length and start of the parts of the path: those that regroup most, the longest."""
+        parts = [
+            (end - start, start)
+            for start in range(first, last)
+            for end in range(start + 1, last + 1)
+        ]
+        regrouping = [sum(node.op_type in REGROUPING for node in step) for step in self._path.nodes]
+
+        def order(part: tuple[int, int]) -> tuple[int, int, int]:
+            length, start = part
+            return -sum(regrouping[start : start + length]), -length, start
+
+        return sorted(parts, key=order)
 
     def _kinds(self, start: int, end: int) -> set[str]:
         """Return the operator types of a part of the path."""
@@ -172,7 +187,7 @@ class _Search:
             for each in sorted(
                 self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
             ):
-                if self._is_proven(each):
+                if each.is_worth_it and self._is_proven(each):
                     return each, self._listed(each)
         return None
 

@@ -27,7 +27,8 @@ _MOVING = frozenset(
 #: Operators that regroup axes: a spatial operator is one of the first, or two of the second with nodes
 #: between them that change the order.
 _WHOLE = frozenset({"Concat", "DepthToSpace", "Gather", "SpaceToDepth"})
-_REGROUPING = frozenset({"Flatten", "Reshape"})
+_RESHAPING = frozenset({"Flatten", "Reshape"})
+REGROUPING = _RESHAPING | _WHOLE
 _REORDERING = frozenset({"Transpose", *_WHOLE})
 
 _SIZES = op_traits.having(Trait.SIZES)
@@ -56,7 +57,7 @@ def paths(graph: traversal.GraphLike, local: Collection[tuple[str, str]] = ()) -
         graph: the graph.
         local: domains and names of the local functions, which hide ONNX's operators.
     """
-    if not any(n.op_type in _WHOLE | _REGROUPING for n in graph.node):
+    if not any(n.op_type in REGROUPING for n in graph.node):
         return []
     tree = _Tree(graph, local)
     return [path for path in map(tree.path, tree.ends()) if _may_hold_operator(path)]
@@ -66,7 +67,7 @@ def _may_hold_operator(path: Path) -> bool:
     kinds = [node.op_type for step in path.nodes for node in step]
     if not _WHOLE.isdisjoint(kinds):
         return True
-    places = [i for i, kind in enumerate(kinds) if kind in _REGROUPING]
+    places = [i for i, kind in enumerate(kinds) if kind in _RESHAPING]
     return bool(places) and not _REORDERING.isdisjoint(kinds[places[0] : places[-1]])
 
 

@@ -30,7 +30,7 @@ def probe(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Poly
     """Yield the operators that the map of `y` may be, in one case; see `reading.read`."""
     if x.rank != y.rank or y.order is not None or ZERO in y.dims:
         return
-    probes = _Probes(source, x, y)
+    probes = _Probes(case, source, x, y)
     for reader in (_space_to_batch, _batch_to_space):
         blocks = reader(probes)
         if blocks is not None and max(blocks.block, default=1) > 1:
@@ -41,12 +41,14 @@ def probe(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Poly
 class _Probes:
     """Elements of an output `y`, and where in the input `x` they come from."""
 
+    case: Case
     source: str
     x: Tensor
     y: Tensor
 
     def place(self, index: Index) -> Index | None:
         """Return the index in the input of an element; None for padding and for other elements."""
+        self.case.check_budget()
         element = self.y.at(index).lone_atom
         key = element.key if element is not None else None
         if not isinstance(key, OperationKey) or key.operator != ELEMENT:
@@ -151,6 +153,8 @@ def _cell(probes: _Probes, middle: Index, axis: int) -> tuple[Axis, Polynomial] 
         places[offset] = place
         if before is not None and before[axis] != place[axis]:
             starts.append((offset, place[axis]))
+        if len(starts) == 2:
+            break
     if len(starts) < 2:
         return None
     (first, cell), (second, _) = starts[:2]
