@@ -117,6 +117,8 @@ class ChainMap:
         nodes = [node for step in path.nodes[start:] for node in step]
         self._inputs, self._constants = {self.source: self.x}, {}
         nodes += self._follow([n for node in nodes for n in node.input if n not in inner], inner)
+        if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
+            raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
             case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
         )

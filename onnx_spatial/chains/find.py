@@ -20,6 +20,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
+from onnx_spatial.chains.function_types import add_function_types
 from onnx_spatial.chains.paths import REGROUPING, Path, paths
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.reading import Blocks, read
@@ -92,6 +93,11 @@ def find(
     if not any(found):
         return []
     scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
+    scoped = [
+        (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
+    ]
+    if any(each and place.function for each, (place, _) in zip(found, graphs, strict=True)):
+        add_function_types(proto.functions, scoped)
     names = shape_inference.symbols(proto)
     chains: list[Chain] = []
     end = thread_time() + _MODEL_SECONDS
