@@ -3,6 +3,9 @@
     Conv -> Transpose -> Add c -> Relu -> Transpose back -> Conv
     Conv with bias c -> Relu -> Conv
 
+    Conv -> Transpose -> Relu -> another Transpose
+    Conv -> Relu -> Transpose
+
 Converters change the layout around every spatial operator. Without the operator the Transposes of both
 sides meet, with only operators on single elements between them, which do the same in either layout. A
 rule as all others (`fusion.rule`): the pattern is a chain from Transpose to Transpose, the check wants
@@ -13,7 +16,7 @@ reported where it declines.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 
 import numpy as np
@@ -39,8 +42,8 @@ class _Link:
     Attributes:
         node: the node.
         index: index of the data among its inputs.
-        constant: index and elements of the other input, in the layout in front of the Transposes;
-            None if it is the same in every layout.
+        constant: index and elements of the other input, with all axes; None if it is the same in
+            every layout.
     """
 
     node: ir.Node
@@ -50,17 +53,19 @@ class _Link:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Transposes that cancel, and the nodes between them.
+    """Transposes that cancel or become one, and the nodes between them.
 
     Attributes:
         first: the Transpose in front.
         links: the nodes between, in order.
         last: the Transposes behind, of one permutation.
+        perm: permutation that both together are; None if they cancel.
     """
 
     first: ir.Node
     links: tuple[_Link, ...]
     last: tuple[ir.Node, ...]
+    perm: tuple[int, ...] | None = None
 
 
 class Cleanup:
@@ -123,12 +128,16 @@ class Cleanup:
             if first is not None:
                 source = node.inputs[0]
                 fresh |= source is not None and source.producer() in self._new
-                cancels = len(first) == len(perm) and all(first[p] == i for i, p in enumerate(perm))
-                if not cancels or not fresh:
+                if len(first) != len(perm) or not fresh:
                     return None
                 if not links:
                     ends = [n for n in ends if self._perm(n) == perm]
-                return _Chain(node, tuple(reversed(links)), tuple(ends)) if ends else None
+                together = tuple(first[p] for p in perm)
+                cancels = together == tuple(sorted(perm))
+                chain = _Chain(
+                    node, tuple(reversed(links)), tuple(ends), None if cancels else together
+                )
+                return chain if ends and (cancels or self._goes(chain)) else None
             # The value itself goes: no other node may read it.
             readers = self._matcher.readers(data)
             if self._matcher.is_named(data) or any(
@@ -147,6 +156,14 @@ class Cleanup:
             if data is None:
                 return None
 
+    def _goes(self, chain: _Chain) -> bool:
+        """Return whether nobody else reads what the first Transpose gives."""
+        output = chain.first.outputs[0]
+        known = {*chain.last, *(link.node for link in chain.links[:1])}
+        return not self._matcher.is_named(output) and known.issuperset(
+            node for node, _ in self._matcher.readers(output)
+        )
+
     def _link(self, node: ir.Node, perm: Sequence[int]) -> _Link | None:
         if not op_traits.is_standard(node) or len(node.outputs) != 1:
             return None
@@ -163,20 +180,15 @@ class Cleanup:
             if known.size == 1:
                 return _Link(node, index)
             wide = known.reshape((1,) * (len(perm) - known.ndim) + known.shape)
-            moved = wide.transpose(perm)
-            trimmed = moved.reshape(tuple(dropwhile((1).__eq__, moved.shape)))
-            return _Link(node, index, (1 - index, np.ascontiguousarray(trimmed)))
+            return _Link(node, index, (1 - index, wide))
         return None
 
     def _rewrite(self, chain: _Chain) -> GraphEdit:
         drafts: list[Draft] = []
-        source, output = chain.first.inputs[0], chain.first.outputs[0]
+        source = chain.first.inputs[0]
         assert source is not None
-        value, links = source, list(chain.links)
-        known = {*chain.last, *(link.node for link in links[:1])}
-        goes = not self._matcher.is_named(output) and known.issuperset(
-            node for node, _ in self._matcher.readers(output)
-        )
+        value, links = source, [self._in_front(link, chain.first) for link in chain.links]
+        goes = self._goes(chain)
         if links and goes and (draft := self._with_bias(source, links[0], chain)) is not None:
             drafts.append(draft)
             value = draft.nodes[0].outputs[0]
@@ -190,7 +202,13 @@ class Cleanup:
                 inputs[place] = draft.constant(array, "constant")
             value = self._copy(link.node, inputs, draft)
             drafts.append(draft)
-        for node in chain.last:
+        for node in chain.last if chain.perm is not None else ():
+            draft = Draft(node, successor=ir.node("Transpose", [value], {"perm": chain.perm}))
+            assert draft.successor is not None
+            draft.nodes.append(draft.successor)
+            draft.results[node.outputs[0]] = draft.successor.outputs[0]
+            drafts.append(draft)
+        for node in chain.last if chain.perm is None else ():
             output = node.outputs[0]
             new = all(n in self._new for n, _ in self._matcher.readers(output))
             if node in self._new and new and not self._matcher.is_named(output):
@@ -198,6 +216,16 @@ class Cleanup:
             else:
                 drafts.append(Draft(node, results={output: value}))
         return GraphEdit(drafts, [chain.first] if goes else [])
+
+    def _in_front(self, link: _Link, first: ir.Node) -> _Link:
+        """Return a link with its constant in the layout in front of the first Transpose."""
+        perm = self._perm(first)
+        if link.constant is None or perm is None:
+            return link
+        place, wide = link.constant
+        moved = wide.transpose(np.argsort(perm))
+        trimmed = moved.reshape(tuple(dropwhile((1).__eq__, moved.shape)))
+        return replace(link, constant=(place, np.ascontiguousarray(trimmed)))
 
     def _with_bias(self, source: ir.Value, link: _Link, chain: _Chain) -> Draft | None:
         """Draft the Conv in front of a chain with the constant of the Add as bias; None if it cannot."""
