@@ -54,6 +54,7 @@ def with_operators(
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
         replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
+        graphs.replaced.update(draft.results)
     result = patch.apply()
     remove_unused(result, unread)
     patch_proto.import_where_used(result, DOMAIN)
@@ -66,6 +67,8 @@ class _Graphs:
     def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
         self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
         self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
+        #: The values that took the place of others since.
+        self.replaced: dict[ir.Value, ir.Value] = {}
         self._opsets = {
             (f.domain, f.name, f.overload): op_traits.opset_of(f.opset_import)
             for f in proto.functions
@@ -88,7 +91,8 @@ class _Graphs:
         """Return a value that is visible in a graph."""
         while (place, name) not in self._values and place.steps:
             place = traversal.Place(place.function, place.steps[:-1])
-        return self._values[place, name]
+        value = self._values[place, name]
+        return self.replaced.get(value, value)
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
