@@ -32,7 +32,7 @@ _SIZES = op_traits.having(Trait.SIZES)
 
 #: Operators through which dims are followed back to those of the data that they move: where two values
 #: differ by a Pad, their dims have symbols in common.
-_FOLLOWED = frozenset("Identity Pad Slice Squeeze Transpose Unsqueeze".split())
+_FOLLOWED = frozenset("Identity Pad Squeeze Transpose Unsqueeze".split())
 
 #: The most nodes that are followed back from the parameters of a chain.
 _FAR = 400
@@ -76,14 +76,14 @@ class GraphScope:
 
 
 class ChainMap:
-    """The maps of the values of a path, from one of its values on, in a case.
+    """The map of a part of a path in a case: of its last value, from its first one.
 
     Args:
         case: the case.
         graph: the graph.
         path: the path.
-        start: position of the value that the maps start from.
-        multiples: axes of that value whose unknown dims are multiples of `MULTIPLE`.
+        start, end: positions of the first and the last value.
+        multiples: axes of the first value whose unknown dims are multiples of `MULTIPLE`.
 
     Attributes:
         dims: the dims that symbols stand for.
@@ -98,11 +98,13 @@ class ChainMap:
         graph: GraphScope,
         path: Path,
         start: int,
+        end: int,
         multiples: Collection[int] = (),
     ) -> None:
-        self._case, self._graph, self._path, self._start = case, graph, path, start
+        self._case, self._graph = case, graph
         self.dims: dict[Atom, ValueDim] = {}
-        self.source = path.values[start]
+        self.source, self._last = path.values[start], path.values[end]
+        self._nodes = [node for step in path.nodes[start:end] for node in step]
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
         dims = self._source_dims()
@@ -112,24 +114,24 @@ class ChainMap:
                 self.dims.pop(atom, None)
         element_type = graph.element_type(self.source)
         self.x = given(case, self.source, dims, type=element_type)
-        inner = set(path.values[start + 1 :])
-        inner.update(n for step in path.nodes[start:] for node in step for n in node.output)
-        nodes = [node for step in path.nodes[start:] for node in step]
+        inner = {name for node in self._nodes for name in node.output}
         self._inputs, self._constants = {self.source: self.x}, {}
-        nodes += self._follow([n for node in nodes for n in node.input if n not in inner], inner)
+        read = [name for node in self._nodes for name in node.input if name not in inner]
+        nodes = [*self._nodes, *self._follow(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
             case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
         )
 
-    def value(self, position: int) -> Tensor:
-        """Return the map of a value of the path.
+    @property
+    def y(self) -> Tensor:
+        """The map of the last value.
 
         Raises:
             UndecidedError: it has no index map.
         """
-        return self._maps.value(self._path.values[self._start + position])
+        return self._maps.value(self._last)
 
     def divided_exactly(self, padded: Sequence[Polynomial], block: Sequence[int]) -> bool:
         """Return whether a run of the chain fails unless each block divides its padded size.
@@ -140,7 +142,7 @@ class ChainMap:
         pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
         below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
         above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
-        for node in (node for step in self._path.nodes[self._start :] for node in step):
+        for node in self._nodes:
             if node.op_type != "Reshape" or len(node.input) < 2:
                 continue
             try:
@@ -182,7 +184,12 @@ class ChainMap:
             followed = maps.value(name).dims
         except UndecidedError:
             return known
-        return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
+        dims = [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
+        for axis, dim in enumerate(dims):
+            # The source stays; what it is moved from may go with another chain.
+            if (atom := dim.lone_atom) is not None and atom in self.dims:
+                self.dims[atom] = ValueDim(name, axis)
+        return dims
 
     def _is_followed(self, name: str) -> bool:
         node = self._graph.scope.producer(name)
@@ -208,7 +215,7 @@ class ChainMap:
     def _follow(self, names: Sequence[str], inner: Collection[str]) -> list[onnx.NodeProto]:
         """Return the nodes that compute parameters; note the constants and dims that they start from."""
         todo, seen, nodes = [n for n in names if n], set[str](), dict[str, onnx.NodeProto]()
-        measured = {self._path.values[self._start]}  # values of which only the dims are read
+        measured = {self.source}  # values of which only the dims are read
         while todo:
             name = todo.pop()
             if name in seen or name in inner or name in self._inputs:

@@ -259,10 +259,9 @@ class _Search:
     def _read(
         self, case: Case, start: int, end: int, multiples: tuple[int, ...], reader: Reader
     ) -> list[Blocks[Formula]]:
-        chain = ChainMap(case, self._graph, self._path, start, multiples)
+        chain = ChainMap(case, self._graph, self._path, start, end, multiples)
         result = []
-        y = chain.value(end - start)
-        for blocks in reader(case, chain.source, chain.x, y):
+        for blocks in reader(case, chain.source, chain.x, chain.y):
             try:
                 begins, ends = (
                     tuple(formula(p, chain.dims) for p in amounts)
@@ -277,16 +276,16 @@ class _Search:
 
     def _is_proven(self, candidate: _Candidate) -> bool:
         """Return whether a part of the path is provably an operator, in every run that succeeds."""
-        blocks, length = candidate.blocks, candidate.end - candidate.start
+        blocks = candidate.blocks
 
         def maps(case: Case) -> tuple[Tensor, Tensor]:
-            chain = ChainMap(case, self._graph, self._path, candidate.start)
+            chain = ChainMap(case, self._graph, self._path, candidate.start, candidate.end)
             parameters = _parameters(case, chain, blocks)
             for amount in (*parameters[1], *parameters[2]):
                 case.require(amount, "a pad or crop may be negative")
             x = transposed(case, chain.x, blocks.before)
             y = operators.apply(case, blocks.kind, None, x, *parameters)
-            return transposed(case, y, blocks.behind), chain.value(length)
+            return transposed(case, y, blocks.behind), chain.y
 
         comparison = compare(self._case(_PROOF_SECONDS), maps)
         # BatchToSpace assumes that its batch is a multiple of the blocks. It only fuses with the
@@ -300,7 +299,7 @@ class _Search:
         blocks = candidate.blocks
 
         def divides(case: Case) -> bool:
-            chain = ChainMap(case, self._graph, self._path, candidate.start)
+            chain = ChainMap(case, self._graph, self._path, candidate.start, candidate.end)
             _, begins, ends = _parameters(case, chain, blocks)
             sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
             each = zip(sizes, begins, ends, blocks.block, strict=False)
