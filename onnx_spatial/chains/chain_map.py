@@ -105,17 +105,21 @@ class ChainMap:
         self.dims: dict[Atom, ValueDim] = {}
         self.source, self._last = path.values[start], path.values[end]
         self._nodes = [node for step in path.nodes[start:end] for node in step]
+        self._sized: dict[str, Sequence[Polynomial]] = {}
+        self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         self._inputs: dict[str, Tensor] = {}
         self._constants: dict[str, Callable[[], Array]] = {}
         dims = self._source_dims()
         for axis in multiples:
             if (atom := dims[axis].lone_atom) is not None:
-                dims[axis] = dims[axis] * MULTIPLE
                 self.dims.pop(atom, None)
+            if dims[axis].constant is None:
+                part = case.symbol(f"{self.source}.{axis}", kind="multiple")
+                dims[axis] = part * MULTIPLE
         element_type = graph.element_type(self.source)
         self.x = given(case, self.source, dims, type=element_type)
         inner = {name for node in self._nodes for name in node.output}
-        self._inputs, self._constants = {self.source: self.x}, {}
+        self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
         read = [name for node in self._nodes for name in node.input if name not in inner]
         nodes = [*self._nodes, *self._follow(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
@@ -123,6 +127,18 @@ class ChainMap:
         self._maps = GraphMaps(
             case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
         )
+        # Dims are named by values that stay: not by inner ones of another chain, which may go.
+        for name in self._followed:
+            self._name_dims(name, self._maps.value(name).dims)
+        if not multiples:
+            self._name_dims(self.source, self.x.dims)
+
+    def _name_dims(self, name: str, dims: Sequence[Polynomial]) -> None:
+        """Name the symbols that are dims of a value by this value."""
+        self._sized[name] = dims
+        for axis, dim in enumerate(dims):
+            if (atom := dim.lone_atom) is not None and atom in self.dims:
+                self.dims[atom] = ValueDim(name, axis)
 
     @property
     def y(self) -> Tensor:
@@ -162,7 +178,8 @@ class ChainMap:
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""
-        return self._dims(dim.value)[dim.axis]
+        dims = self._sized.get(dim.value)
+        return (self._dims(dim.value) if dims is None else dims)[dim.axis]
 
     def _source_dims(self) -> list[Polynomial]:
         """Return the dims of the source, by those of the data that it is moved from."""
@@ -184,12 +201,7 @@ class ChainMap:
             followed = maps.value(name).dims
         except UndecidedError:
             return known
-        dims = [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
-        for axis, dim in enumerate(dims):
-            # The source stays; what it is moved from may go with another chain.
-            if (atom := dim.lone_atom) is not None and atom in self.dims:
-                self.dims[atom] = ValueDim(name, axis)
-        return dims
+        return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
 
     def _is_followed(self, name: str) -> bool:
         node = self._graph.scope.producer(name)
@@ -235,6 +247,12 @@ class ChainMap:
                 raise UndecidedError("the parameters of the chain are computed by too many nodes")
             if name in measured or node.op_type in _SIZES:
                 measured.add(node.input[0])
+            if (
+                node.op_type in _SIZES
+                and node.input[0] not in inner
+                and self._is_followed(node.input[0])
+            ):
+                self._followed.append(node.input[0])
             nodes[node.output[0]] = node
             todo += filter(None, node.input)
         return list(nodes.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path as FilePath
 from time import thread_time
 
@@ -21,7 +21,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
 from onnx_spatial.chains.function_types import add_function_types
-from onnx_spatial.chains.paths import REGROUPING, Path, paths
+from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.reading import Blocks, read
 from onnx_spatial.index_map import expressions, operators
@@ -39,7 +39,7 @@ from onnx_spatial.operators import Dim, SpaceToBatch
 _CASES = 24
 
 #: Processor seconds for reading an operator, for a proof, for a path, and for a model.
-_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS, _MODEL_SECONDS = 0.3, 1.0, 2.0, 20.0
+_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS, _MODEL_SECONDS = 1.0, 1.0, 5.0, 30.0
 
 #: Reads operators from a map, in one case.
 Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
@@ -106,7 +106,7 @@ def find(
         of_graph: dict[str, Chain] = {}
         for path in each:
             search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
-            for chain in search.chains(0, len(path.nodes)):
+            for chain in search.chains():
                 of_graph.setdefault(chain.output, chain)
         chains += of_graph.values()
     return chains
@@ -149,35 +149,62 @@ class _Search:
         dims = self._graph.dims(name)
         return None if dims is None else len(dims)
 
-    def chains(self, first: int, last: int) -> Iterator[Chain]:
-        """Yield the operators between two values of the path."""
-        for reader, (length, start) in product((read, probe), self._parts(first, last)):
-            if reader is probe and _LOSING.isdisjoint(self._kinds(start, start + length)):
+    def chains(self) -> Iterator[Chain]:
+        """Yield the operators of the path, in order."""
+        for reader in (read, probe):
+            cores = self._cores(reader)
+            first = 0
+            while cores:
+                # Several in a row may be one operator, written axis by axis.
+                row = [core for core in cores if core.blocks.kind is cores[0].blocks.kind]
+                row = row[: next((i for i, core in enumerate(cores) if core not in row), len(row))]
+                for count in range(len(row), 0, -1):
+                    behind = cores[count].start if count < len(cores) else len(self._path.nodes)
+                    found = self._around(first, row[:count], behind, reader)
+                    if found is not None:
+                        yield found[1]
+                        first = found[0].end
+                        break
+                del cores[:count]
+            if first:
+                return
+
+    def _cores(self, reader: Reader) -> list[_Candidate]:
+        """Return the smallest parts of the path that may be operators, from regrouping to regrouping."""
+        kinds = [{node.op_type for node in step} for step in self._path.nodes]
+        ends = [i for i, each in enumerate(kinds) if not REGROUPING.isdisjoint(each)]
+        # Shapes may be computed from the sizes in front of a Pad.
+        starts = sorted({*ends, *(i for i, each in enumerate(kinds) if "Pad" in each)})
+        parts = [(end + 1 - start, start) for start in starts for end in ends if start <= end]
+        cores: list[_Candidate] = []
+        for length, start in sorted(parts):
+            end = start + length
+            if any(core.start < end and start < core.end for core in cores):
+                continue
+            if reader is probe and _LOSING.isdisjoint(self._kinds(start, end)):
                 continue
             if thread_time() > self._deadline:
-                return
-            chain = self._chain(start, start + length, reader)
-            if chain is not None:
-                candidate, found = chain
-                yield from self.chains(first, candidate.start)
-                yield found
-                yield from self.chains(candidate.end, last)
-                return
+                break
+            if may_hold_operator(self._path.nodes[start:end]) and self._may_be_one(start, end):
+                cores += islice(self._candidates(start, end, reader), 1)
+        return sorted(cores, key=lambda core: core.start)
 
-    def _parts(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return length and start of the parts of the path: those that regroup most, the longest."""
+    def _around(
+        self, first: int, row: Sequence[_Candidate], last: int, reader: Reader
+    ) -> tuple[_Candidate, Chain] | None:
+        """Return the operator that the longest part between two values around some cores is."""
         parts = [
             (end - start, start)
-            for start in range(first, last)
-            for end in range(start + 1, last + 1)
+            for start in range(first, row[0].start + 1)
+            for end in range(row[-1].end, last + 1)
         ]
-        regrouping = [sum(node.op_type in REGROUPING for node in step) for step in self._path.nodes]
-
-        def order(part: tuple[int, int]) -> tuple[int, int, int]:
-            length, start = part
-            return -sum(regrouping[start : start + length]), -length, start
-
-        return sorted(parts, key=order)
+        for length, start in sorted(parts, key=lambda part: (-part[0], part[1])):
+            if thread_time() > self._deadline:
+                return None
+            found = self._chain(start, start + length, reader)
+            if found is not None:
+                return found
+        return None
 
     def _kinds(self, start: int, end: int) -> set[str]:
         """Return the operator types of a part of the path."""
@@ -185,9 +212,7 @@ class _Search:
 
     def _chain(self, start: int, end: int, reader: Reader) -> tuple[_Candidate, Chain] | None:
         """Return the operator that a part of the path is, the best part of it."""
-        if self._ranks[start] is None or self._ranks[end] not in (None, self._ranks[start]):
-            return None
-        if self._kinds(start, end) <= _PERMUTING or len(self._path.nodes[end - 1][0].output) != 1:
+        if not self._may_be_one(start, end):
             return None
         for candidate in self._candidates(start, end, reader):
             for each in sorted(
@@ -196,6 +221,12 @@ class _Search:
                 if each.is_worth_it and self._is_proven(each):
                     return each, self._listed(each)
         return None
+
+    def _may_be_one(self, start: int, end: int) -> bool:
+        """Return whether the ranks at both ends are equal, and the last node has one output."""
+        ranks = self._ranks[start], self._ranks[end]
+        known = ranks[0] is not None and ranks[1] in (None, ranks[0])
+        return known and len(self._path.nodes[end - 1][0].output) == 1
 
     def _listed(self, candidate: _Candidate) -> Chain:
         steps = self._path.nodes[candidate.start : candidate.end]

@@ -11,7 +11,7 @@ one walk over their nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -60,11 +60,12 @@ def paths(graph: traversal.GraphLike, local: Collection[tuple[str, str]] = ()) -
     if not any(n.op_type in REGROUPING for n in graph.node):
         return []
     tree = _Tree(graph, local)
-    return [path for path in map(tree.path, tree.ends()) if _may_hold_operator(path)]
+    return [path for path in map(tree.path, tree.ends()) if may_hold_operator(path.nodes)]
 
 
-def _may_hold_operator(path: Path) -> bool:
-    kinds = [node.op_type for step in path.nodes for node in step]
+def may_hold_operator(steps: Sequence[Sequence[onnx.NodeProto]]) -> bool:
+    """Return whether nodes may be an operator: those that split axes, reorder them, and join them."""
+    kinds = [node.op_type for step in steps for node in step]
     if not _WHOLE.isdisjoint(kinds):
         return True
     places = [i for i, kind in enumerate(kinds) if kind in _RESHAPING]
