@@ -94,21 +94,32 @@ def to_space(net: Net, x: str, d: int, crops: Sequence[int] | None, channels: in
 def depth_to_space(shape=("n", "h", "w", 3), d=2) -> onnx.ModelProto:
     """As tf2onnx writes it: SpaceToDepth and DepthToSpace of the batch, pads computed in the run."""
     net = Net(13)
-    size = net("Slice", net("Shape", "x"), [1], [3], [0])
+    return net.model(shape, _by_depth(net, "x", d, shape[-1]))
+
+
+def stacked(shape=("n", "h", "w", 3), rates=(2, 3)) -> onnx.ModelProto:
+    """Convolutions with nothing between their chains."""
+    net, x, channels = Net(13), "x", shape[-1]
+    for d in rates:
+        x, channels = _by_depth(net, x, d, channels), 4
+    return net.model(shape, x)
+
+
+def _by_depth(net: Net, x: str, d: int, channels: int) -> str:
+    size = net("Slice", net("Shape", x), [1], [3], [0])
     over = net("Mod", net("Add", size, [2 * d, 2 * d]), [d, d])
     more = net("Mod", net("Sub", [d, d], over), [d, d])
     after = net("Add", more, [d, d])
-    x = net("Pad", "x", net("Concat", [0, d, d, 0, 0], after, [0], axis=0))
+    x = net("Pad", x, net("Concat", [0, d, d, 0, 0], after, [0], axis=0))
     x = net("Transpose", x, perm=[3, 0, 1, 2])
     x = net("SpaceToDepth", x, blocksize=d)
     x = net("Transpose", x, perm=[1, 0, 2, 3])
-    x = net("Conv", x, weights(4, 3, 3, 3))
+    x = net("Conv", x, weights(4, channels, 3, 3))
     x = net("Transpose", x, perm=[1, 0, 2, 3])
     x = net("DepthToSpace", x, blocksize=d)
     none = net("Cast", net("Equal", more, [0, 0]), to=TensorProto.INT64)
     ends = net("Add", net("Neg", more), net("Mul", none, [2**31 - 1] * 2))
-    x = net("Slice", x, [0, 0], ends, [2, 3])
-    return net.model(shape, net("Transpose", x, perm=[1, 2, 3, 0]))
+    return net("Transpose", net("Slice", x, [0, 0], ends, [2, 3]), perm=[1, 2, 3, 0])
 
 
 def channels_first(shape=(1, 3, 9, 15), d=3) -> onnx.ModelProto:

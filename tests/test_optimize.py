@@ -78,6 +78,17 @@ def test_sizes_that_the_pads_complete(size):
     same(model, made, {"x": np.random.default_rng(3).random((2, *size, 3), np.float32)})
 
 
+@pytest.mark.parametrize("rates", [(2, 2), (2, 3), (4, 2)])
+def test_chains_that_follow_each_other(rates):
+    """One path of data holds the end of one region and the start of the next."""
+    model = chain_models.stacked(rates=rates)
+    result = onnx_spatial.optimize(model)
+    assert result.verification
+    assert dilations(result.model) == list(rates)
+    assert len(result.model.graph.node) == 4
+    same(model, result.model, {"x": np.random.default_rng(3).random((2, 13, 14, 3), np.float32)})
+
+
 def test_nothing_of_the_chain_is_left():
     """Neither nodes nor initializers nor declared types nor imports."""
     made = onnx_spatial.optimize(chain_models.depth_to_space(), verify=False).model
