@@ -10,7 +10,7 @@ make the map unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import onnx
@@ -41,27 +41,21 @@ _FAR = 400
 MULTIPLE = 2**8 * 3**4 * 5**2 * 7**2
 
 
-@dataclass
+@dataclass(frozen=True)
 class GraphScope:
     """One graph, and what is known of its values.
 
     Attributes:
         scope: types and known values.
         names: names of dims that the model declares; other names are those of inference.
-        stored: reads an integer initializer that is not among the known values.
     """
 
     scope: constant_folding.ConstantScope
     names: Collection[str]
-    stored: Callable[[str], Array | None]
-    _known: dict[str, Array | None] = field(default_factory=dict)
 
     def value(self, name: str) -> Array | None:
         """Return a value that is known before the model runs."""
-        if name not in self._known:
-            known = self.scope.value(name)
-            self._known[name] = self.stored(name) if known is None else known
-        return self._known[name]
+        return self.scope.value(name)
 
     def dims(self, name: str) -> tuple[int | str | None, ...] | None:
         """Return the dims of a value, None for those that are unknown; None if its rank is."""

@@ -102,7 +102,7 @@ def find(
     chains: list[Chain] = []
     end = thread_time() + _MODEL_SECONDS
     for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
-        known = GraphScope(scope, names, lambda name: None)
+        known = GraphScope(scope, names)
         of_graph: dict[str, Chain] = {}
         for path in each:
             search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
@@ -149,25 +149,25 @@ class _Search:
         dims = self._graph.dims(name)
         return None if dims is None else len(dims)
 
-    def chains(self) -> Iterator[Chain]:
-        """Yield the operators of the path, in order."""
-        for reader in (read, probe):
-            cores = self._cores(reader)
-            first = 0
-            while cores:
-                # Several in a row may be one operator, written axis by axis.
-                row = [core for core in cores if core.blocks.kind is cores[0].blocks.kind]
-                row = row[: next((i for i, core in enumerate(cores) if core not in row), len(row))]
-                for count in range(len(row), 0, -1):
-                    behind = cores[count].start if count < len(cores) else len(self._path.nodes)
-                    found = self._around(first, row[:count], behind, reader)
-                    if found is not None:
-                        yield found[1]
-                        first = found[0].end
-                        break
-                del cores[:count]
-            if first:
-                return
+    def chains(self) -> list[Chain]:
+        """Return the operators of the path, in order."""
+        return self._chains(read) or self._chains(probe)
+
+    def _chains(self, reader: Reader) -> list[Chain]:
+        cores, chains, first = self._cores(reader), list[Chain](), 0
+        while cores:
+            kinds = [core.blocks.kind for core in cores]
+            same = next((i for i, kind in enumerate(kinds) if kind is not kinds[0]), len(kinds))
+            # Several in a row may be one operator, written axis by axis.
+            for count in range(same, 0, -1):
+                last = cores[count].start if count < len(cores) else len(self._path.nodes)
+                found = self._around(first, cores[:count], last, reader)
+                if found is not None:
+                    first = found.end
+                    chains.append(self._listed(found))
+                    break
+            del cores[:count]
+        return chains
 
     def _cores(self, reader: Reader) -> list[_Candidate]:
         """Return the smallest parts of the path that may be operators, from regrouping to regrouping."""
@@ -191,7 +191,7 @@ class _Search:
 
     def _around(
         self, first: int, row: Sequence[_Candidate], last: int, reader: Reader
-    ) -> tuple[_Candidate, Chain] | None:
+    ) -> _Candidate | None:
         """Return the operator that the longest part between two values around some cores is."""
         parts = [
             (end - start, start)
@@ -201,25 +201,24 @@ class _Search:
         for length, start in sorted(parts, key=lambda part: (-part[0], part[1])):
             if thread_time() > self._deadline:
                 return None
-            found = self._chain(start, start + length, reader)
-            if found is not None:
-                return found
+            if self._may_be_one(start, start + length):
+                found = self._proven(start, start + length, reader)
+                if found is not None:
+                    return found
         return None
 
     def _kinds(self, start: int, end: int) -> set[str]:
         """Return the operator types of a part of the path."""
         return {node.op_type for step in self._path.nodes[start:end] for node in step}
 
-    def _chain(self, start: int, end: int, reader: Reader) -> tuple[_Candidate, Chain] | None:
-        """Return the operator that a part of the path is, the best part of it."""
-        if not self._may_be_one(start, end):
-            return None
+    def _proven(self, start: int, end: int, reader: Reader) -> _Candidate | None:
+        """Return the operator that a part of the path is, or a better part of it."""
         for candidate in self._candidates(start, end, reader):
             for each in sorted(
                 self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
             ):
                 if each.is_worth_it and self._is_proven(each):
-                    return each, self._listed(each)
+                    return each
         return None
 
     def _may_be_one(self, start: int, end: int) -> bool:
