@@ -39,7 +39,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     if not found.sites:
         todo = "" if found.chains else ", nothing to do"
         console.print(f"{found.model}: no spatial operators{todo}", soft_wrap=True)
-        chains(console, found, verbose=verbose)
+        chains(console, found)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -51,16 +51,15 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}", soft_wrap=True
     )
     sites(console, found.sites, verbose=verbose)
-    chains(console, found, verbose=verbose)
+    chains(console, found)
 
 
-def chains(console: Console, found: Inspection, *, verbose: bool = False) -> None:
-    """Print what `optimize` does with chains of standard nodes, in one line; with `verbose` a table."""
-    if found.summary is None:
-        return
-    console.print(f"optimize: {found.summary}", soft_wrap=True)
-    if verbose:
+def chains(console: Console, found: Inspection) -> None:
+    """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
+    if found.summary is not None:
+        console.print("chains of standard nodes that are spatial operators:")
         sites(console, found.chains)
+        console.print(f"optimize: {found.summary}", soft_wrap=True)
 
 
 def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:

@@ -154,7 +154,7 @@ def _left(chain: Chain) -> Site:
         domain="",
         dialect=report.CHAIN,
         action="leave",
-        reason="it becomes no part of a convolution, and alone it is as fast as it is",
+        reason="it does not fuse with other nodes, and alone nothing is gained",
         strategy=None,
         element_type=analysis.dtype_name(known) if known else None,
         input_shape=chain.input_shape,
