@@ -27,13 +27,14 @@ from onnx_spatial.chains.reading import Blocks, read
 from onnx_spatial.index_map import expressions, operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import compare
+from onnx_spatial.index_map.expressions import show
 from onnx_spatial.index_map.rules_numbers import maximum
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-from onnx_spatial.operators import Dim, SpaceToBatch
+from onnx_spatial.operators import BatchToSpace, Dim, SpaceToBatch
 
 #: The most cases in which an operator is read.
 _CASES = 24
@@ -314,6 +315,8 @@ class _Search:
             for amount in (*parameters[1], *parameters[2]):
                 case.require(amount, "a pad or crop may be negative")
             x = transposed(case, chain.x, blocks.before)
+            if blocks.kind is BatchToSpace:
+                _check_crops(case, x, chain, blocks, *parameters)
             y = operators.apply(case, blocks.kind, None, x, *parameters)
             return transposed(case, y, blocks.behind), chain.y
 
@@ -342,6 +345,28 @@ class _Search:
             return all(case.all(partial(divides, case)))
         except UndecidedError:
             return False
+
+
+def _check_crops(
+    case: Case,
+    x: Tensor,
+    chain: ChainMap,
+    blocks: Blocks[Formula],
+    block: Sequence[Polynomial],
+    begins: Sequence[Polynomial],
+    ends: Sequence[Polynomial],
+) -> None:
+    """Require that crops leave what the chain gives: BatchToSpace assumes that they leave something.
+
+    Raises:
+        UndecidedError: that is not known.
+    """
+    blocked = expressions.product(block)
+    case.divide(x.dims[0], blocked, f"{show(x.dims[0])} is divisible by {show(blocked)}")
+    for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
+        size = chain.y.dims[blocks.behind.index(axis)]
+        case.assume(size - 1)
+        case.require_equal(x.dims[axis] * b - begin - end, size, "a crop may differ")
 
 
 def _parameters(

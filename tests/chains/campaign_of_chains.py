@@ -89,6 +89,7 @@ def case(number: int, seed: int) -> str:
     model = rng.choice(FORMS)(rng)
     for _ in range(rng.choice([0, 1, 1, 2])):
         rng.choice(CHANGES)(model, rng)
+    del model.graph.value_info[:]  # which holds no more
     model.graph.output[0].type.tensor_type.ClearField("shape")
     runs = []
     for _ in range(4):
@@ -103,13 +104,20 @@ def case(number: int, seed: int) -> str:
     if result.edit.model is None:
         return "left" if result.chains else "none"
     made = result.edit.model
-    right = all(
-        all(
-            starmap(_close, zip(running.run(made, feeds, running.LEVELS[0]), expected, strict=True))
-        )
-        for feeds, expected in runs
+    right = result.nodes[1] < result.nodes[0] and all(
+        _computes(made, feeds, expected) for feeds, expected in runs
     )
-    return "right" if right and result.nodes[1] < result.nodes[0] else "wrong"
+    return "right" if right else "wrong"
+
+
+def _computes(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: list[np.ndarray]
+) -> bool:
+    try:
+        outputs = running.run(model, feeds, running.LEVELS[0])
+    except Exception:  # of many types
+        return False
+    return all(starmap(_close, zip(outputs, expected, strict=True)))
 
 
 def _data(value: onnx.ValueInfoProto, rng: random.Random) -> np.ndarray:

@@ -149,3 +149,11 @@ def test_bad_parameters():
     x = net("Reshape", "x", [2, 4, 2, 6, 2, 5])
     x = net("Transpose", x, perm=[2, 4, 0, 1, 3])
     assert find(net.model((2, 8, 12, 3), net("Reshape", x, np.float32([1.0])))) == []
+
+
+def test_crops_that_leave_nothing_in_some_cases():
+    """Without the Neg the Slice takes one element of odd sizes, and everything of even ones."""
+    model = chain_models.depth_to_space()
+    (neg,) = [n for n in model.graph.node if n.op_type == "Neg"]
+    neg.CopyFrom(helper.make_node("Identity", neg.input, neg.output))
+    assert all("Slice" not in [n.op_type for n in c.nodes] for c in find(model))
