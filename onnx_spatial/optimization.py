@@ -130,12 +130,12 @@ def _verified(
 ) -> Verification:
     """Compare the operators of the chains with the result, and the original with the result.
 
-    That a chain is its operator is proven where it is found (`chains.find`).
+    That a chain is its operator is proven where it is found (`chains.proof`).
     """
-    if result.named is None:
+    if result.named is None or arguments["outputs_only"]:
         return run_verification(source, converted, **arguments)
     operators = run_verification(source.holding(result.named), converted, **arguments)
-    if operators.status == "failed" or operators.outputs_only:
+    if operators.status == "failed":
         return _described(operators)
     outputs = run_verification(source, converted, **{**arguments, "outputs_only": True})
     if outputs.status == "failed":

@@ -3,8 +3,9 @@
     paths       the data-movement nodes of a graph, as paths of data
     chain_map   the index map of a part of a path
     formulas    sizes in terms of the dims of values
-    reading     the operator that an index map is
-    find        the chains of a model, each proven to be its operator
+    reading     the operator that an index map is; `probing`, where digits are hidden
+    proof       whether a chain is an operator, for all sizes
+    find        the chains of a model
     named       the model with named operators in the place of chains
 
 A chain that is found goes the way of a named operator from there on.

@@ -23,18 +23,14 @@ from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
 from onnx_spatial.chains.function_types import add_function_types
 from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
 from onnx_spatial.chains.probing import probe
+from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
-from onnx_spatial.index_map import expressions, operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
-from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import show
-from onnx_spatial.index_map.rules_numbers import maximum
-from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-from onnx_spatial.operators import BatchToSpace, Dim, SpaceToBatch
+from onnx_spatial.operators import Dim
 
 #: The most cases in which an operator is read.
 _CASES = 24
@@ -218,7 +214,7 @@ class _Search:
             for each in sorted(
                 self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
             ):
-                if each.is_worth_it and self._is_proven(each):
+                if each.is_worth_it and self._is_operator(each):
                     return each
         return None
 
@@ -305,112 +301,10 @@ class _Search:
                 result.append(replace(blocks, begins=begins, ends=ends))  # type: ignore[arg-type]
         return result  # type: ignore[return-value]
 
-    def _is_proven(self, candidate: _Candidate) -> bool:
-        """Return whether a part of the path is provably an operator, in every run that succeeds."""
-        blocks = candidate.blocks
+    def _is_operator(self, candidate: _Candidate) -> bool:
+        start, end = candidate.start, candidate.end
 
-        def maps(case: Case) -> tuple[Tensor, Tensor]:
-            chain = ChainMap(case, self._graph, self._path, candidate.start, candidate.end)
-            parameters = _parameters(case, chain, blocks)
-            for amount in (*parameters[1], *parameters[2]):
-                case.require(amount, "a pad or crop may be negative")
-            x = transposed(case, chain.x, blocks.before)
-            if blocks.kind is BatchToSpace:
-                _check_crops(case, x, chain, blocks, *parameters)
-            y = operators.apply(case, blocks.kind, None, x, *parameters)
-            return transposed(case, y, blocks.behind), chain.y
+        def chain(case: Case) -> ChainMap:
+            return ChainMap(case, self._graph, self._path, start, end)
 
-        comparison = compare(self._case(_PROOF_SECONDS), maps)
-        # BatchToSpace assumes that its batch is a multiple of the blocks. It only fuses with the
-        # SpaceToBatch that has made the batch.
-        if blocks.kind is SpaceToBatch and comparison.equal and comparison.assumptions:
-            return self._divides(candidate)
-        return comparison.equal
-
-    def _divides(self, candidate: _Candidate) -> bool:
-        """Return whether the chain of a SpaceToBatch only runs where the blocks divide the sizes."""
-        blocks = candidate.blocks
-
-        def divides(case: Case) -> bool:
-            chain = ChainMap(case, self._graph, self._path, candidate.start, candidate.end)
-            _, begins, ends = _parameters(case, chain, blocks)
-            sizes = [chain.x.dims[axis] for axis in blocks.before[1:]]
-            each = zip(sizes, begins, ends, blocks.block, strict=False)
-            padded = [(size + begin + end, block) for size, begin, end, block in each if block > 1]
-            unknown = [(p, b) for p, b in padded if p.constant is None]
-            return chain.divided_exactly([p for p, _ in unknown], [b for _, b in unknown])
-
-        try:
-            case = self._case(_PROOF_SECONDS)
-            return all(case.all(partial(divides, case)))
-        except UndecidedError:
-            return False
-
-
-def _check_crops(
-    case: Case,
-    x: Tensor,
-    chain: ChainMap,
-    blocks: Blocks[Formula],
-    block: Sequence[Polynomial],
-    begins: Sequence[Polynomial],
-    ends: Sequence[Polynomial],
-) -> None:
-    """Require that crops leave what the chain gives: BatchToSpace assumes that they leave something.
-
-    Where they leave nothing, which is illegal, the chain has to give an empty tensor.
-
-    Raises:
-        UndecidedError: that is not known.
-    """
-    blocked = expressions.product(block)
-    case.divide(x.dims[0], blocked, f"{show(x.dims[0])} is divisible by {show(blocked)}")
-    for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
-        size = chain.y.dims[blocks.behind.index(axis)]
-        left = x.dims[axis] * b - begin - end
-        if case.decide(left - 1):
-            case.require_equal(left, size, "a crop may differ")
-        else:
-            case.require(-size, "the operator gives nothing, but the chain does")
-            case.assume(left - 1)
-
-
-def _parameters(
-    case: Case, chain: ChainMap, blocks: Blocks[Formula]
-) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
-    """Return the block, the begins and the ends of an operator in a case."""
-    sizes = _CaseArithmetic(case)
-    begins, ends = (
-        [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
-        for amounts in (blocks.begins, blocks.ends)
-    )
-    return [Polynomial.of(b) for b in blocks.block], begins, ends
-
-
-class _CaseArithmetic:
-    """Arithmetic on polynomials of a case, see `operators.Arithmetic`."""
-
-    def __init__(self, case: Case) -> None:
-        self._case = case
-
-    @staticmethod
-    def polynomial(a: Polynomial | int) -> Polynomial:
-        return Polynomial.of(a) if isinstance(a, int) else a
-
-    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) + self.polynomial(b)
-
-    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) - self.polynomial(b)
-
-    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self.polynomial(a) * self.polynomial(b)
-
-    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return self._case.floor_div(self.polynomial(a), self.polynomial(b))
-
-    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
-        return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
-
-    def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
-        return expressions.product(list(map(self.polynomial, sizes)))
+        return is_operator(candidate.blocks, chain, lambda: self._case(_PROOF_SECONDS))

@@ -7,7 +7,7 @@ The index of the output is written in digits (`Tensor.axes`): those of the batch
 block and the image. A coordinate of the input must be a sum of digits with the factors that the operator
 has. Axes may be in another order on both sides: the operator then stands between Transposes.
 
-What is read is a guess from one case, and proven by `find`.
+What is read is a guess from one case, and proven by `proof`.
 """
 
 from __future__ import annotations
