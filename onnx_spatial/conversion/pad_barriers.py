@@ -44,9 +44,13 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
     for index, (place, node) in fed.items():
         if (place, node.output[0]) in before:
             continue
-        rank = 2 + len(attributes(node)["kernel_shape"])  # type: ignore[arg-type]
-        emit = Emitter(opset)
-        emit.op("Reshape", ir.Value(name=node.input[0]), emit.ints([0] * rank, "same_sizes"))
+        emit, value = Emitter(opset), ir.Value(name=node.input[0])
+        kernel = attributes(node).get("kernel_shape")
+        if isinstance(kernel, tuple):
+            sizes = emit.ints([0] * (2 + len(kernel)), "same_sizes")
+        else:  # an attribute of a function, which each call gives
+            sizes = emit.op("Shape", value)
+        emit.op("Reshape", value, sizes)
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
         initializers = model.ir_version >= 4 and place.function is None
         new = insert_nodes.written(

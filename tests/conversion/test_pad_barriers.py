@@ -55,6 +55,21 @@ def test_a_pad_of_a_lowering_stays_apart(between, options):
     assert same_numbers(made, converted)
 
 
+def test_a_pool_whose_kernel_the_call_of_a_function_gives():
+    plain = model(f"{AHEAD} b = {TURN}(a) y = {MAXIMUM}(b)")
+    made = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17, "{TF}" : 1, "own" : 1]>\n'
+        "g (float[N,H,W,2] x) => (float[?,?,?,?] y)"
+        "<int64[2] one = {1, 1}, int64[2,2] pads = {1, 1, 1, 1}>"
+        "{ y = own.pool <size = [2, 2]> (x, one, pads) }"
+        f'<domain: "own", opset_import: ["" : 17, "{TF}" : 1]> pool <size> (x, one, pads) => (y)'
+        f"{{ {AHEAD} b = {TURN}(a) y = MaxPool <kernel_shape: ints = @size> (b) }}"
+    )
+    converted = convert(made, fuse=False)
+    assert [n.op_type for n in converted.functions[0].node][-3:] == ["Shape", "Reshape", "MaxPool"]
+    assert same_numbers(plain, converted)
+
+
 def test_a_pad_of_the_model_is_left_as_it_was():
     """What onnxruntime makes of it is not the conversion's to change."""
     made = model(f"p = Pad(x, around) b = {TURN}(p) z = {MAXIMUM}(b) {AHEAD} y = Neg(a)")

@@ -118,9 +118,13 @@ def try_case(
 def _without_blocks(model: onnx.ModelProto) -> set[str]:
     """Names of the operators whose block is known to be 1 on all axes."""
     nodes = [node for graph in (model.graph, *model.functions) for node in graph.node]
-    tables = {t.name: t for t in model.graph.initializer}
-    tables |= {n.output[0]: n.attribute[0].t for n in nodes if n.op_type == "Constant"}
-    ones = {name for name, t in tables.items() if (onnx.numpy_helper.to_array(t) == 1).all()}
+    tables = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    for node in nodes:
+        if node.op_type == "Constant" and not node.attribute[0].ref_attr_name:
+            held = onnx.helper.get_attribute_value(node.attribute[0])
+            is_tensor = isinstance(held, onnx.TensorProto)
+            tables[node.output[0]] = onnx.numpy_helper.to_array(held) if is_tensor else held
+    ones = {name for name, table in tables.items() if np.all(np.equal(table, 1))}
     operators = [n for n in nodes if "Batch" in n.op_type and len(n.input) > 2]
     return {n.name for n in operators if n.input[1] in ones}
 
