@@ -16,7 +16,7 @@ from onnx_spatial.conversion.options import MODES
 from onnx_spatial.errors import VerificationError
 
 #: Of a result that was written all the same.
-_UNDECIDED = "the result is not fully verified; --strict makes this an error"
+UNDECIDED = "the result is not fully verified; --strict makes this an error"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def _tuning(tune: bool, tune_cache: str | None, tune_threads: int) -> dict[str, 
     return {"tune": tune, "tune_cache": tune_cache, "tune_threads": tune_threads}
 
 
-_target_options = options.grouped(
+#: -o, --in-place, --dry-run: the argument `target`.
+target_options = options.grouped(
     "target",
     click.option("-o", "--output", "path", type=click.Path(), metavar="OUT", help="Write to OUT."),
     click.option("--in-place", is_flag=True, help="Replace MODEL by the result."),
@@ -93,7 +94,7 @@ _tuning_options = options.grouped(
 
 @click.command(short_help="Rewrite the spatial operators as standard operators and verify it.")
 @click.argument("model", metavar="MODEL")
-@_target_options
+@target_options
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -201,14 +202,14 @@ def convert(
         console = output.err if target.piped else output.out
         render.conversion(console, result, Path(model), verbose=output.verbose)
         if undecided:
-            console.print(f"warning: {_UNDECIDED}", style="yellow", soft_wrap=True)
+            console.print(f"warning: {UNDECIDED}", style="yellow", soft_wrap=True)
         if mode == "custom-op" and result.output is not None:
             render.how_to_run(output.out, result.output)
         if result.verification and result.output and source == model and not target.in_place:
             again = _command(model, result.output, {**model_options, **data_options}, tolerances)
             console.print(f"verify it again with: {again}", style="dim", soft_wrap=True)
     elif undecided:
-        output.err.print(f"warning: {model}: {_UNDECIDED}", style="yellow", soft_wrap=True)
+        output.err.print(f"warning: {model}: {UNDECIDED}", style="yellow", soft_wrap=True)
     return 0
 
 

@@ -22,6 +22,7 @@ import onnx_spatial
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
+from onnx_spatial.cli.optimize import optimize
 from onnx_spatial.cli.output import Output, PipeSafe, write_anything
 from onnx_spatial.cli.validate import validate
 from onnx_spatial.cli.verify import verify
@@ -47,6 +48,7 @@ def commands() -> None:
 
 commands.add_command(inspect)
 commands.add_command(convert)
+commands.add_command(optimize)
 commands.add_command(verify)
 commands.add_command(validate)
 commands.add_command(bench)

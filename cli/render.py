@@ -37,7 +37,9 @@ _VERDICTS = {
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
     if not found.sites:
-        console.print(f"{found.model}: no spatial operators, nothing to do", soft_wrap=True)
+        todo = "" if found.chains else ", nothing to do"
+        console.print(f"{found.model}: no spatial operators{todo}", soft_wrap=True)
+        chains(console, found)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -49,6 +51,15 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}", soft_wrap=True
     )
     sites(console, found.sites, verbose=verbose)
+    chains(console, found)
+
+
+def chains(console: Console, found: Inspection) -> None:
+    """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
+    if found.summary is not None:
+        console.print("chains of standard nodes that are spatial operators:")
+        sites(console, found.chains)
+        console.print(f"optimize: {found.summary}", soft_wrap=True)
 
 
 def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:
@@ -173,6 +184,11 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             console.print(f"raised the IR version: {versions}")
         if verbose or len(converted) < len(found):
             sites(console, found, verbose=verbose)
+    _verdict(console, result, verbose=verbose)
+
+
+def _verdict(console: Console, result: Conversion, *, verbose: bool) -> None:
+    """Print the verdict, and where the result is."""
     if result.verification is not None:
         verification(console, result.verification, verbose=verbose)
     elif result.changed:
@@ -182,6 +198,18 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         console.print(f"{what} {result.output}", soft_wrap=True)
     if result.backup is not None:
         console.print(f"the original is kept as {result.backup}", soft_wrap=True)
+
+
+def optimization(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
+    """Print what was converted and rewritten, the verdict, and where the result is."""
+    if result.inspection.summary is not None:
+        console.print(f"{model}: {result.inspection.summary}", soft_wrap=True)
+        if verbose:
+            sites(console, result.inspection.chains)
+    if result.inspection.sites or result.inspection.summary is None or not result.changed:
+        conversion(console, result, model, verbose=verbose)
+    else:
+        _verdict(console, result, verbose=verbose)
 
 
 def _done(converted: list[Site]) -> str:

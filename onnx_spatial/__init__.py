@@ -7,7 +7,8 @@ or in one go, with onnxruntime's own interface:
 
     >>> session = onnx_spatial.InferenceSession("broken.onnx")
 
-`inspect` says what is in a model, `convert` rewrites it, `verify` compares two models. Whatever the
+`inspect` says what is in a model, `convert` rewrites it, `optimize` also rewrites chains of standard
+nodes that are the same operators, `verify` compares two models. Whatever the
 library raises on purpose is a `SpatialError` with one clear line.
 
 The package itself imports neither onnx nor onnxruntime: what needs them is imported on first use.
@@ -45,6 +46,7 @@ __all__ = [
     "convert",
     "custom_ops",
     "inspect",
+    "optimize",
     "verify",
 ]
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from onnx_spatial.api import Conversion, Inspection, convert, inspect
     from onnx_spatial.conversion.report import Site
     from onnx_spatial.custom_ops import InferenceSession
+    from onnx_spatial.optimization import optimize
     from onnx_spatial.verification import Verification, verify
 else:
     #: Module of each attribute that is imported on first use.
@@ -64,6 +67,7 @@ else:
         "Verification": "onnx_spatial.verification",
         "convert": "onnx_spatial.api",
         "inspect": "onnx_spatial.api",
+        "optimize": "onnx_spatial.optimization",
         "verify": "onnx_spatial.verification",
     }
 

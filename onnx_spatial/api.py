@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
@@ -39,22 +41,56 @@ class Inspection:
         model: name of the model.
         ir_version, opset: of the file; opset is None if the default domain is not imported.
         sites: the spatial operators, in the order of the file.
+        chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
+            each; `Site.node` is the last node of a chain, `absorbed` the others.
+        nodes: number of nodes before and after `optimize`.
     """
 
     model: str
     ir_version: int
     opset: int | None
     sites: list[Site] = field(default_factory=list)
+    chains: list[Site] = field(default_factory=list)
+    nodes: tuple[int, int] = (0, 0)
+
+    @property
+    def summary(self) -> str | None:
+        """What `optimize` does with the chains, in one line; None if there are none."""
+        if not self.chains:
+            return None
+        kinds = Counter(site.strategy for site in self.chains)
+        left = kinds.pop(None, 0)
+        parts = [_became(kind or "", number) for kind, number in kinds.items()]
+        parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
+        before, after = self.nodes
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: model, ir_version, opset, sites (see `Site`)."""
+        """version 1: model, ir_version, opset, sites (see `Site`), chains, nodes, summary."""
         return {
             "version": 1,
             "model": self.model,
             "ir_version": self.ir_version,
             "opset": self.opset,
             "sites": [site.to_dict() for site in self.sites],
+            "chains": [site.to_dict() for site in self.chains],
+            "nodes": list(self.nodes),
+            "summary": self.summary,
         }
+
+
+def _chains(number: int) -> str:
+    return f"{number} chain{'' if number == 1 else 's'}"
+
+
+def _became(strategy: str, number: int) -> str:
+    """Say what some chains become, by `Site.strategy`."""
+    if strategy == "dilated convolution":
+        one = number == 1
+        return (
+            f"{_chains(number)} {'is a dilated convolution' if one else 'are dilated convolutions'}"
+        )
+    return f"{_chains(number)} {strategy}"
 
 
 @dataclass
@@ -117,6 +153,8 @@ def inspect(
 ) -> Inspection:
     """List the spatial operators of a model, and what `convert` would do with each.
 
+    Chains of standard nodes that are spatial operators are listed too, with what `optimize` would do.
+
     Args:
         model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
         domains: operator domains to accept beside the ones that converters are known to use.
@@ -131,8 +169,8 @@ def inspect(
     """
     options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static)
-    result = convert_operators(source.proto, options, folder=source.folder, progress=progress)
-    return inspection_of(source, result)
+    result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
+    return inspection_of(source, result.plain, result)
 
 
 def convert(
@@ -241,7 +279,7 @@ def convert(
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
     tolerances.check_names([value.name for value in source.proto.graph.output])
-    target = _target(source, output, in_place=in_place)
+    target = output_file(source, output, in_place=in_place)
     choose = None
     if tune:
         sizes = Sizes(
@@ -286,13 +324,18 @@ def convert(
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(converted, inspection, verification, changed, result.touched)
     if target is not None:
-        _write(conversion, target, frozen=bool(static), in_place=in_place)
+        write_result(conversion, target, frozen=bool(static), in_place=in_place)
     return conversion
 
 
-def _target(
+def output_file(
     source: reader.Source, output: str | os.PathLike[str] | None, *, in_place: bool
 ) -> Path | None:
+    """Return the file that a result goes to, if any.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
     if in_place:
         if source.path is None:
             raise UsageError("in_place requires a model path")
@@ -305,7 +348,7 @@ def _target(
     return target
 
 
-def _write(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
+def write_result(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
     """Write the result; copy the file byte for byte if nothing changed."""
     if not conversion.changed and not frozen:
         if in_place:
@@ -384,7 +427,12 @@ def read_source(
     return source.holding(freeze(source.proto, static)) if static else source
 
 
-def inspection_of(source: reader.Source, result: EditResult) -> Inspection:
-    """Return the inspection of a model, from the result of its conversion."""
+def inspection_of(
+    source: reader.Source, result: EditResult, optimized: OptimizeResult | None = None
+) -> Inspection:
+    """Return the inspection of a model, from the result of its conversion, and of its optimization."""
     opset = op_traits.opset_of(source.proto.opset_import)
-    return Inspection(source.name, source.proto.ir_version, opset, result.sites)
+    found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
+    if optimized is not None:
+        found.chains, found.nodes = optimized.chains, optimized.nodes
+    return found

@@ -23,6 +23,9 @@ PREPARED = "it is in the form that the registered operators run"
 #: `Site.dialect` of a convolution that ONNX allows and onnxruntime refuses (`same_padding`).
 AUTO_PAD = "onnx auto_pad"
 
+#: `Site.dialect` of a chain of standard nodes that is a spatial operator (`onnx_spatial.chains`).
+CHAIN = "standard nodes"
+
 
 @dataclass(frozen=True)
 class Site:

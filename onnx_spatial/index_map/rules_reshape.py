@@ -41,7 +41,8 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
             raise UndecidedError("Reshape: a 0 in the shape copies a dim beyond the rank")
     if unknown is not None:
         total, known = product(x.dims), product(dims)
-        case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
+        if not all(case.surely(d - 1) for d in dims):
+            case.require(known - 1, "Reshape: -1 stands beside a dim that may be 0")
         rest = exact(total, known)
         if rest is None:
             rest = case.floor_div(total, known)

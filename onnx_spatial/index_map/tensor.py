@@ -59,11 +59,13 @@ class Axis:
         return axis
 
     def cropped(self, first: Polynomial, dim: Polynomial) -> Axis:
-        """Return `dim` elements of the axis from `first` on; digits of merged axes are lost."""
-        if len(self.groups) != 1:
-            return Axis([dim])
-        (group,) = self.groups
-        return Axis(group.extents, group.start + first, dim)
+        """Return `dim` elements of the axis from `first` on; digits of merged parts of axes are lost."""
+        if len(self.groups) == 1:
+            (group,) = self.groups
+            return Axis(group.extents, group.start + first, dim)
+        if all(g.start == ZERO and product(g.extents) == g.dim for g in self.groups):
+            return Axis([extent for group in self.groups for extent in group.extents], first, dim)
+        return Axis([dim])
 
     @property
     def extents(self) -> list[Polynomial]:

@@ -1,0 +1,310 @@
+"""Find the chains of standard nodes that are spatial operators, by their index maps.
+
+For each path of data (`paths`) the longest part is sought whose map is that of SpaceToBatch or
+BatchToSpace, between Transposes if need be. The operator is read in one case of sizes (`reading`), and
+then proven in all of them: a chain is listed only if its map is that of the operator for all sizes that
+the original runs with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path as FilePath
+from time import thread_time
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
+from onnx_spatial.chains.function_types import add_function_types
+from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
+from onnx_spatial.chains.probing import probe
+from onnx_spatial.chains.proof import is_operator
+from onnx_spatial.chains.reading import Blocks, read
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import traversal
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.operators import Dim
+
+#: The most cases in which an operator is read.
+_CASES = 24
+
+#: Processor seconds for reading an operator, for a proof, for a path, and for a model.
+_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS, _MODEL_SECONDS = 1.0, 1.0, 5.0, 30.0
+
+#: Reads operators from a map, in one case.
+Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
+
+#: Operators behind which the digits of an index are lost.
+_LOSING = frozenset({"Concat", "Gather", "Split"})
+
+#: Operators that may be left out of a chain where Transposes take their place.
+_PERMUTING = frozenset({"Identity", "Transpose"})
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain of standard nodes that is a spatial operator.
+
+    Attributes:
+        place: the graph that holds it.
+        source: name of the data.
+        output: name of the result.
+        nodes: the nodes that move the data, in order; others compute their parameters.
+        blocks: the operator.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+        input_shape, output_shape: as far as they are known.
+    """
+
+    place: traversal.Place
+    source: str
+    output: str
+    nodes: tuple[onnx.NodeProto, ...]
+    blocks: Blocks[Formula]
+    element_type: int = 0
+    input_shape: tuple[Dim, ...] | None = None
+    output_shape: tuple[Dim, ...] | None = None
+
+
+def find(
+    proto: onnx.ModelProto,
+    infos: Sequence[analysis.OperatorInfo] = (),
+    folder: FilePath | None = None,
+) -> list[Chain]:
+    """Return the chains of a model, in the order of its graphs.
+
+    Args:
+        proto: the model; it is not changed.
+        infos: its named spatial operators.
+        folder: where external data lies.
+    """
+    local = {(f.domain, f.name) for f in proto.functions}
+    graphs = list(traversal.graphs(proto))
+    found = [paths(graph, local) for _, graph in graphs]
+    if not any(found):
+        return []
+    scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
+    scoped = [
+        (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
+    ]
+    if any(each and place.function for each, (place, _) in zip(found, graphs, strict=True)):
+        add_function_types(proto.functions, scoped)
+    names = shape_inference.symbols(proto)
+    chains: list[Chain] = []
+    end = thread_time() + _MODEL_SECONDS
+    for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
+        known = GraphScope(scope, names)
+        of_graph: dict[str, Chain] = {}
+        for path in each:
+            search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
+            for chain in search.chains():
+                of_graph.setdefault(chain.output, chain)
+        chains += of_graph.values()
+    return chains
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A part of a path from value `start` to value `end`, and the operator read from its map."""
+
+    start: int
+    end: int
+    blocks: Blocks[Formula]
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        """Number of steps less that of the Transposes in their place; then rather few Transposes."""
+        return self.end - self.start - self.blocks.transposes, -self.blocks.transposes
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether there are fewer nodes then, and images stay images on one side at least."""
+        blocks = self.blocks
+        return self.worth[0] > 0 and (blocks.before[0] == 0 or blocks.behind[0] == 0)
+
+
+class _Search:
+    """The search for operators along one path, until the `thread_time` of `deadline`."""
+
+    def __init__(
+        self, place: traversal.Place, graph: GraphScope, path: Path, deadline: float
+    ) -> None:
+        self._place, self._graph, self._path = place, graph, path
+        self._deadline = deadline
+        self._ranks = [self._rank(name) for name in path.values]
+
+    def _case(self, seconds: float) -> Case:
+        return Case(min(seconds, self._deadline - thread_time()))
+
+    def _rank(self, name: str) -> int | None:
+        dims = self._graph.dims(name)
+        return None if dims is None else len(dims)
+
+    def chains(self) -> list[Chain]:
+        """Return the operators of the path, in order."""
+        return self._chains(read) or self._chains(probe)
+
+    def _chains(self, reader: Reader) -> list[Chain]:
+        cores, chains, first = self._cores(reader), list[Chain](), 0
+        while cores:
+            kinds = [core.blocks.kind for core in cores]
+            same = next((i for i, kind in enumerate(kinds) if kind is not kinds[0]), len(kinds))
+            # Several in a row may be one operator, written axis by axis.
+            for count in range(same, 0, -1):
+                last = cores[count].start if count < len(cores) else len(self._path.nodes)
+                found = self._around(first, cores[:count], last, reader)
+                if found is not None:
+                    first = found.end
+                    chains.append(self._listed(found))
+                    break
+            del cores[:count]
+        return chains
+
+    def _cores(self, reader: Reader) -> list[_Candidate]:
+        """Return the smallest parts of the path that may be operators, from regrouping to regrouping."""
+        kinds = [{node.op_type for node in step} for step in self._path.nodes]
+        ends = [i for i, each in enumerate(kinds) if not REGROUPING.isdisjoint(each)]
+        # Shapes may be computed from the sizes in front of a Pad.
+        starts = sorted({*ends, *(i for i, each in enumerate(kinds) if "Pad" in each)})
+        parts = [(end + 1 - start, start) for start in starts for end in ends if start <= end]
+        cores: list[_Candidate] = []
+        for length, start in sorted(parts):
+            end = start + length
+            if any(core.start < end and start < core.end for core in cores):
+                continue
+            if reader is probe and _LOSING.isdisjoint(self._kinds(start, end)):
+                continue
+            if thread_time() > self._deadline:
+                break
+            if may_hold_operator(self._path.nodes[start:end]) and self._may_be_one(start, end):
+                cores += islice(self._candidates(start, end, reader), 1)
+        return sorted(cores, key=lambda core: core.start)
+
+    def _around(
+        self, first: int, row: Sequence[_Candidate], last: int, reader: Reader
+    ) -> _Candidate | None:
+        """Return the operator that the longest part between two values around some cores is."""
+        parts = [
+            (end - start, start)
+            for start in range(first, row[0].start + 1)
+            for end in range(row[-1].end, last + 1)
+        ]
+        for length, start in sorted(parts, key=lambda part: (-part[0], part[1])):
+            if thread_time() > self._deadline:
+                return None
+            if self._may_be_one(start, start + length):
+                found = self._proven(start, start + length, reader)
+                if found is not None:
+                    return found
+        return None
+
+    def _kinds(self, start: int, end: int) -> set[str]:
+        """Return the operator types of a part of the path."""
+        return {node.op_type for step in self._path.nodes[start:end] for node in step}
+
+    def _proven(self, start: int, end: int, reader: Reader) -> _Candidate | None:
+        """Return the operator that a part of the path is, or a better part of it."""
+        for candidate in self._candidates(start, end, reader):
+            for each in sorted(
+                self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
+            ):
+                if each.is_worth_it and self._is_operator(each):
+                    return each
+        return None
+
+    def _may_be_one(self, start: int, end: int) -> bool:
+        """Return whether the ranks at both ends are equal, and the last node has one output."""
+        ranks = self._ranks[start], self._ranks[end]
+        known = ranks[0] is not None and ranks[1] in (None, ranks[0])
+        return known and len(self._path.nodes[end - 1][0].output) == 1
+
+    def _listed(self, candidate: _Candidate) -> Chain:
+        steps = self._path.nodes[candidate.start : candidate.end]
+        nodes = tuple(node for step in steps for node in reversed(step))
+        source, output = self._path.values[candidate.start], self._path.values[candidate.end]
+        return Chain(
+            self._place,
+            source,
+            output,
+            nodes,
+            candidate.blocks,
+            self._graph.element_type(source),
+            self._graph.dims(source),
+            self._graph.dims(output),
+        )
+
+    def _trimmed(self, candidate: _Candidate, reader: Reader) -> Iterator[_Candidate]:
+        """Yield a part of the path, and the parts without the Transposes at its ends."""
+        yield candidate
+        starts, ends = [candidate.start], [candidate.end]
+        while self._permutes(starts[-1]):
+            starts.append(starts[-1] + 1)
+        while self._permutes(ends[-1] - 1):
+            ends.append(ends[-1] - 1)
+        for start in starts:
+            for end in ends:
+                if (start, end) != (candidate.start, candidate.end) and start < end:
+                    yield from islice(self._candidates(start, end, reader), 1)
+
+    def _permutes(self, step: int) -> bool:
+        nodes = self._path.nodes[step] if 0 <= step < len(self._path.nodes) else ()
+        return bool(nodes) and all(node.op_type in _PERMUTING for node in nodes)
+
+    def _candidates(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
+        """Yield what a part of the path may be, read in several cases."""
+        seen: list[Blocks[Formula]] = []
+        for multiples in self._attempts(start):
+            case = self._case(_READ_SECONDS)
+            body = partial(self._read, case, start, end, multiples, reader)
+            try:
+                for found in islice(case.all(body), _CASES):
+                    for blocks in found:
+                        if blocks not in seen:
+                            seen.append(blocks)
+                            yield _Candidate(start, end, blocks)
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+            if seen:
+                return
+
+    def _attempts(self, start: int) -> list[tuple[int, ...]]:
+        """Return the axes whose unknown dims are taken for multiples of all blocks, in turn.
+
+        Nodes that divide a dim by a block need that, where nothing pads it.
+        """
+        dims = self._graph.dims(self._path.values[start]) or ()
+        unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, int)]
+        each = [(axis,) for axis in unknown]
+        return [(), *each, *([tuple(unknown)] if len(unknown) > 1 else [])]
+
+    def _read(
+        self, case: Case, start: int, end: int, multiples: tuple[int, ...], reader: Reader
+    ) -> list[Blocks[Formula]]:
+        chain = ChainMap(case, self._graph, self._path, start, end, multiples)
+        result = []
+        for blocks in reader(case, chain.source, chain.x, chain.y):
+            try:
+                begins, ends = (
+                    tuple(formula(p, chain.dims) for p in amounts)
+                    for amounts in (blocks.begins, blocks.ends)
+                )
+            except UnnamedError:
+                continue
+            amounts = [f.constant for f in (*begins, *ends)]
+            if all(a is None or a >= 0 for a in amounts):
+                result.append(replace(blocks, begins=begins, ends=ends))  # type: ignore[arg-type]
+        return result  # type: ignore[return-value]
+
+    def _is_operator(self, candidate: _Candidate) -> bool:
+        start, end = candidate.start, candidate.end
+
+        def chain(case: Case) -> ChainMap:
+            return ChainMap(case, self._graph, self._path, start, end)
+
+        return is_operator(candidate.blocks, chain, lambda: self._case(_PROOF_SECONDS))

@@ -1,0 +1,145 @@
+"""Put named spatial operators in the place of chains of standard nodes, in memory.
+
+    x -> Pad -> Transpose -> SpaceToDepth -> Transpose -> y
+    x -> SpaceToBatchND(block_shape, paddings) -> Transpose -> y
+
+The block is an attribute. Pads and crops are an attribute too where they are known, else nodes compute
+them from the dims of values. The nodes of a chain go, unless others read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain as flatten
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.chains.find import Chain
+from onnx_spatial.chains.formulas import Formula, ValueDim
+from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph import patch_proto, replace_nodes
+from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.remove_unused import remove_unused
+from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+
+#: Domain of the operators that take the place of chains.
+DOMAIN = "onnx_spatial.chains"
+
+#: Operator type of each operator, and the name of its pads or crops.
+OP_TYPES = {SpaceToBatch: ("SpaceToBatchND", "paddings"), BatchToSpace: ("BatchToSpaceND", "crops")}
+
+
+def with_operators(
+    proto: onnx.ModelProto, chains: Sequence[Chain]
+) -> tuple[onnx.ModelProto, list[str]]:
+    """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is.
+
+    Also return the name of the output of each operator.
+    """
+    model = ir.from_proto(strip_types(proto))
+    patch = patch_proto.Patch(proto, model)
+    graphs = _Graphs(proto, model)
+    names = Names(proto)
+    unread: dict[traversal.Place, set[str]] = {}
+    operators: list[ir.Node] = []
+    for each in chains:
+        last = graphs.nodes[each.place, each.output]
+        read = unread.setdefault(each.place, set())
+        read.update(v.name for v in last.inputs if v is not None and v.name)
+        draft, operator = _draft(each, last, graphs)
+        operators.append(operator)
+        initializers = proto.ir_version >= 4 and each.place.function is None
+        replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
+        graphs.replaced.update(draft.results)
+    result = patch.apply()
+    remove_unused(result, unread)
+    patch_proto.import_where_used(result, DOMAIN)
+    return result, [operator.outputs[0].name or "" for operator in operators]
+
+
+class _Graphs:
+    """The nodes and values of a model by graph and name, and the opset of each graph."""
+
+    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+        self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
+        self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
+        #: The values that took the place of others since.
+        self.replaced: dict[ir.Value, ir.Value] = {}
+        self._opsets = {
+            (f.domain, f.name, f.overload): op_traits.opset_of(f.opset_import)
+            for f in proto.functions
+        }
+        self._default = op_traits.opset_of(proto.opset_import)
+        for (place, _, message), node in zip(
+            traversal.nodes(proto), traversal.ir_nodes(model), strict=True
+        ):
+            self.nodes.update({(place, name): node for name in message.output if name})
+            for value in (*node.inputs, *node.outputs):
+                if value is not None and value.name:
+                    self._values[place, value.name] = value
+
+    def opset(self, place: traversal.Place) -> int:
+        """Return the version of the default domain in a graph."""
+        known = self._default if place.function is None else self._opsets[place.function]
+        return known or self._default or 1
+
+    def value(self, place: traversal.Place, name: str) -> ir.Value:
+        """Return a value that is visible in a graph."""
+        while (place, name) not in self._values and place.steps:
+            place = traversal.Place(place.function, place.steps[:-1])
+        value = self._values[place, name]
+        return self.replaced.get(value, value)
+
+
+def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
+    """Draft the operator and its Transposes in the place of the last node of a chain."""
+    emit = Emitter(graphs.opset(chain.place))
+    op_type, table = OP_TYPES[chain.blocks.kind]
+    pads = list(flatten.from_iterable(zip(chain.blocks.begins, chain.blocks.ends, strict=True)))
+    attributes: dict[str, Sequence[int]] = {"block_shape": list(chain.blocks.block)}
+    inputs = [_transposed(emit, graphs.value(chain.place, chain.source), chain.blocks.before)]
+    known = [amount.constant for amount in pads]
+    if all(amount is not None for amount in known):
+        attributes[table] = [amount for amount in known if amount is not None]
+    else:
+        sizes = _Sizes(emit, {}, chain.place, graphs)
+        entries = [sizes.compute(amount) for amount in pads]
+        inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
+    operator = ir.node(op_type, inputs, attributes, domain=DOMAIN)
+    emit.nodes.append(operator)
+    result = _transposed(emit, operator.outputs[0], chain.blocks.behind)
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
+    return draft, operator
+
+
+def _transposed(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+    return value if list(perm) == sorted(perm) else emit.op("Transpose", value, perm=list(perm))
+
+
+class _Sizes:
+    """Nodes that compute sizes from the dims of values."""
+
+    def __init__(
+        self,
+        emit: Emitter,
+        dims: Mapping[ValueDim, Size],
+        place: traversal.Place,
+        graphs: _Graphs,
+    ) -> None:
+        self._emit, self._dims = emit, dict(dims)
+        self._place, self._graphs = place, graphs
+
+    def compute(self, formula: Formula) -> Size:
+        """Compute a formula."""
+        result: Size = formula.compute(self._emit, self._dim)
+        return result
+
+    def _dim(self, dim: ValueDim) -> Size:
+        if dim not in self._dims:
+            value = self._graphs.value(self._place, dim.value)
+            self._dims[dim] = self._emit.lengths(value, [dim.axis])
+        return self._dims[dim]

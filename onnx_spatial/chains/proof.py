@@ -1,0 +1,140 @@
+"""Prove that a chain of nodes is a spatial operator, in every run that succeeds.
+
+The maps of the two are compared in all cases of sizes. What the operator's definition assumes of them
+(that blocks divide sizes, that crops leave something) has to hold wherever the chain runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from onnx_spatial.chains.chain_map import ChainMap
+from onnx_spatial.chains.formulas import Formula
+from onnx_spatial.chains.reading import Blocks
+from onnx_spatial.index_map import expressions, operators
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.compare import compare
+from onnx_spatial.index_map.expressions import show
+from onnx_spatial.index_map.rules_numbers import maximum
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model.symbolic.polynomial import Polynomial
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+
+
+def is_operator(
+    blocks: Blocks[Formula], chain: Callable[[Case], ChainMap], case: Callable[[], Case]
+) -> bool:
+    """Return whether a chain is provably an operator.
+
+    Args:
+        blocks: the operator.
+        chain: returns the map of the chain in a case.
+        case: returns an empty case for a comparison.
+    """
+
+    def maps(now: Case) -> tuple[Tensor, Tensor]:
+        mapped = chain(now)
+        parameters = _parameters(now, mapped, blocks)
+        for amount in (*parameters[1], *parameters[2]):
+            now.require(amount, "a pad or crop may be negative")
+        x = transposed(now, mapped.x, blocks.before)
+        if blocks.kind is BatchToSpace:
+            _check_crops(now, x, mapped, blocks, *parameters)
+        y = operators.apply(now, blocks.kind, None, x, *parameters)
+        return transposed(now, y, blocks.behind), mapped.y
+
+    comparison = compare(case(), maps)
+    # BatchToSpace assumes that its batch is a multiple of the blocks. It only fuses with the
+    # SpaceToBatch that has made the batch.
+    if blocks.kind is SpaceToBatch and comparison.equal and comparison.assumptions:
+        return _divides(blocks, chain, case())
+    return comparison.equal
+
+
+def _divides(blocks: Blocks[Formula], chain: Callable[[Case], ChainMap], case: Case) -> bool:
+    """Return whether the chain of a SpaceToBatch only runs where the blocks divide the sizes."""
+
+    def divides(now: Case) -> bool:
+        mapped = chain(now)
+        _, begins, ends = _parameters(now, mapped, blocks)
+        sizes = [mapped.x.dims[axis] for axis in blocks.before[1:]]
+        each = zip(sizes, begins, ends, blocks.block, strict=False)
+        padded = [(size + begin + end, block) for size, begin, end, block in each if block > 1]
+        unknown = [(p, b) for p, b in padded if p.constant is None]
+        return mapped.divided_exactly([p for p, _ in unknown], [b for _, b in unknown])
+
+    try:
+        return all(case.all(partial(divides, case)))
+    except UndecidedError:
+        return False
+
+
+def _check_crops(
+    case: Case,
+    x: Tensor,
+    chain: ChainMap,
+    blocks: Blocks[Formula],
+    block: Sequence[Polynomial],
+    begins: Sequence[Polynomial],
+    ends: Sequence[Polynomial],
+) -> None:
+    """Require that crops leave what the chain gives: BatchToSpace assumes that they leave something.
+
+    Where they leave nothing, which is illegal, the chain has to give an empty tensor.
+
+    Raises:
+        UndecidedError: that is not known.
+    """
+    blocked = expressions.product(block)
+    case.divide(x.dims[0], blocked, f"{show(x.dims[0])} is divisible by {show(blocked)}")
+    for axis, (b, begin, end) in enumerate(zip(block, begins, ends, strict=True), 1):
+        size = chain.y.dims[blocks.behind.index(axis)]
+        left = x.dims[axis] * b - begin - end
+        if case.decide(left - 1):
+            case.require_equal(left, size, "a crop may differ")
+        else:
+            case.require(-size, "the operator gives nothing, but the chain does")
+            case.assume(left - 1)
+
+
+def _parameters(
+    case: Case, chain: ChainMap, blocks: Blocks[Formula]
+) -> tuple[list[Polynomial], list[Polynomial], list[Polynomial]]:
+    """Return the block, the begins and the ends of an operator in a case."""
+    sizes = _CaseArithmetic(case)
+    begins, ends = (
+        [sizes.polynomial(amount.compute(sizes, chain.size)) for amount in amounts]
+        for amounts in (blocks.begins, blocks.ends)
+    )
+    return [Polynomial.of(b) for b in blocks.block], begins, ends
+
+
+class _CaseArithmetic:
+    """Arithmetic on polynomials of a case, see `operators.Arithmetic`."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+
+    @staticmethod
+    def polynomial(a: Polynomial | int) -> Polynomial:
+        return Polynomial.of(a) if isinstance(a, int) else a
+
+    def add(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) + self.polynomial(b)
+
+    def sub(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) - self.polynomial(b)
+
+    def mul(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self.polynomial(a) * self.polynomial(b)
+
+    def div(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return self._case.floor_div(self.polynomial(a), self.polynomial(b))
+
+    def max(self, a: Polynomial | int, b: Polynomial | int) -> Polynomial:
+        return maximum(self._case, [self.polynomial(a), self.polynomial(b)])
+
+    def product(self, sizes: Sequence[Polynomial | int]) -> Polynomial:
+        return expressions.product(list(map(self.polynomial, sizes)))

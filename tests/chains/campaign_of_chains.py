@@ -1,0 +1,144 @@
+"""Random changes of chains: whatever `optimize` rewrites must compute what the file computes.
+
+python tests/chains/campaign_of_chains.py --cases 5000 --seed 1
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import starmap
+
+import chain_models as forms
+import click
+import numpy as np
+import onnx
+import running
+from onnx import AttributeProto, helper, numpy_helper
+
+from onnx_spatial.conversion.optimize import optimize_operators
+
+SIZES = {
+    "n": (1, 2, 3),
+    "h": (1, 2, 3, 4, 5, 6, 8, 12),
+    "w": (2, 4, 6, 8, 9, 10),
+    "t": (2, 4, 5, 6, 10),
+}
+
+FORMS: tuple[Callable[[random.Random], onnx.ModelProto], ...] = (
+    lambda rng: forms.six_dims(pads=(rng.randint(0, 4), 2 * rng.randint(0, 2))),
+    lambda rng: forms.six_dims(("n", "h", "w", 3)),
+    lambda rng: forms.six_dims(("n", "h", "w", 3), pads=(0, 0)),
+    lambda rng: forms.depth_to_space(d=rng.choice([2, 3, 4])),
+    lambda rng: forms.stacked(rates=rng.choice([(2, 2), (2, 3), (4, 2)])),
+    lambda rng: forms.channels_first(),
+    lambda rng: forms.one_dim(),
+    lambda rng: forms.uneven(),
+    lambda rng: forms.volume(),
+    lambda rng: forms.lowered(rng.choice(["slices", "row-gather", "interleave", "gather"])),
+    lambda rng: forms.lowered("staged", ("n", 8, 12, 3)),
+    lambda rng: forms.lowered("transpose", (2, "h", "w", 3)),
+)
+
+
+def _constant(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Change an integer of a constant, or swap two."""
+    integers = [
+        t for t in model.graph.initializer if t.data_type in (6, 7) and min(t.dims, default=1)
+    ]
+    if integers:
+        tensor = rng.choice(integers)
+        array = numpy_helper.to_array(tensor).copy()
+        i, j = (rng.randrange(array.size) for _ in range(2))
+        flat = array.reshape(-1)
+        flat[[i, j]] = (flat[i] + rng.choice([-1, 1, 2]),) * 2 if i == j else flat[[j, i]]
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def _attribute(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Swap two axes of a permutation, or change an integer."""
+    nodes = [a for n in model.graph.node for a in n.attribute]
+    known = [a for a in nodes if a.name == "perm" or a.type == AttributeProto.INT]
+    if known:
+        attribute = rng.choice(known)
+        if attribute.name == "perm":
+            i, j = rng.sample(range(len(attribute.ints)), 2)
+            perm = list(attribute.ints)
+            perm[i], perm[j] = perm[j], perm[i]
+            attribute.ints[:] = perm
+        else:
+            attribute.i += rng.choice([-1, 1])
+
+
+def _node(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Leave out a node, or let it read its inputs in another order."""
+    node = rng.choice(model.graph.node)
+    if rng.random() < 0.5 and len(node.input) > 1:
+        node.input[:] = rng.sample(list(node.input), len(node.input))
+    elif len(node.output) == 1:
+        node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
+
+
+CHANGES = (_constant, _attribute, _node)
+
+
+def case(number: int, seed: int) -> str:
+    """Return how a random model fared: "right", "wrong", "left", "none" or "does not run"."""
+    rng = random.Random(f"{seed}/{number}")
+    model = rng.choice(FORMS)(rng)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        rng.choice(CHANGES)(model, rng)
+    del model.graph.value_info[:]  # which holds no more
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    runs = []
+    for _ in range(4):
+        feeds = {v.name: _data(v, rng) for v in model.graph.input}
+        try:
+            runs.append((feeds, running.run(model, feeds, running.LEVELS[0])))
+        except Exception:  # of many types
+            continue
+    if not runs:
+        return "does not run"
+    result = optimize_operators(model)
+    if result.edit.model is None:
+        return "left" if result.chains else "none"
+    made = result.edit.model
+    right = result.nodes[1] < result.nodes[0] and all(
+        _computes(made, feeds, expected) for feeds, expected in runs
+    )
+    return "right" if right else "wrong"
+
+
+def _computes(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], expected: list[np.ndarray]
+) -> bool:
+    try:
+        outputs = running.run(model, feeds, running.LEVELS[0])
+    except Exception:  # of many types
+        return False
+    return all(starmap(_close, zip(outputs, expected, strict=True)))
+
+
+def _data(value: onnx.ValueInfoProto, rng: random.Random) -> np.ndarray:
+    dims = value.type.tensor_type.shape.dim
+    shape = [d.dim_value or rng.choice(SIZES[d.dim_param]) for d in dims]
+    return np.random.default_rng(rng.randrange(1 << 30)).random(shape, np.float32)
+
+
+def _close(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and float(abs(a - b).max(initial=0)) < 1e-4
+
+
+@click.command(help=__doc__.split("\n\n")[0] if __doc__ else None)
+@click.option("--cases", default=500, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def main(cases: int, seed: int) -> None:
+    """Print the counts, and the numbers of wrong cases."""
+    outcomes = {number: case(number, seed) for number in range(cases)}
+    print(dict(Counter(outcomes.values())))
+    print("wrong:", [number for number, outcome in outcomes.items() if outcome == "wrong"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Chains are found by what their nodes do, and only if that is an operator for all sizes."""
+
+from __future__ import annotations
+
+import chain_models
+import numpy as np
+import onnx
+import pytest
+from chain_models import Net
+from onnx import helper
+
+from onnx_spatial.chains import find
+from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+
+S2B, B2S = SpaceToBatch, BatchToSpace
+
+FORMS = {
+    "six dims": (chain_models.six_dims(), [(S2B, (2, 2)), (B2S, (2, 2))]),
+    "six dims, any size": (
+        chain_models.six_dims(("n", "h", "w", 3)),
+        [(S2B, (2, 2)), (B2S, (2, 2))],
+    ),
+    "depth": (chain_models.depth_to_space(), [(S2B, (2, 2)), (B2S, (1, 2, 2))]),
+    "depth, block 5": (chain_models.depth_to_space(d=5), [(S2B, (5, 5)), (B2S, (1, 5, 5))]),
+    "channels first": (chain_models.channels_first(), [(S2B, (1, 3, 3)), (B2S, (1, 3, 3))]),
+    "one axis": (chain_models.one_dim(), [(S2B, (2,)), (B2S, (2,))]),
+    "uneven": (chain_models.uneven(), [(S2B, (2, 1)), (B2S, (2,))]),
+    "volume": (chain_models.volume(), [(S2B, (2, 2, 2)), (B2S, (2, 2, 2))]),
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), FORMS.values(), ids=FORMS)
+def test_forms(model, expected):
+    chains = find(model)
+    assert [(c.blocks.kind, c.blocks.block) for c in chains] == expected
+
+
+@pytest.mark.parametrize("strategy", ["transpose", "staged", "gather", "row-gather", "slices"])
+def test_lowerings_of_this_package(strategy):
+    chains = find(chain_models.lowered(strategy))
+    assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
+
+
+def test_pads_are_part_of_the_operator():
+    (chain, _) = find(chain_models.six_dims(pads=(1, 3)))
+    assert [a.constant for a in chain.blocks.begins] == [1, 1]
+    assert [a.constant for a in chain.blocks.ends] == [3, 3]
+    assert (chain.source, chain.nodes[0].op_type) == ("x", "Pad")
+
+
+def test_crops_are_part_of_the_operator():
+    net = Net()
+    shape = (2, 8, 12, 3)
+    x = chain_models.conv(net, chain_models.to_batch(net, "x", shape, 0, 2))
+    model = net.model(shape, chain_models.to_space(net, x, 2, crops=(1, 0, 0, 1)))
+    (_, chain) = find(model)
+    assert [a.constant for a in chain.blocks.begins] == [1, 0]
+    assert [a.constant for a in chain.blocks.ends] == [0, 1]
+
+
+def test_axes_in_another_order():
+    """The places along the second axis come first in the batch."""
+    net = Net()
+    x = net("Reshape", "x", [2, 4, 2, 6, 2, 3])
+    x = net("Transpose", x, perm=[4, 2, 0, 1, 3, 5])
+    (chain,) = find(net.model((2, 8, 12, 3), net("Reshape", x, [8, 4, 6, 3])))
+    assert (chain.blocks.before, chain.blocks.block) == ((0, 2, 1, 3), (2, 2))
+
+
+def _moves(*steps) -> onnx.ModelProto:
+    net, x = Net(), "x"
+    for op_type, *inputs, attributes in steps:
+        x = net(op_type, x, *inputs, **attributes)
+    return net.model((2, 8, 12, 3), x)
+
+
+IMAGES_FIRST = [2, 4, 2, 6, 2, 3], [0, 2, 4, 1, 3, 5], [8, 4, 6, 3]
+OTHERS = {
+    "windows": ([2, 2, 4, 3, 4, 3], [0, 1, 3, 2, 4, 5], [12, 4, 4, 3]),
+    "places behind the image": IMAGES_FIRST,
+    "places among the channels": ([2, 4, 2, 6, 2, 3], [0, 1, 3, 2, 4, 5], [2, 4, 6, 12]),
+    "mirrored": ([2, 4, 2, 6, 2, 3], [2, 4, 0, 3, 1, 5], [8, 6, 4, 3]),
+}
+
+
+@pytest.mark.parametrize(("first", "perm", "last"), OTHERS.values(), ids=OTHERS)
+def test_other_movements(first, perm, last):
+    """Only axes in another order are an operator, between Transposes."""
+    model = _moves(("Reshape", first, {}), ("Transpose", {"perm": perm}), ("Reshape", last, {}))
+    chains = find(model)
+    swapped = perm == [2, 4, 0, 3, 1, 5]
+    assert [c.blocks.behind for c in chains] == ([(0, 2, 1, 3)] if swapped else [])
+
+
+def test_pads_of_another_value():
+    model = chain_models.six_dims()
+    pad = model.graph.node[0]
+    one = helper.make_node("Constant", [], ["one"], value_float=1.0)
+    model.graph.node.insert(0, one)
+    pad = model.graph.node[1]
+    pad.input.append("one")
+    chain = find(model)[0]
+    assert (chain.source, chain.nodes[0].op_type) == (pad.output[0], "Reshape")
+
+
+def test_sizes_that_blocks_may_not_divide():
+    """With -1 for the batch the Reshape runs for some odd heights: it is no SpaceToBatch then."""
+    net = Net()
+    _, h, w, c = net("Split", net("Shape", "x"), outputs=4)
+    rows, columns = net("Div", h, [2]), net("Div", w, [2])
+    x = net("Reshape", "x", net("Concat", [-1], rows, [2], columns, [2], c, axis=0))
+    x = net("Transpose", x, perm=[2, 4, 0, 1, 3, 5])
+    x = net("Reshape", x, net("Concat", [-1], rows, columns, c, axis=0))
+    assert find(net.model(("n", "h", "w", 3), x)) == []
+
+
+def test_pads_that_a_caller_gives():
+    """They may be negative, which crops."""
+    net = Net()
+    x = net("Pad", "x", "p")
+    n, h, w, c = net("Split", net("Shape", x), outputs=4)
+    rows, columns = net("Div", h, [2]), net("Div", w, [2])
+    x = net("Reshape", x, net("Concat", n, rows, [2], columns, [2], c, axis=0))
+    x = net("Transpose", x, perm=[2, 4, 0, 1, 3, 5])
+    x = net("Reshape", x, net("Concat", net("Mul", n, [4]), rows, columns, c, axis=0))
+    model = net.model(("n", "h", "w", 3), x)
+    model.graph.input.append(helper.make_tensor_value_info("p", onnx.TensorProto.INT64, [8]))
+    assert [c.nodes[0].op_type for c in find(model)] == ["Reshape"]
+
+
+def test_local_functions_hide_operators():
+    """A function called Transpose is not followed."""
+    model = chain_models.six_dims()
+    imports = [helper.make_opsetid("", 17)]
+    body = [helper.make_node("Identity", ["a"], ["b"])]
+    model.functions.append(helper.make_function("", "Transpose", ["a"], ["b"], body, imports))
+    assert find(model) == []
+
+
+def test_unknown_ranks():
+    model = chain_models.six_dims()
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert all(c.source != "x" for c in find(model))
+
+
+def test_bad_parameters():
+    """Nodes that fail in every run are no chain, and no error."""
+    net = Net()
+    x = net("Reshape", "x", [2, 4, 2, 6, 2, 5])
+    x = net("Transpose", x, perm=[2, 4, 0, 1, 3])
+    assert find(net.model((2, 8, 12, 3), net("Reshape", x, np.float32([1.0])))) == []
+
+
+@pytest.mark.parametrize("op_type", ["Neg", "Mul"])
+def test_crops_that_are_others_in_some_cases(op_type):
+    """Without the Neg the Slice takes one element of odd sizes; without the Mul, none of even ones."""
+    model = chain_models.depth_to_space()
+    (node,) = [n for n in model.graph.node if n.op_type == op_type]
+    node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
+    assert all("Slice" not in [n.op_type for n in c.nodes] for c in find(model))

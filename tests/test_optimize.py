@@ -1,0 +1,304 @@
+"""`optimize` makes dilated convolutions of chains of standard nodes, and leaves everything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import chain_models
+import numpy as np
+import onnx
+import pytest
+import running
+from chain_models import Net
+from onnx import helper
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+from onnx_spatial.conversion.optimize import optimize_operators
+
+FORMS = {
+    "six dims": chain_models.six_dims(),
+    "six dims, any size": chain_models.six_dims(("n", "h", "w", 3)),
+    "six dims, no pads": chain_models.six_dims(("n", "h", "w", 3), pads=(0, 0)),
+    "depth": chain_models.depth_to_space(),
+    "channels first": chain_models.channels_first(),
+    "one axis": chain_models.one_dim(),
+    "uneven": chain_models.uneven(),
+    "volume": chain_models.volume(),
+    "by slices": chain_models.lowered("slices"),
+    "by gathers": chain_models.lowered("row-gather"),
+}
+
+
+def dilations(model: onnx.ModelProto) -> list[int]:
+    """The largest dilation of each Conv."""
+    convs = [n for n in model.graph.node if n.op_type == "Conv"]
+    return [
+        max((v for a in n.attribute if a.name == "dilations" for v in a.ints), default=1)
+        for n in convs
+    ]
+
+
+def feeds(model: onnx.ModelProto, scale: int = 1) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    known = {"n": 2, "h": 8 * scale, "w": 12 * scale, "t": 10 * scale}
+    return {
+        v.name: rng.standard_normal(
+            [d.dim_value or known[d.dim_param] for d in v.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for v in model.graph.input
+    }
+
+
+def same(model: onnx.ModelProto, other: onnx.ModelProto, data: dict[str, np.ndarray]) -> None:
+    for a, b in zip(running.run(model, data), running.run(other, data), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", FORMS.values(), ids=FORMS)
+def test_forms(model):
+    result = onnx_spatial.optimize(model)
+    made = result.model
+    onnx.checker.check_model(made, full_check=True)
+    assert max(dilations(made)) >= 2
+    assert len(made.graph.node) <= 6
+    assert result.verification
+    assert all(site.proven in ("all sizes", "these sizes") for site in result.verification.sites)
+    same(model, made, feeds(model))
+    if any(d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim):
+        same(model, made, feeds(model, 3))
+
+
+@pytest.mark.parametrize("size", [(1, 5), (7, 9), (20, 21)])
+def test_sizes_that_the_pads_complete(size):
+    model = chain_models.depth_to_space(d=4)
+    made = onnx_spatial.optimize(model, verify=False).model
+    same(model, made, {"x": np.random.default_rng(3).random((2, *size, 3), np.float32)})
+
+
+@pytest.mark.parametrize("rates", [(2, 2), (2, 3), (4, 2)])
+def test_chains_that_follow_each_other(rates):
+    """One path of data holds the end of one region and the start of the next."""
+    model = chain_models.stacked(rates=rates)
+    result = onnx_spatial.optimize(model)
+    assert result.verification
+    assert dilations(result.model) == list(rates)
+    assert len(result.model.graph.node) == 4
+    same(model, result.model, {"x": np.random.default_rng(3).random((2, 13, 14, 3), np.float32)})
+
+
+def test_nothing_of_the_chain_is_left():
+    """Neither nodes nor initializers nor declared types nor imports."""
+    made = onnx_spatial.optimize(chain_models.depth_to_space(), verify=False).model
+    read = {name for node in made.graph.node for name in node.input}
+    assert {t.name for t in made.graph.initializer} <= read
+    values = {name for node in made.graph.node for name in node.output}
+    assert {v.name for v in made.graph.value_info} <= values
+    assert [o.domain for o in made.opset_import] == [""]
+
+
+def test_a_model_without_chains_is_copied(tmp_path: Path):
+    net = Net()
+    model = net.model((2, 4, 4, 3), net("Relu", "x"))
+    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    source.write_bytes(model.SerializeToString())
+    result = onnx_spatial.optimize(source, target)
+    assert not result.changed
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_chains_that_do_not_fuse_stay(tmp_path: Path):
+    """There is nothing between a SpaceToBatch and the output that could be fused with it."""
+    net = Net()
+    x = net("Relu", chain_models.to_batch(net, "x", (2, 8, 12, 3), 0, 2))
+    model = net.model((2, 8, 12, 3), x)
+    target = tmp_path / "b.onnx"
+    result = onnx_spatial.optimize(model.SerializeToString(), target)
+    assert target.read_bytes() == model.SerializeToString()
+    (chain,) = result.inspection.chains
+    assert (chain.action, chain.strategy, chain.dialect) == ("leave", None, "standard nodes")
+    assert result.inspection.summary == "1 chain left, with nothing to gain"
+
+
+def test_inner_values_that_others_read_stay():
+    """The Pad of a chain feeds a second branch, too."""
+    model = chain_models.six_dims()
+    (pad,) = [n for n in model.graph.node if n.op_type == "Pad"]
+    model.graph.node.append(helper.make_node("Relu", [pad.output[0]], ["r"]))
+    model.graph.output.append(helper.make_tensor_value_info("r", 1, [2, 12, 16, 3]))
+    made = onnx_spatial.optimize(model, verify=False).model
+    assert dilations(made) == [2]
+    assert [n.op_type for n in made.graph.node].count("Pad") == 1
+    same(model, made, feeds(model))
+
+
+def test_values_in_blocks_that_others_read():
+    """SpaceToBatch would stay for them: the chain is not rewritten."""
+    model = chain_models.six_dims()
+    blocked = [n for n in model.graph.node if n.op_type == "Reshape"][1].output[0]
+    model.graph.output.append(helper.make_tensor_value_info(blocked, 1, [8, 6, 8, 3]))
+    assert not onnx_spatial.optimize(model).changed
+
+
+def test_named_operators_and_chains():
+    """A chain may end the region of a named operator."""
+    domain = "ai.onnx.converters.tensorflow"
+    net = Net()
+    x = net("SpaceToBatchND", "x", [2, 2], [[2, 2], [2, 2]], domain=domain)
+    model = net.model((2, 8, 12, 3), chain_models.to_space(net, chain_models.conv(net, x), 2, None))
+    model.opset_import.append(helper.make_opsetid(domain, 1))
+    result = onnx_spatial.optimize(model)
+    assert dilations(result.model) == [2]
+    assert [s.op_type for s in result.inspection.sites] == ["SpaceToBatchND"]
+    assert [s.op_type for s in result.inspection.chains] == ["BatchToSpaceND"]
+    assert [o.domain for o in result.model.opset_import] == [""]
+
+
+def _in_function(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Move all nodes of a model into a local function, constants included."""
+    graph, made = model.graph, onnx.ModelProto()
+    made.CopyFrom(model)
+    stored = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
+    y = graph.output[0].name
+    imports = [helper.make_opsetid("", 17)]
+    function = helper.make_function("local", "F", ["x"], [y], [*stored, *graph.node], imports)
+    del made.graph.node[:], made.graph.initializer[:], made.graph.value_info[:]
+    made.graph.node.append(helper.make_node("F", ["x"], [y], domain="local"))
+    made.functions.append(function)
+    made.opset_import.append(helper.make_opsetid("local", 1))
+    return made
+
+
+def test_functions():
+    model = _in_function(chain_models.six_dims())
+    result = onnx_spatial.optimize(model)
+    assert result.verification
+    (function,) = result.model.functions
+    assert [n.op_type for n in function.node].count("Conv") == 1
+    assert len(function.node) < 10
+    same(model, result.model, feeds(model))
+
+
+def _inside(body: onnx.GraphProto, op_type: str) -> onnx.ModelProto:
+    """Put a graph of x into the branches of an If, or into the body of a Loop or Scan."""
+    value = helper.make_tensor_value_info
+    shape = [2, 8, 12, 3]
+    out = [2, 8, 12, 4]
+    del body.output[0].type.tensor_type.shape.dim[:]
+    for d in out:
+        body.output[0].type.tensor_type.shape.dim.add(dim_value=d)
+    inputs = [value("x", 1, shape)]
+    if op_type == "If":
+        del body.input[:]
+        other = helper.make_graph(
+            [helper.make_node("ConstantOfShape", ["size"], ["zero"])],
+            "other",
+            [],
+            [value("zero", 1, out)],
+            [onnx.numpy_helper.from_array(np.array(out, np.int64), "size")],
+        )
+        condition = helper.make_node(
+            "Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True))
+        )
+        node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other)
+        nodes, result = [condition, node], value("y", 1, out)
+    elif op_type == "Loop":
+        body.input[0].name = "x"
+        inner = onnx.GraphProto()
+        inner.CopyFrom(body)
+        del inner.input[:]
+        inner.input.extend([value("i", 7, []), value("go", 9, [])])
+        inner.node.append(helper.make_node("Identity", ["go"], ["on"]))
+        results = [value("on", 9, []), *inner.output]
+        del inner.output[:]
+        inner.output.extend(results)
+        count = onnx.numpy_helper.from_array(np.array(2, np.int64))
+        constant = helper.make_node("Constant", [], ["m"], value=count)
+        node = helper.make_node("Loop", ["m", ""], ["y"], body=inner)
+        nodes, result = [constant, node], value("y", 1, [None, *out])
+    else:
+        node = helper.make_node("Scan", ["x_all"], ["y"], body=body, num_scan_inputs=1)
+        inputs = [value("x_all", 1, [3, *shape])]
+        nodes, result = [node], value("y", 1, [3, *out])
+    graph = helper.make_graph(nodes, "outer", inputs, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("op_type", ["If", "Loop", "Scan"])
+def test_bodies(op_type):
+    model = _inside(chain_models.six_dims().graph, op_type)
+    onnx.checker.check_model(model)
+    result = onnx_spatial.optimize(model)
+    assert result.verification
+    found = result.inspection
+    assert {s.strategy for s in found.chains} == {"dilated convolution"}
+    assert all(op_type in s.graph for s in found.chains)
+    assert found.nodes[1] <= found.nodes[0] - 5
+    same(model, result.model, feeds(model))
+
+
+def test_unused_outer_constants_go():
+    """What only the chain in a body read goes from the graph around it, too."""
+    model = _inside(chain_models.six_dims().graph, "If")
+    body = next(a.g for n in model.graph.node for a in n.attribute if a.name == "then_branch")
+    model.graph.initializer.extend(body.initializer)
+    kept = [t.name for t in body.initializer if len(t.dims) == 4]
+    del body.initializer[:]
+    made = optimize_operators(model).edit.model
+    assert [t.name for t in made.graph.initializer] == kept
+
+
+def test_convert_leaves_chains_alone():
+    assert not onnx_spatial.convert(chain_models.six_dims()).changed
+
+
+def test_inspect_lists_chains():
+    found = onnx_spatial.inspect(chain_models.six_dims())
+    assert found.sites == []
+    assert [(c.op_type, c.strategy) for c in found.chains] == [
+        ("SpaceToBatchND", "dilated convolution"),
+        ("BatchToSpaceND", "dilated convolution"),
+    ]
+    before, after = found.nodes
+    assert found.summary == f"2 chains are dilated convolutions: {before} -> {after} nodes"
+    document = found.to_dict()
+    assert document["summary"] == found.summary
+    assert len(document["chains"]) == 2
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, target = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    source.write_bytes(chain_models.six_dims().SerializeToString())
+    assert run(["optimize", str(source), "-o", str(target)]) == 0
+    assert "2 chains are dilated convolutions" in capsys.readouterr().out
+    assert dilations(onnx.load(target)) == [2]
+    assert run(["inspect", str(source)]) == 0
+    assert "optimize: 2 chains are dilated convolutions" in capsys.readouterr().out
+    assert run(["optimize", str(source), "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["changed"]
+    assert document["inspection"]["nodes"][1] == len(onnx.load(target).graph.node)
+    assert run(["optimize", str(source)]) == 2
+    assert run(["optimize", str(tmp_path / "none.onnx"), "-o", str(target)]) == 2
+
+
+def test_named_operators_that_break_their_rules(tmp_path: Path):
+    domain = "ai.onnx.converters.tensorflow"
+    net = Net()
+    x = net("SpaceToBatchND", "x", [3, 3], [[0, 0], [0, 0]], domain=domain)
+    model = net.model((2, 8, 12, 3), x)
+    model.opset_import.append(helper.make_opsetid(domain, 1))
+    source = tmp_path / "a.onnx"
+    source.write_bytes(model.SerializeToString())
+    assert run(["optimize", str(source), "-o", str(tmp_path / "b.onnx")]) == 3
+    assert not (tmp_path / "b.onnx").exists()
+
+
+def test_equal_models_give_equal_bytes():
+    one, two = (
+        onnx_spatial.optimize(chain_models.depth_to_space(), verify=False).model.SerializeToString()
+        for _ in range(2)
+    )
+    assert one == two
