@@ -155,12 +155,7 @@ def convert(
     """
     from onnx_spatial.cli import data, render
 
-    for name, value in {"strict-proof": strict_proof, **tolerances}.items():
-        if value not in (None, False) and no_verify:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} and --no-verify cannot be combined")
-    if strict_proof and tolerances["outputs_only"]:
-        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
+    options.check_verification(strict_proof, tolerances, no_verify=no_verify)
     (source,) = data.models(model)
     if target.piped:
         data.check_standard_output(source, json=output.json)

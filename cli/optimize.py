@@ -46,20 +46,18 @@ def optimize(
 ) -> int:
     """Do what `convert` does, and rewrite chains of standard nodes that are spatial operators.
 
-    Exporters write SpaceToBatch and BatchToSpace as Pad, Reshape, Transpose, Slice, SpaceToDepth and
-    the like. A chain of such nodes is found by what it does, whatever its nodes are called, and proven
-    for all sizes. With the convolution between them two chains become a dilated convolution. Chains
-    that would gain nothing stay, byte for byte. `onnx-spatial inspect` lists the chains of a model.
+    Exporters write SpaceToBatch and BatchToSpace as chains of Pad, Reshape, Transpose, Slice,
+    SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
+    names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
+    BatchToSpace become one dilated convolution. Other chains stay as they are.
+    `onnx-spatial inspect` lists the chains of a model.
 
     If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
     all messages go to stderr.
     """
     from onnx_spatial.cli import data, render
 
-    for name, value in {"strict-proof": strict_proof, **tolerances}.items():
-        if value not in (None, False) and no_verify:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} and --no-verify cannot be combined")
+    options.check_verification(strict_proof, tolerances, no_verify=no_verify)
     (source,) = data.models(model)
     if target.piped:
         data.check_standard_output(source, json=output.json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import click
@@ -298,6 +298,22 @@ def verification_options(command: F) -> F:
     rest = strict(strict_proof_option(reproducer(memory(command))))
     decorated: F = data_options(tolerances(rest))
     return decorated
+
+
+def check_verification(
+    strict_proof: bool, tolerances: Mapping[str, Any], *, no_verify: bool = False
+) -> None:
+    """Check that options of the verification can be combined.
+
+    Raises:
+        click.UsageError: two of them contradict each other.
+    """
+    for name, value in {"strict-proof": strict_proof, **tolerances}.items():
+        if value not in (None, False) and no_verify:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} and --no-verify cannot be combined")
+    if strict_proof and tolerances["outputs_only"]:
+        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
 
 
 def each_model(

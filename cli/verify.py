@@ -47,8 +47,7 @@ def verify(
     from onnx_spatial.api import check
     from onnx_spatial.cli import data, render
 
-    if strict_proof and tolerances["outputs_only"]:
-        raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
+    options.check_verification(strict_proof, tolerances)
     before, after = data.models(original, converted)
     with output.progress() as progress:
         result = onnx_spatial.verify(

@@ -272,6 +272,14 @@ def test_static_fixes_a_dim(save, tmp_path):
             "-o OUT and --in-place cannot be combined",
         ),
         (["convert", "MODEL", "-o", "no/such/folder/o.onnx"], "there is no folder"),
+        (
+            ["optimize", "MODEL", "--dry-run", "--strict-proof", "--outputs-only"],
+            "--strict-proof and --outputs-only cannot be combined",
+        ),
+        (
+            ["optimize", "MODEL", "--dry-run", "--no-verify", "--rtol", "0.1"],
+            "--rtol and --no-verify cannot be combined",
+        ),
         (["convert", "MODEL", "--dry-run", "--static", "H=4"], "no symbolic dim named H"),
         (["convert", "MODEL", "--dry-run", "--static", "four"], "must be NAME=DIM"),
         (["convert", "MODEL", "--dry-run", "--shape", "x=a,b"], "must be NAME=SIZES"),

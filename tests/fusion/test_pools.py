@@ -73,6 +73,8 @@ def test_a_pool_in_blocks_is_a_dilated_pool(op_type, opset):
     ("sizes", "element_type", "slow"),
     [
         ("N,64,64,3", "float", True),
+        ("N,16,16,3", "float", True),
+        ("16,8,8,3", "float", True),
         ("N,64,64,32", "float", False),
         ("N,8,8,3", "float", False),
         ("N,H,W,3", "float", False),

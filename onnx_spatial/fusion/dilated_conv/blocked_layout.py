@@ -21,7 +21,7 @@ class BlockedLayout:
         element_types: possible ONNX element types; empty if unknown.
         nesting: the order of the blocks in the batch axis if an axis has several there; empty if not.
         rows: sizes of the axes of t that a Reshape has merged into its first axis: all but the last.
-            Such a t is a matrix, and stands for a u that keeps its axes, which the layout describes.
+            Then t is a matrix; the layout describes the axes of u, which are not joined.
     """
 
     blocks: tuple[int, ...]

@@ -216,9 +216,10 @@ class _Walk:
         return refusals
 
     def _in_blocks(self, subject: MatchedOp, layout: BlockedLayout | None) -> BlockedLayout | None:
-        """Return the layout behind a spatial operator in or at the end of a region, whatever it pads.
+        """Return the layout of the output of a spatial operator inside a region or at its end.
 
-        There are no blocks behind an end. None if the operator can be neither.
+        Paddings and crops do not change it. Behind the end there are no blocks. None if the operator is
+        neither inside nor at the end.
         """
         known = region.blocks(subject)
         if layout is None or known is None:

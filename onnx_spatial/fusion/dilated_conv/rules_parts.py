@@ -22,7 +22,7 @@ from onnx_spatial.fusion.dilated_conv.rule import (
 from onnx_spatial.fusion.rule import Reason
 from onnx_spatial.model.symbolic.symbolic_values import Polynomial
 
-#: The end of a Slice that stands for all of an axis: tf2onnx writes 10^9, others 2^31 or more.
+#: A Slice up to this end or beyond keeps the rest of an axis: tf2onnx writes 10^9, others 2^31 or more.
 _TO_THE_END = 10**9
 
 

@@ -211,7 +211,7 @@ def _placements(
 ) -> Iterator[list[int]]:
     """Yield places of the axes in a shape that differs only in axes of size 1; -1 drops an axis.
 
-    A size of -1 stands for the rest: 1 where all other axes are there.
+    A size of -1 is inferred: it is 1 if the other sizes are those of all longer axes.
     """
     large = [axis for axis, size in enumerate(dims) if size.constant != 1]
     slots = [place for place, size in enumerate(target) if size.constant != 1]
