@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_spatial.cli import options
+from onnx_spatial.cli import help, options
 from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
     from onnx_spatial.benchmark import Benchmark
 
 
-@click.command(short_help="Time a model, its conversion and every lowering on this machine.")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.command(
+    cls=help.Command,
+    short_help="Time a model, its conversion and every lowering on this machine.",
+    examples=("bench model.onnx", "bench model.onnx --shape x=1,512,512,3 --threads 1,4"),
+)
+@options.models_argument
 @click.option(
     "--threads",
     metavar="N,N,...",
@@ -73,7 +77,9 @@ def bench(
             progress=progress,
         )
 
-    return options.each_model(output, models, measure, lambda times: tables.show(output.out, times))
+    return options.each_model(
+        output, models, measure, lambda _, times: tables.show(output.out, times)
+    )
 
 
 def _counts(text: str) -> list[int]:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from onnx_spatial.benchmark import Benchmark, LoweringTime, SiteTime
 from onnx_spatial.cli import render
+from onnx_spatial.cli.text import say
 from onnx_spatial.errors import one_line
 from onnx_spatial.operators.shapes import show as show_shape
 
@@ -16,13 +17,13 @@ def show(console: Console, found: Benchmark) -> None:
     """Print what was measured."""
     name = found.inspection.model
     if not found.models:
-        console.print(f"{name}: no operators to convert, nothing to measure", soft_wrap=True)
+        say(console, f"{name}: no operators to convert, nothing to measure")
         return
-    console.print(f"{name}: {_machine(found)}", soft_wrap=True)
+    say(console, f"{name}: {_machine(found)}")
     ran = ", ".join(f"{one_line(n)} {show_shape(a.shape)}" for n, a in found.inputs.items())
     console.print(_whole(found, f"whole model on {ran}" if ran else "whole model"))
     for reason in dict.fromkeys(f"{m.form}: {m.reason}" for m in found.models if m.reason):
-        console.print(one_line(reason), soft_wrap=True)
+        say(console, one_line(reason))
     if not found.sites:
         return
     console.print()

@@ -16,6 +16,7 @@ import numpy as np
 from onnx_spatial.api import Conversion
 from onnx_spatial.cli.options import DASH
 from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.pipeline import freeze
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import external_data, reader
@@ -125,9 +126,7 @@ def keep(output: Output, verification: object) -> None:
         Path(name).unlink()
         return
     if not output.quiet:
-        output.err.print(
-            f"the inputs that show the first difference are saved in {name}", soft_wrap=True
-        )
+        say(output.err, f"the inputs that show the first difference are saved in {name}")
 
 
 def _forget(folder: Path) -> None:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import options
+from onnx_spatial.cli import help, options
 from onnx_spatial.cli.output import Output
 
 if TYPE_CHECKING:
     from onnx_spatial import Inspection
 
 
-@click.command(short_help="List the spatial operators and what convert would do with each.")
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.command(
+    cls=help.Command,
+    short_help="List the spatial operators and what convert would do with each.",
+    examples=("inspect model.onnx", "inspect -v models/*.onnx --json"),
+)
+@options.models_argument
 @options.prefer_option
 @options.model_options
 @options.output_options
@@ -41,7 +45,7 @@ def inspect(
             sources[model], **model_options, strategy=strategy, progress=progress
         )
 
-    def show(inspection: Inspection) -> None:
+    def show(_: str, inspection: Inspection) -> None:
         render.inspection(output.out, inspection, verbose=output.verbose)
 
     def code_of(inspection: Inspection) -> int:

@@ -14,11 +14,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
 import onnx_spatial
+from onnx_spatial.cli import options, project_file
 from onnx_spatial.cli.bench import bench
 from onnx_spatial.cli.convert import convert
 from onnx_spatial.cli.inspect import inspect
@@ -40,10 +42,19 @@ _ONE = 0.25
 _interrupted = -_ONE
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(onnx_spatial.__version__, prog_name="onnx-spatial")
-def commands() -> None:
+@options.quiet_option
+@options.verbose_option
+@click.pass_context
+def commands(context: click.Context, quiet: bool, verbose: int) -> None:
     """Make ONNX models with SpaceToBatch, BatchToSpace or ExtractImagePatches nodes run anywhere."""
+    if isinstance(context.obj, Output):
+        context.obj.quiet, context.obj.verbosity = quiet, verbose
+    context.default_map = project_file.defaults(commands.commands, Path.cwd())
 
 
 commands.add_command(inspect)

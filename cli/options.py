@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import click
 
 from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
 
@@ -63,13 +65,19 @@ def grouped(
     return decorate
 
 
-def _start(as_json: bool, quiet: bool, verbose: bool) -> Output:
+def _start(as_json: bool, quiet: bool, verbose: int) -> Output:
     """Set up the output of the run as the options say."""
     output = click.get_current_context().obj
     output = output if isinstance(output, Output) else Output()
-    output.json, output.quiet, output.verbose = as_json, quiet, verbose
+    # They may stand in front of the command, too.
+    verbosity = max(verbose, output.verbosity)
+    output.json, output.quiet = as_json, quiet or output.quiet
+    output.verbosity = verbosity
+    if verbosity > 1:
+        logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
+        logging.getLogger("onnx_spatial").setLevel(logging.DEBUG)
     # onnx_ir logs remarks about odd models; what matters is in the messages of this package.
-    logging.getLogger("onnx_ir").setLevel(logging.DEBUG if verbose else logging.CRITICAL)
+    logging.getLogger("onnx_ir").setLevel(logging.WARNING if verbosity else logging.CRITICAL)
     from onnx_spatial.cli.memory import limit_memory  # imports what help and completion do without
 
     limit_memory()
@@ -165,6 +173,11 @@ def _tolerances(
     return result.get("") if set(result) <= {""} else result
 
 
+#: Completed as file names; "-" is one, too.
+models_argument = click.argument(
+    "models", nargs=-1, required=True, type=click.Path(), metavar="MODEL..."
+)
+
 domain_option = click.option(
     "--domain",
     "domains",
@@ -243,12 +256,20 @@ prefer_option = click.option(
     "docs/operators.md lists the names.",
 )
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Show more detail and the time of each step; -vv also logs each decision.",
+)
+
 #: --json, --quiet, --verbose: the argument `output`.
 output_options = grouped(
     "output",
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
-    click.option("-v", "--verbose", is_flag=True, help="Show more detail."),
+    quiet_option,
+    verbose_option,
     make=_start,
 )
 
@@ -300,8 +321,28 @@ def verification_options(command: F) -> F:
     return decorated
 
 
+def conversion_options(command: F) -> F:
+    """Add the options that `convert` and `optimize` share, --json and the like included."""
+    opset = click.option(
+        "--opset",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Raise the opset to N; a newer one is kept. Nodes that N changes are rewritten.",
+    )
+    no_verify = click.option(
+        "--no-verify", is_flag=True, help="Do not run and compare the two models."
+    )
+    rest = prefer_option(model_options(verification_options(output_options(command))))
+    decorated: F = opset(no_verify(rest))
+    return decorated
+
+
 def check_verification(
-    strict_proof: bool, tolerances: Mapping[str, Any], *, no_verify: bool = False
+    strict_proof: bool,
+    tolerances: Mapping[str, Any],
+    *,
+    no_verify: bool = False,
+    check: bool = False,
 ) -> None:
     """Check that options of the verification can be combined.
 
@@ -309,9 +350,9 @@ def check_verification(
         click.UsageError: two of them contradict each other.
     """
     for name, value in {"strict-proof": strict_proof, **tolerances}.items():
-        if value not in (None, False) and no_verify:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} and --no-verify cannot be combined")
+        if value not in (None, False) and (no_verify or check):
+            option, other = name.replace("_", "-"), "check" if check else "no-verify"
+            raise click.UsageError(f"--{option} and --{other} cannot be combined")
     if strict_proof and tolerances["outputs_only"]:
         raise click.UsageError("--strict-proof and --outputs-only cannot be combined")
 
@@ -320,8 +361,9 @@ def each_model(
     output: Output,
     models: Sequence[str],
     process: Callable[[str, Progress], D],
-    show: Callable[[D], None],
+    show: Callable[[str, D], None],
     code_of: Callable[[D], int] = lambda _: 0,
+    explain: Callable[[SpatialError], None] = lambda _: None,
 ) -> int:
     """Process every model, also after one that fails, and return the highest exit code.
 
@@ -329,8 +371,9 @@ def each_model(
         output: of the run; with --json it gets one document in the end.
         models: paths.
         process: processes one of them; its second argument is called with lines of progress.
-        show: prints a result for a person.
+        show: prints the result for a model, for a person.
         code_of: the exit code of a result.
+        explain: prints more about an error than its message.
 
     Raises:
         SpatialError: the only model fails.
@@ -342,16 +385,17 @@ def each_model(
             with output.progress() as progress:
                 result = process(model, progress)
         except SpatialError as error:
+            explain(error)
             if len(models) == 1:
                 raise
-            output.err.print(f"error: {error}", soft_wrap=True)
+            say(output.err, f"error: {error}")
             documents.append({"model": model, "error": str(error), "exit_code": error.exit_code})
             code = max(code, error.exit_code)
             continue
         documents.append(result.to_dict())
         code = max(code, code_of(result))
         if not output.json and not output.quiet:
-            show(result)
+            show(model, result)
     if output.json:
         one = len(models) == 1
         output.document(documents[0] if one else {"version": 1, "models": documents})

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from onnx_spatial.errors import ConversionError, SpatialError, VerificationError
+from onnx_spatial.cli.progress import Steps, bar
+from onnx_spatial.cli.text import PIPE_WIDTH, say, wrapped
+from onnx_spatial.errors import ConversionError, SpatialError, VerificationError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-#: Width of tables where there is no terminal to fit: wide enough that nothing is folded.
-_PIPE_WIDTH = 1000
 
 
 class Output:
@@ -30,7 +29,13 @@ class Output:
     def __init__(self) -> None:
         self.json = False
         self.quiet = False
-        self.verbose = False
+        #: How often -v is given.
+        self.verbosity = 0
+
+    @property
+    def verbose(self) -> bool:
+        """Whether more detail is shown."""
+        return self.verbosity > 0
 
     @property
     def out(self) -> Console:
@@ -56,7 +61,8 @@ class Output:
     def fail(self, message: str, code: int, error: SpatialError | None = None) -> None:
         """Print an error in one line on stderr; with --json also as the document on stdout."""
         line = " ".join(message.splitlines())
-        PipeSafe(sys.stderr).write(f"error: {line}\n")
+        shown = wrapped(f"error: {self._short(line, error)}", _width(sys.stderr))
+        PipeSafe(sys.stderr).write(f"{shown}\n")
         if not self.json:
             return
         document: dict[str, object] = {"version": 1, "error": line, "exit_code": code}
@@ -66,15 +72,47 @@ class Output:
             document["verification"] = error.verification.to_dict()  # type: ignore[attr-defined]
         self.document(document)
 
+    def _short(self, line: str, error: SpatialError | None) -> str:
+        """Leave the verdict out of an error where the same terminal shows it already."""
+        verdict = error.verification if isinstance(error, VerificationError) else None
+        shown = not (self.json or self.quiet) and _is_terminal(sys.stdout)
+        if verdict is None or not shown or not _is_terminal(sys.stderr):
+            return line
+        message, status = verdict.message, verdict.status  # type: ignore[attr-defined]
+        return line.replace(one_line(message), f"{status}, as said above")
+
     @contextmanager
-    def progress(self) -> Iterator[Callable[[str], None] | None]:
-        """Show a line of progress while the block runs; yield a function that changes it, or None."""
-        if self.quiet or not self.interactive:
-            yield None
-            return
-        spinner = "line" if self.err.options.ascii_only else "dots"
-        with self.err.status("reading", spinner=spinner) as status:
-            yield lambda text: status.update(text)
+    def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:
+        """Show a line of progress while the block runs; yield a function that changes it, or None.
+
+        With -v, and if `timed`, the time of each step is printed in the end.
+        """
+        steps = Steps() if timed and self.verbose and not self.quiet else None
+        show = self._bar if self.interactive and not self.quiet else _no_bar
+        with show() as change:
+            if steps is None:
+                yield change
+                return
+            steps.begin("reading")
+
+            def begin(text: str) -> None:
+                steps.begin(text)
+                if change is not None:
+                    change(text)
+
+            yield begin
+            steps.end()
+        say(self.err, str(steps), style="dim")
+
+    @contextmanager
+    def _bar(self) -> Iterator[Callable[[str], None] | None]:
+        with bar(self.err) as change:
+            yield change
+
+
+@contextmanager
+def _no_bar() -> Iterator[Callable[[str], None] | None]:
+    yield None
 
 
 class PipeSafe:
@@ -121,9 +159,17 @@ def write_anything() -> None:
 def _console(file: TextIO) -> Console:
     from rich.console import Console  # help and completion print without it
 
-    width = None if _is_terminal(file) else _PIPE_WIDTH
+    width = None if _is_terminal(file) else PIPE_WIDTH
     stream: Any = PipeSafe(file)
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
+
+
+def _width(file: TextIO) -> int:
+    """Return the width of a terminal, and that of other files."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns or PIPE_WIDTH
+    except (OSError, ValueError):  # no terminal; closed
+        return PIPE_WIDTH
 
 
 def _is_terminal(file: TextIO) -> bool:

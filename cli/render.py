@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
+from onnx_spatial.cli import summary
+from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import one_line
@@ -38,8 +40,9 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     """Print a table of the operators of a model, and the reasons below it."""
     if not found.sites:
         todo = "" if found.chains else ", nothing to do"
-        console.print(f"{found.model}: no spatial operators{todo}", soft_wrap=True)
+        say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
+        _remaining(console, found)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -47,11 +50,10 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     what = [f"{_count(spatial, 'spatial operator')} in domain {domains}"] if spatial else []
     if refused := len(found.sites) - spatial:
         what.append(f"{_count(refused, 'convolution')} that onnxruntime refuses")
-    console.print(
-        f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}", soft_wrap=True
-    )
+    say(console, f"{found.model}: {', '.join(what)}, {opset}, IR {found.ir_version}")
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
+    _remaining(console, found)
 
 
 def chains(console: Console, found: Inspection) -> None:
@@ -59,7 +61,17 @@ def chains(console: Console, found: Inspection) -> None:
     if found.summary is not None:
         console.print("chains of standard nodes that are spatial operators:")
         sites(console, found.chains)
-        console.print(f"optimize: {found.summary}", soft_wrap=True)
+        say(console, f"optimize: {found.summary}")
+
+
+def _remaining(console: Console, found: Inspection) -> None:
+    """Say which operators onnxruntime lacks also after the conversion, and what helps."""
+    explained = {(site.domain, site.op_type) for site in found.sites if site.unknown_domain}
+    lines = [o.message for o in found.remaining if (o.domain, o.op_type) not in explained]
+    for line in lines[:_SHOWN]:
+        say(console, one_line(line), style="yellow")
+    if len(lines) > _SHOWN:
+        console.print(f"and {len(lines) - _SHOWN} more operators that onnxruntime lacks")
 
 
 def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None:
@@ -76,28 +88,34 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
     else:
         for site in found:
             console.print(Text(site.node, "bold"), soft_wrap=True)
+            if site.converted and not site.nodes_after:
+                # Its region or its pair is described at the operator that has the nodes.
+                console.print("   ", _action(site), f"({site.op_type}, no node)")
+                continue
             if site.graph != "main graph":
-                console.print(f"    in {site.graph}", soft_wrap=True)
+                say(console, f"    in {site.graph}")
             if site.function is not None:
-                console.print(f"    calls {site.function}", soft_wrap=True)
-            console.print(
+                say(console, f"    calls {site.function}")
+            say(
+                console,
                 f"    {site.op_type} {site.element_type or '?'} {_shape(site.input_shape)} -> "
                 f"{_shape(site.output_shape)}",
-                soft_wrap=True,
             )
             size = ", ".join(filter(None, (_count(site.nodes_after, "node"), _time(site))))
             console.print("   ", _action(site), f"({size})")
     for site in found:
         if site.reason is not None:
             what = "cannot be converted" if site.action == "refuse" else "is not converted"
-            console.print(f"{site.node} {what}: {site.reason}", soft_wrap=True)
-        for declined in site.declined:
-            console.print(f"{site.node} is not fused: {one_line(declined)}", soft_wrap=True)
+            say(console, f"{site.node} {what}: {site.reason}")
+    for line in _grouped(
+        "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
+    ):
+        say(console, line)
     if verbose:
         for site in found:
             if len(site.candidates) > 1:
                 each = ", ".join(map(_candidate, site.candidates))
-                console.print(f"lowerings of {site.node}: {each}", soft_wrap=True)
+                say(console, f"lowerings of {site.node}: {each}")
 
 
 def fits(console: Console, table: Table) -> bool:
@@ -174,65 +192,31 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         why = "no operators to convert" if found else "no spatial operators"
         if found and all(site.action == "function" for site in found):
             why = "its operators call local functions already"
-        console.print(f"{model}: {why}, nothing to do", soft_wrap=True)
+        say(console, f"{model}: {why}, nothing to do")
         if found:
             sites(console, found)
     else:
-        converted = [site for site in found if site.converted]
-        console.print(f"{model}: {_done(converted)}", soft_wrap=True)
-        for versions in result.touched.get("ir_version", ()):
-            console.print(f"raised the IR version: {versions}")
-        if verbose or len(converted) < len(found):
+        summary.show(console, result, model, verbose=verbose)
+        for what, name in (("ir_version", "IR version"), ("opset", "opset")):
+            for versions in result.touched.get(what, ()):
+                console.print(f"raised the {name}: {versions}")
+        if found and (verbose or not all(site.converted for site in found)):
             sites(console, found, verbose=verbose)
-    _verdict(console, result, verbose=verbose)
-
-
-def _verdict(console: Console, result: Conversion, *, verbose: bool) -> None:
-    """Print the verdict, and where the result is."""
+    if verbose:
+        chains(console, result.inspection)
+    elif left := sum(not site.converted for site in result.inspection.chains):
+        what = _count(left, "chain")
+        say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
+    _remaining(console, result.inspection)
     if result.verification is not None:
         verification(console, result.verification, verbose=verbose)
     elif result.changed:
-        console.print("not verified (--no-verify)")
+        console.print("not verified")
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
-        console.print(f"{what} {result.output}", soft_wrap=True)
+        say(console, f"{what} {result.output}")
     if result.backup is not None:
-        console.print(f"the original is kept as {result.backup}", soft_wrap=True)
-
-
-def optimization(console: Console, result: Conversion, model: Path, *, verbose: bool) -> None:
-    """Print what was converted and rewritten, the verdict, and where the result is."""
-    if result.inspection.summary is not None:
-        console.print(f"{model}: {result.inspection.summary}", soft_wrap=True)
-        if verbose:
-            sites(console, result.inspection.chains)
-    if result.inspection.sites or result.inspection.summary is None or not result.changed:
-        conversion(console, result, model, verbose=verbose)
-    else:
-        _verdict(console, result, verbose=verbose)
-
-
-def _done(converted: list[Site]) -> str:
-    """Say what was converted, and what it became."""
-    operators = [site for site in converted if site.spatial]
-    parts = []
-    if operators:
-        parts.append(f"{_what(operators)} -> {_made(operators)}")
-    if convolutions := len(converted) - len(operators):
-        parts.append(f"{_count(convolutions, 'convolution')} -> explicit pads")
-    return ", ".join(parts)
-
-
-def _what(converted: list[Site]) -> str:
-    """Count the operators, and the nodes between and around them that went with them."""
-    parts = [_count(len(converted), "spatial operator")]
-    if between := sum(len(site.between) for site in converted):
-        parts.append(f"{_count(between, 'node')} between")
-    absorbed = [site for site in converted if site.absorbed]
-    if absorbed:
-        parts.append(_absorbed(absorbed))
-    *others, last = parts
-    return f"{', '.join(others)} and {last}" if others else last
+        say(console, f"the original is kept as {result.backup}")
 
 
 def _absorbed(found: list[Site]) -> str:
@@ -240,17 +224,6 @@ def _absorbed(found: list[Site]) -> str:
     lowered = all(site.strategy in STRATEGY_NAMES for site in found)
     noun = "Transpose" if lowered else "other node"
     return _count(sum(len(site.absorbed) for site in found), noun)
-
-
-def _made(converted: list[Site]) -> str:
-    """Count the nodes or functions that replaced the operators."""
-    action = converted[0].action
-    if action != "function":
-        kind = "node" if action == "custom-op" else "standard node"
-        return _count(sum(site.nodes_after for site in converted), kind)
-    functions = {site.function: site.nodes_after for site in converted}
-    nodes = _count(sum(functions.values()), "standard node")
-    return f"calls of {_count(len(functions), 'local function')} ({nodes})"
 
 
 def how_to_run(console: Console, model: Path) -> None:
@@ -270,32 +243,32 @@ def verification(console: Console, result: object, *, verbose: bool) -> None:
         return
     word, style = _VERDICTS[result.status]
     message = result.message.removeprefix(f"{result.status}: ")
-    console.print(Text(word, style).append(f"  {message}", "default"), soft_wrap=True)
+    say(console, Text(word, style).append(f"  {message}", "default"))
     problems = [p for p in result.problems if not message.startswith(p)]
     shown = problems if verbose else problems[:_SHOWN]
     for problem in shown:
-        console.print(f"  {problem}", soft_wrap=True)
+        say(console, f"  {problem}")
     if len(shown) < len(problems):
-        console.print(f"  and {len(problems) - len(shown)} more (-v shows them)", soft_wrap=True)
+        say(console, f"  and {len(problems) - len(shown)} more (-v shows them)")
     for line in result.unsteady:
-        console.print(f"  not compared: {line}", soft_wrap=True)
+        say(console, f"  not compared: {line}")
     first = result.first_value
     known = result.first_difference
     if first is not None and not (known and (known.kind, known.name) == ("value", first.name)):
-        console.print(
+        say(
+            console,
             f"  the first value that differs is {first.name!r} {show(first.shape)}, of {first.op_type} "
             f"node {first.node!r} ({first.graph}): {first.reason}",
-            soft_wrap=True,
         )
     if result.reproducer is not None:
-        console.print(f"  reproduce it with: python {result.reproducer}", soft_wrap=True)
+        say(console, f"  reproduce it with: python {result.reproducer}")
     if result.advice is not None:
-        console.print(f"  what to do: {result.advice}", soft_wrap=True)
+        say(console, f"  what to do: {result.advice}")
     for note in result.notes:
         if note not in message:
-            console.print(f"  {note}", soft_wrap=True)
+            say(console, f"  {note}")
     if result.sites and result.status != "failed" and not result.outputs_only:
-        console.print(f"  {result.proofs}", soft_wrap=True)
+        say(console, f"  {result.proofs}")
     if verbose:
         _checked_sites(console, result)
     if verbose or result.status == "failed":
@@ -314,11 +287,22 @@ def _checked_sites(console: Console, result: Verification) -> None:
         how = ", ".join(site.how) or (site.reason or "")
         elements = sum(check.elements for check in site.checks)
         table.add_row(site.node, site.op_type, how, f"{elements:,}", verdict, site.proven or "")
-    console.print(table)
-    for site in result.sites:
-        for check in site.checks:
-            if check.skipped is not None:
-                console.print(f"{site.node} not compared with {check.how}: {check.skipped}")
+    if fits(console, table):
+        console.print(table)
+    else:
+        for cells in zip(*(column.cells for column in table.columns), strict=True):
+            name, operator, ways, number, passed, proven = map(str, cells)
+            console.print(Text(one_line(name), "bold"), soft_wrap=True)
+            parts = filter(None, (ways, f"{number} elements", passed, proven))
+            say(console, f"    {operator}: {', '.join(parts)}")
+    skipped = [
+        (site.node, f"{check.how}: {check.skipped}")
+        for site in result.sites
+        for check in site.checks
+        if check.skipped is not None
+    ]
+    for line in _grouped("not compared with", skipped, colon=""):
+        say(console, line)
     proofs(console, [vars(site) for site in result.sites], result.sampled)
 
 
@@ -336,9 +320,20 @@ def proofs(
         for assumption, nodes in assuming.items()
     ]
     reasons = [(s["node"], s["proof_reason"]) for s in sites if s["proof_reason"]]
-    lines += [f"{node} is not proven: {reason}" for node, reason in reasons]
+    lines += _grouped("not proven", reasons)
     for line in (*lines, *others):
-        console.print("  " + one_line(line), soft_wrap=True)
+        say(console, "  " + one_line(line))
+
+
+def _grouped(state: str, reasons: Iterable[tuple[str, str]], colon: str = ":") -> list[str]:
+    """Return one line for each reason: "a, b and 12 more are not fused: the reason"."""
+    nodes: dict[str, list[str]] = {}
+    for node, reason in reasons:
+        nodes.setdefault(reason, []).append(node)
+    return [
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {state}{colon} {reason}"
+        for reason, names in nodes.items()
+    ]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -358,14 +353,18 @@ _NAMES = 3
 def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:
     """Print a table of the outputs that differ, with `verbose` of all; narrow if it does not fit."""
     differing = [output for output in result.outputs if not output.passed]
-    rows = result.outputs if verbose else differing[:_SHOWN]
+    # Of each output the largest error tells most.
+    worst: dict[str, OutputResult] = {}
+    for output in sorted(differing, key=lambda o: -(o.max_relative_error or 0)):
+        worst.setdefault(output.name, output)
+    rows = result.outputs if verbose else list(worst.values())[:_SHOWN]
     if not rows:
         return
     wide = _output_table(rows, wide=True)
     console.print(wide if fits(console, wide) else _output_table(rows, wide=False))
     if len(rows) < len(result.outputs):
         more = f"{len(differing)} of {len(result.outputs)} comparisons of outputs differ"
-        console.print(f"{more} (-v shows all)", soft_wrap=True)
+        say(console, f"{more} (-v shows all)")
 
 
 def _output_table(outputs: Sequence[OutputResult], *, wide: bool) -> Table:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_spatial.cli import options
+from onnx_spatial.cli import help, options
 from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.text import say
 from onnx_spatial.cli.validate_options import (
     Selection,
     process_options,
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(file_okay=False)
 
 
-@click.command(short_help="Convert and verify every model of a folder, as a CI step.")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.command(
+    cls=help.Command,
+    short_help="Convert and verify every model of a folder, as a CI step.",
+    examples=(
+        "validate models/ -j 4 --junit-xml models.xml",
+        "validate models/ --changed-since main",
+    ),
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @selection_options
 @step_options
 @process_options
@@ -80,8 +88,9 @@ def validate(
     Exit code 1 if a model failed, 2 if a path does not exist or holds no model, 130 if the run was
     interrupted: the reports then hold the models that were finished.
     """
-    from onnx_spatial.cli import validation
+    from onnx_spatial.cli import step_summary, validation
     from onnx_spatial.validation import run
+    from onnx_spatial.validation.report import markdown
 
     models, notes = selection.models(paths)
     rows = None
@@ -108,6 +117,7 @@ def validate(
     for report_format in FORMATS:
         if report_format.is_printed:
             output.err.print(report_format.render(report), end="", soft_wrap=True)
+    step_summary.append(lambda: markdown.render(report))
     if output.json:
         output.document(report.to_dict())
     validation.show(output, report, rows)
@@ -117,7 +127,7 @@ def validate(
 @contextmanager
 def _watching(output: Output, models: list[str], rows: validation.Rows | None) -> Iterator[Watch]:
     """Show progress: in one line on a terminal, with -v in a line for each model elsewhere."""
-    with output.progress() as progress:
+    with output.progress(timed=False) as progress:
         done = 0
 
         def watch(number: int, result: ModelResult) -> None:
@@ -129,7 +139,7 @@ def _watching(output: Output, models: list[str], rows: validation.Rows | None) -
             if progress is not None:
                 progress(line)
             elif output.verbose and not output.quiet:
-                output.err.print(line, soft_wrap=True)
+                say(output.err, line)
 
         if progress is not None:
             progress(f"0/{len(models)}")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from onnx_spatial.cli import render
 from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.text import say, say_command
 from onnx_spatial.errors import one_line
 from onnx_spatial.validation import ModelResult, Report
 from onnx_spatial.verification.report import count_proofs
@@ -71,7 +72,7 @@ def show(output: Output, report: Report, rows: Rows | None) -> None:
     """Print a report as the options ask for it; `rows` is the table if it was begun."""
     if output.quiet:
         for model in report.failed():
-            output.err.print(f"error: {one_line(model.model)}: {model.message}", soft_wrap=True)
+            say(output.err, f"error: {one_line(model.model)}: {model.message}")
     elif output.json:
         _verdict(output.err, report)
     else:
@@ -95,9 +96,9 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
     if 1 < len(again) <= _NAMED:
         command = report.command(again)
         console.print()
-        console.print(f"run the failed models again with: {one_line(command)}", soft_wrap=True)
+        say_command(console, "run the failed models again with", one_line(command))
     for note in report.notes:
-        console.print(note, soft_wrap=True)
+        say(console, note)
     if proven := [
         site["proven"]
         for model in report.models
@@ -112,10 +113,17 @@ def _everything(console: Console, report: Report, rows: Rows | None, *, verbose:
 
 def _verdict(console: Console, report: Report) -> None:
     time = f" in {render.duration(report.seconds * 1e6)}" if report.models else ""
-    line = Text(report.status.upper(), _STYLES[report.status]).append(
-        f"  {report.message}{time}", "default"
-    )
-    console.print(line, soft_wrap=True)
+    status = _word(report)
+    line = Text(status.upper(), _STYLES[status]).append(f"  {report.message}{time}", "default")
+    say(console, line)
+
+
+def _word(report: Report) -> str:
+    """Return the status of a run, or "unverified" if no model of it was verified."""
+    statuses = {model.status for model in report.models}
+    if report.status == "passed" and statuses and statuses <= {"unverified", "skipped"}:
+        return "unverified" if "unverified" in statuses else "skipped"
+    return report.status
 
 
 def _table(report: Report) -> Table:
@@ -132,9 +140,7 @@ def _table(report: Report) -> Table:
 def _list(console: Console, report: Report) -> None:
     """Print a list where a table does not fit."""
     for model in report.models:
-        console.print(
-            _status(model).append(f"  {one_line(model.model)}", "default"), soft_wrap=True
-        )
+        say(console, _status(model).append(f"  {one_line(model.model)}", "default"))
 
 
 def _status(model: ModelResult) -> Text:
@@ -156,14 +162,14 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         return
     console.print()
     head = _status(model).append(f"  {one_line(model.model)}", "default")
-    console.print(head, soft_wrap=True)
+    say(console, head)
     if verbose:
-        console.print(f"  {model.message}", soft_wrap=True)
+        say(console, f"  {model.message}")
     for entry in entries if verbose else entries[:_SHOWN]:
         nodes = f" [{', '.join(map(one_line, entry.nodes))}]" if entry.nodes and verbose else ""
-        console.print(f"  {entry.source}: {entry.message}{nodes}", soft_wrap=True)
+        say(console, f"  {entry.source}: {entry.message}{nodes}")
     if not verbose and len(entries) > _SHOWN:
-        console.print(f"  and {len(entries) - _SHOWN} more (-v shows them)", soft_wrap=True)
+        say(console, f"  and {len(entries) - _SHOWN} more (-v shows them)")
     if verbose:
         for mode in model.modes:
             found = mode["verification"] or {"sites": []}
@@ -172,4 +178,4 @@ def _problems(console: Console, report: Report, model: ModelResult, *, verbose: 
         console.print("\n".join(f"  | {one_line(line)}" for line in model.log.splitlines()))
     if model.status not in ("passed", "xfailed"):
         command = one_line(report.reproduce(model))
-        console.print(f"  run it again with: {command}", soft_wrap=True)
+        say_command(console, "  run it again with", command)

@@ -7,14 +7,21 @@ from typing import Any
 import click
 
 import onnx_spatial
-from onnx_spatial.cli import options
+from onnx_spatial.cli import help, options
 from onnx_spatial.cli.output import Output
 from onnx_spatial.errors import VerificationError
 
 
-@click.command(short_help="Run two models and compare them.")
-@click.argument("original", metavar="ORIGINAL")
-@click.argument("converted", metavar="CONVERTED")
+@click.command(
+    cls=help.Command,
+    short_help="Run two models and compare them.",
+    examples=(
+        "verify model.onnx converted.onnx",
+        "verify model.onnx float16.onnx --rtol 1e-2 --outputs-only",
+    ),
+)
+@click.argument("original", type=click.Path(), metavar="ORIGINAL")
+@click.argument("converted", type=click.Path(), metavar="CONVERTED")
 @options.domain_option
 @options.static_option
 @options.oracle_option
@@ -45,7 +52,7 @@ def verify(
     Exit code 1 if anything differs, with --strict-proof also if an operator is not proven.
     """
     from onnx_spatial.api import check
-    from onnx_spatial.cli import data, render
+    from onnx_spatial.cli import data, render, step_summary
 
     options.check_verification(strict_proof, tolerances)
     before, after = data.models(original, converted)
@@ -62,6 +69,7 @@ def verify(
             memory=memory,
             progress=progress,
         )
+    step_summary.append(lambda: step_summary.sentence("verify", converted, result.message))
     if not output.json and not output.quiet:
         render.verification(output.out, result, verbose=output.verbose)
     try:

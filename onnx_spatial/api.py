@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
@@ -22,6 +24,8 @@ from onnx_spatial.conversion.pipeline import (
     freeze,
     refusals,
 )
+from onnx_spatial.conversion.raise_opset import raise_opset
+from onnx_spatial.conversion.summary import Summary, summarize
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
@@ -31,6 +35,7 @@ from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 
 Progress = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -44,6 +49,7 @@ class Inspection:
         chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
+        remaining: the operators that onnxruntime lacks also after a conversion.
     """
 
     model: str
@@ -52,6 +58,7 @@ class Inspection:
     sites: list[Site] = field(default_factory=list)
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
+    remaining: list[UnknownOperator] = field(default_factory=list)
 
     @property
     def summary(self) -> str | None:
@@ -66,7 +73,7 @@ class Inspection:
         return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: model, ir_version, opset, sites (see `Site`), chains, nodes, summary."""
+        """version 1: the attributes, `summary`, and each `Site` and `UnknownOperator` as a dict."""
         return {
             "version": 1,
             "model": self.model,
@@ -76,6 +83,7 @@ class Inspection:
             "chains": [site.to_dict() for site in self.chains],
             "nodes": list(self.nodes),
             "summary": self.summary,
+            "remaining": [dict(vars(each)) for each in self.remaining],
         }
 
 
@@ -104,12 +112,13 @@ class Conversion:
         verification: result of the verification; None if `verify` was False or nothing changed.
         changed: whether the converted model differs from the original.
         touched: what differs from the original: nodes_replaced (each operator, followed by the
-            nodes that were fused with it), nodes_added, initializers_added,
+            nodes that were fused with it), nodes_added, initializers_added, initializers_removed,
             value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed; ir_version ("7 -> 8") if that was raised. In mode "function"
+            opset_imports_removed; ir_version and opset ("7 -> 8") if raised. In mode "function"
             nodes_replaced are the nodes that now call functions.
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
+        original: the model that was read, as `result`; None if it is not known.
     """
 
     result: reader.Source
@@ -119,6 +128,15 @@ class Conversion:
     touched: dict[str, list[str]]
     output: Path | None = None
     backup: Path | None = None
+    original: reader.Source | None = None
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """Nodes, sizes and ranks before and after; None if nothing changed."""
+        if not self.changed or self.original is None:
+            return None
+        rewritten = [site for site in self.inspection.chains if site.converted]
+        return summarize(self.original, self.result, [*self.inspection.sites, *rewritten])
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -130,13 +148,14 @@ class Conversion:
         return self.result.whole()
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: changed, output, backup, touched, inspection, verification (or null)."""
+        """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""
         return {
             "version": 1,
             "changed": self.changed,
             "output": None if self.output is None else str(self.output),
             "backup": None if self.backup is None else str(self.backup),
             "touched": self.touched,
+            "summary": None if self.summary is None else self.summary.to_dict(),
             "inspection": self.inspection.to_dict(),
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
@@ -183,6 +202,7 @@ def convert(
     max_rank: int | None = None,
     raise_ir_version: bool = False,
     checked: bool = False,
+    opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -199,6 +219,7 @@ def convert(
     tune_cache: str | os.PathLike[str] | None = None,
     tune_threads: int = 0,
     in_place: bool = False,
+    save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
     isolate: bool = False,
     memory: int | None = None,
@@ -223,6 +244,8 @@ def convert(
         checked: make every run fail if sizes or parameters break a rule of an operator. Without it
             some such runs give a tensor without elements (docs/operators.md); mode "custom-op"
             always fails.
+        opset: raise the default domain to this version, with onnx's version converter; a newer
+            version is kept. None: leave it.
         verify: run the original and the result, and compare them.
         seed: seed of generated data.
         static: sizes of symbolic dims, by name; they are fixed in the result.
@@ -244,6 +267,8 @@ def convert(
         in_place: replace the file `model` by the result. The original is kept beside it, as NAME.orig,
             until the result is verified, written and read back. It stays if the result was not
             verified or verification could not decide.
+        save_as_external_data: write the initializers of 1 KiB and more to a file OUT.data beside
+            `output`. A model with nothing to convert is copied all the same.
         save_reproducer: folder for two small models, their data and a script that shows the first
             difference, if verification finds one.
         isolate, memory: verify in a child process, with a limit of memory in bytes; see `verify`.
@@ -258,15 +283,10 @@ def convert(
             Without `strict`, an undecided result is written, with `verification.status` "unverified".
             With `strict_proof`, an operator is not proven.
     """
-    if strict_proof and not verify:
-        raise UsageError("strict_proof requires verify=True")
+    if save_as_external_data and (in_place or output is None):
+        raise UsageError("save_as_external_data requires output")
     tolerances = Tolerances.of(rtol, atol)
-    if (tolerances or outputs_only) and not verify:
-        raise UsageError("rtol, atol and outputs_only require verify=True")
-    if strict_proof and outputs_only:
-        raise UsageError(
-            "strict_proof and outputs_only cannot be combined: operators are not proven"
-        )
+    check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
     options = ConvertOptions(
         mode=mode,
         inline=inline,
@@ -278,6 +298,10 @@ def convert(
         domains=tuple(domains),
     )
     source = read_source(model, static, data=verify or in_place or output is not None)
+    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    progress = progress or (lambda _: None)
+    progress("converting")
+    before = with_opset(source, opset)
     tolerances.check_names([value.name for value in source.proto.graph.output])
     target = output_file(source, output, in_place=in_place)
     choose = None
@@ -294,15 +318,16 @@ def convert(
     elif tune_cache is not None or tune_threads:
         raise UsageError("tune_cache and tune_threads require tune=True")
     result = convert_operators(
-        source.proto, options, choose=choose, folder=source.folder, progress=progress
+        before.proto, options, choose=choose, folder=source.folder, progress=progress
     )
+    note_opset(result, source, before)
     inspection = inspection_of(source, result)
     if refused := result.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
         raise error
-    changed = result.model is not None
-    converted = source if result.model is None else source.holding(result.model)
+    changed = result.model is not None or before is not source
+    converted = before if result.model is None else source.holding(result.model)
     verification = None
     if verify and changed:
         verification = run_verification(
@@ -320,12 +345,57 @@ def convert(
             memory=memory,
             progress=progress,
         )
+        logger.info("%s: %s", source.name, verification.message)
         if strict or strict_proof or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
-    conversion = Conversion(converted, inspection, verification, changed, result.touched)
-    if target is not None:
-        write_result(conversion, target, frozen=bool(static), in_place=in_place)
-    return conversion
+    conversion = Conversion(
+        converted, inspection, verification, changed, result.touched, original=source
+    )
+    return finish(
+        conversion,
+        target,
+        frozen=bool(static),
+        in_place=in_place,
+        external=save_as_external_data,
+        progress=progress,
+    )
+
+
+def check_verification(
+    tolerances: Tolerances, verify: bool, *, strict_proof: bool, outputs_only: bool
+) -> None:
+    """Check that arguments of the verification fit to each other.
+
+    Raises:
+        UsageError: there is no verification, or nothing is proven in it.
+    """
+    if strict_proof and not verify:
+        raise UsageError("strict_proof requires verify=True")
+    if (tolerances or outputs_only) and not verify:
+        raise UsageError("rtol, atol and outputs_only require verify=True")
+    if strict_proof and outputs_only:
+        raise UsageError(
+            "strict_proof and outputs_only cannot be combined: operators are not proven"
+        )
+
+
+def with_opset(source: reader.Source, opset: int | None) -> reader.Source:
+    """Return a model with at least this version of the default domain; `source` itself if it has it.
+
+    Raises:
+        UsageError: onnx does not know the version.
+        ConversionError: the model cannot be converted to it.
+    """
+    if opset is None or (raised := raise_opset(source.proto, opset)) is source.proto:
+        return source
+    return source.holding(raised)
+
+
+def note_opset(result: EditResult, source: reader.Source, raised: reader.Source) -> None:
+    """Add the opset to what an edit touched, if it was raised before."""
+    if raised is not source:
+        versions = [op_traits.opset_of(each.proto.opset_import) for each in (source, raised)]
+        result.touched["opset"] = [f"{versions[0]} -> {versions[1]}"]
 
 
 def output_file(
@@ -348,11 +418,35 @@ def output_file(
     return target
 
 
-def write_result(conversion: Conversion, target: Path, *, frozen: bool, in_place: bool) -> None:
-    """Write the result; copy the file byte for byte if nothing changed."""
+def finish(
+    conversion: Conversion,
+    target: Path | None,
+    *,
+    frozen: bool,
+    in_place: bool,
+    external: bool,
+    progress: Progress,
+) -> Conversion:
+    """Log what was done, and write the result if there is a target.
+
+    Args:
+        conversion: the conversion; its `output` and `backup` are set.
+        target: the file.
+        frozen: whether symbolic dims were fixed. Else a model in which nothing changed is copied byte
+            for byte.
+        in_place: whether the target is the file that was read.
+        external: whether large initializers are written to a file of external data.
+        progress: called with a line of text.
+    """
+    # It is cached: a conversion in place is about to replace the original.
+    if (in_place or logger.isEnabledFor(logging.INFO)) and conversion.summary is not None:
+        logger.info("%s: %s", conversion.result.name, conversion.summary.text)
+    if target is None:
+        return conversion
+    progress(f"writing: {target}")
     if not conversion.changed and not frozen:
         if in_place:
-            return
+            return conversion
         writing.copy(conversion.result, target)
     elif in_place:
         conversion.backup = writing.replace(
@@ -361,8 +455,9 @@ def write_result(conversion: Conversion, target: Path, *, frozen: bool, in_place
         if conversion.result.weights is not None:
             conversion.result = reader.read(target)
     else:
-        writing.write(conversion.result, target)
+        writing.write(conversion.result, target, external=external)
     conversion.output = target
+    return conversion
 
 
 def check(
@@ -432,7 +527,13 @@ def inspection_of(
 ) -> Inspection:
     """Return the inspection of a model, from the result of its conversion, and of its optimization."""
     opset = op_traits.opset_of(source.proto.opset_import)
+    model = source.proto if result.model is None else result.model
+    spatial = {(site.domain, site.op_type) for site in result.sites if site.unknown_domain}
+    refused = {(site.domain, site.op_type) for site in result.sites if site.action == "refuse"}
+    unknown = unknown_operators(model, spatial)
+    remaining = [each for each in unknown if (each.domain, each.op_type) not in refused]
     found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
+    found.remaining = remaining
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,10 +16,13 @@ from onnx_spatial.api import (
     Conversion,
     Progress,
     check,
+    check_verification,
+    finish,
     inspection_of,
+    note_opset,
     output_file,
     read_source,
-    write_result,
+    with_opset,
 )
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
@@ -27,6 +31,8 @@ from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
+
+logger = logging.getLogger(__name__)
 
 #: The verdicts, the worst first.
 _STATUSES = ("failed", "unverified", "passed")
@@ -37,6 +43,7 @@ def optimize(
     output: str | os.PathLike[str] | None = None,
     *,
     max_rank: int | None = None,
+    opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
     static: Mapping[str, int] | None = None,
@@ -50,6 +57,7 @@ def optimize(
     outputs_only: bool = False,
     strategy: str | None = None,
     in_place: bool = False,
+    save_as_external_data: bool = False,
     save_reproducer: str | os.PathLike[str] | None = None,
     isolate: bool = False,
     memory: int | None = None,
@@ -68,8 +76,9 @@ def optimize(
         max_rank: largest rank of new tensors.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
-        seed, static, domains, inputs, shapes, strict, strict_proof, rtol, atol, outputs_only, strategy,
-            in_place, save_reproducer, isolate, memory, progress: as in `convert`.
+        opset, seed, static, domains, inputs, shapes, strict, strict_proof, rtol, atol, outputs_only,
+            strategy, in_place, save_as_external_data, save_reproducer, isolate, memory, progress: as in
+            `convert`.
 
     Returns:
         The conversion; `inspection.chains` has each chain and what was done with it.
@@ -80,25 +89,27 @@ def optimize(
         ConversionError: a named operator breaks its rules or cannot be converted.
         VerificationError: original and result differ, or (strict) verification could not decide.
     """
+    if save_as_external_data and (in_place or output is None):
+        raise UsageError("save_as_external_data requires output")
     tolerances = Tolerances.of(rtol, atol)
-    if (tolerances or outputs_only or strict_proof) and not verify:
-        raise UsageError("rtol, atol, outputs_only and strict_proof require verify=True")
-    if strict_proof and outputs_only:
-        raise UsageError(
-            "strict_proof and outputs_only cannot be combined: operators are not proven"
-        )
+    check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
     options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
     source = read_source(model, static, data=verify or in_place or output is not None)
+    logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
+    progress = progress or (lambda _: None)
+    progress("converting")
+    before = with_opset(source, opset)
     tolerances.check_names([value.name for value in source.proto.graph.output])
     target = output_file(source, output, in_place=in_place)
-    result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
+    result = optimize_operators(before.proto, options, folder=source.folder, progress=progress)
+    note_opset(result.edit, source, before)
     inspection = inspection_of(source, result.edit, result)
     if refused := result.edit.refused(strict=strict):
         error = ConversionError(f"{source.name}: {refusals(refused)}")
         error.inspection = inspection
         raise error
-    changed = result.edit.model is not None
-    converted = source if result.edit.model is None else source.holding(result.edit.model)
+    changed = result.edit.model is not None or before is not source
+    converted = before if result.edit.model is None else source.holding(result.edit.model)
     verification = None
     if verify and changed:
         verification = _verified(
@@ -117,12 +128,20 @@ def optimize(
             memory=memory,
             progress=progress,
         )
+        logger.info("%s: %s", source.name, verification.message)
         if strict or strict_proof or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
-    conversion = Conversion(converted, inspection, verification, changed, result.edit.touched)
-    if target is not None:
-        write_result(conversion, target, frozen=bool(static), in_place=in_place)
-    return conversion
+    conversion = Conversion(
+        converted, inspection, verification, changed, result.edit.touched, original=source
+    )
+    return finish(
+        conversion,
+        target,
+        frozen=bool(static),
+        in_place=in_place,
+        external=save_as_external_data,
+        progress=progress,
+    )
 
 
 def _verified(

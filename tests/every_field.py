@@ -378,8 +378,10 @@ class Differences:
     """What differs between two models, by the kinds that `Conversion.touched` knows, and the rest."""
 
     nodes_replaced: list[str] = field(default_factory=list)
+    nodes_removed: list[str] = field(default_factory=list)
     nodes_added: list[str] = field(default_factory=list)
     initializers_added: list[str] = field(default_factory=list)
+    initializers_removed: list[str] = field(default_factory=list)
     value_info_changed: list[str] = field(default_factory=list)
     opset_imports_removed: list[str] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
@@ -437,8 +439,12 @@ def _compare_lists(
 ) -> None:
     if kind.full_name in ("onnx.GraphProto.node", "onnx.FunctionProto.node"):
         b = _without_new_nodes(a, b, found)
-        a = [node for node in a if node.name not in found.nodes_replaced]
+        gone = {*found.nodes_replaced, *found.nodes_removed}
+        a = [node for node in a if node.name not in gone]
     elif kind.full_name == "onnx.GraphProto.initializer":
+        left = {t.name for t in b}
+        found.initializers_removed += [t.name for t in a if t.name not in left]
+        a = [t for t in a if t.name in left]
         found.initializers_added += [t.name for t in b[len(a) :]]
         b = b[: len(a)]
     elif kind.name == "opset_import":
@@ -461,7 +467,9 @@ def _compare_lists(
 
 def _without_new_nodes(a: list[object], b: list[object], found: Differences) -> list[object]:
     names = {node.name for node in a}
-    found.nodes_replaced += [n.name for n in a if n.name not in {node.name for node in b}]
+    gone = [n for n in a if n.name not in {node.name for node in b}]
+    found.nodes_removed += [n.name for n in gone if n.op_type == "Constant"]
+    found.nodes_replaced += [n.name for n in gone if n.op_type != "Constant"]
     new = [n for n in b if n.name not in names and any(p.key == ORIGIN for p in n.metadata_props)]
     found.nodes_added += [node.name for node in new]
     return [node for node in b if node not in new]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import onnx
 
@@ -18,6 +18,7 @@ KINDS = (
     "nodes_removed",
     "nodes_added",
     "initializers_added",
+    "initializers_removed",
     "value_info_changed",
     "functions_added",
     "functions_removed",
@@ -50,7 +51,7 @@ def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list
         **({"ir_version": [f"{original.ir_version} -> {converted.ir_version}"]} if raised else {}),
         "nodes_replaced": replaced,
         "nodes_changed": [n.name for n in new if n.name in named],
-        "nodes_removed": _removed(original, converted, replaced),
+        "nodes_removed": _removed(original, converted, {*replaced}),
         "nodes_added": [n.name for n in new if n.name not in named],
         "initializers_added": [
             t.name
@@ -58,6 +59,7 @@ def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list
             for t in getattr(g, "initializer", ())
             if t.name not in before
         ],
+        "initializers_removed": _removed_initializers(original, converted),
         "value_info_changed": [
             *value_info.drop(converted, result.lost),
             *value_info.renew(converted, result.types, values),
@@ -69,10 +71,29 @@ def diff_models(original: onnx.ModelProto, result: EditResult) -> dict[str, list
     }
 
 
+def _removed_initializers(original: onnx.ModelProto, converted: onnx.ModelProto) -> list[str]:
+    """List the initializers that the converted model lacks, sparse ones included."""
+    left = {place: set(_initializers(graph)) for place, graph in traversal.graphs(converted)}
+    return [
+        name
+        for place, graph in traversal.graphs(original)
+        for name in _initializers(graph)
+        if name not in left.get(place, ())
+    ]
+
+
+def _initializers(graph: traversal.GraphLike) -> list[str]:
+    if isinstance(graph, onnx.FunctionProto):
+        return []
+    return [t.name for t in (*graph.initializer, *(s.values for s in graph.sparse_initializer))]
+
+
 def _removed(
-    original: onnx.ModelProto, converted: onnx.ModelProto, replaced: Sequence[str]
+    original: onnx.ModelProto, converted: onnx.ModelProto, replaced: Collection[str]
 ) -> list[str]:
     """List the labels of the removed nodes, without the replaced ones."""
-    left = {traversal.label(node) for _, _, node in traversal.nodes(converted)}.union(replaced)
-    labels = [traversal.label(node) for _, _, node in traversal.nodes(original)]
-    return [label for label in labels if label not in left]
+    left = {(place, traversal.label(node)) for place, _, node in traversal.nodes(converted)}
+    labels = [(place, traversal.label(node)) for place, _, node in traversal.nodes(original)]
+    return [
+        label for place, label in labels if (place, label) not in left and label not in replaced
+    ]

@@ -10,6 +10,7 @@ convolutions that onnxruntime refuses get explicit pads (`same_padding`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.graph.unused_constants import remove_unused
 from onnx_spatial.operators.spellings import python_ops
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 #: The `Writer` of a mode whose module is in a row above this one, as "module:attribute".
 WRITERS = {"custom-op": "onnx_spatial.custom_ops.prepared:write"}
@@ -86,13 +89,16 @@ def convert_operators(
         else:
             write = _writer(options, before, choose)
             result = _replaced(proto, before, infos, write, options, folder, progress)
-        return _with_explicit_pads(result, proto, before, folder)
+        result = _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None
     except DecodeError as error:  # protobuf copies by writing and reading
         raise ModelFileError(
             f"the model is damaged: a message in it is no legal one: {error}"
         ) from None
+    for line in (line for site in result.sites for line in report.decisions(site)):
+        logger.debug("%s", line)
+    return result
 
 
 def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None) -> Writer:
@@ -203,8 +209,10 @@ def _with_explicit_pads(
 def _finish(
     result: EditResult, original: onnx.ModelProto, infos: Sequence[OperatorInfo], opset: int
 ) -> None:
-    """Bring imports and declared types up to date, and list the changes."""
+    """Remove unused constants, bring imports and declared types up to date, and list the changes."""
     assert result.model is not None
+    for place, names in remove_unused(original, result.model).items():
+        result.lost.setdefault(place, set()).update(names)
     changed = [f for f in infos if result.site_at[f.index].converted]
     insert_barriers(result.model, original, opset)
     patch_proto.adjust_imports(result.model, [(f.place, f.node.domain) for f in changed], opset)

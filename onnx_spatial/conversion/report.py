@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -229,3 +229,18 @@ def refusals(sites: Iterable[Site]) -> str:
     if len(every) > _SHOWN:
         parts.append(f"and {len(every) - _SHOWN} more")
     return "; ".join(parts)
+
+
+def decisions(site: Site) -> Iterator[str]:
+    """Yield what was decided about an operator and why, one line each, for logs."""
+    name = f"{site.op_type} {site.node!r} ({site.graph})"
+    if site.reason is not None:
+        yield f"{name}: {site.action}: {site.reason}"
+    else:
+        nodes = f"{site.nodes_before} -> {site.nodes_after} nodes"
+        yield f"{name}: {site.action}: {site.strategy or site.function}, {nodes}"
+    if len(site.candidates) > 1:
+        costs = (f"{c.strategy} {c.measured_us or c.estimated_us:.1f} us" for c in site.candidates)
+        yield f"{name}: considered {', '.join(costs)}"
+    for reason in site.declined:
+        yield f"{name}: not fused: {reason}"

@@ -61,7 +61,7 @@ def test_one_fails_after_all_were_looked_at_and_the_line_to_see_it_again_works(f
 def test_strict_fails_what_was_not_verified(folder, capsys):
     save(folder / "a.onnx", FOREIGN)
     assert run(["validate", "a.onnx"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("PASSED  1 model: 1 unverified")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("UNVERIFIED  1 model: 1 unverified")
     assert run(["validate", "a.onnx", "--strict"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED  1 model: 1 unverified")
 

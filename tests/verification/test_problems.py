@@ -143,6 +143,18 @@ def test_a_change_in_the_node_itself_comes_before_one_of_what_it_reads():
     )
 
 
+def test_differences_that_only_differ_in_figures_are_one_line():
+    nodes = []
+    for number in range(5):
+        node = onnx.helper.make_node("Elu", ["x"], [f"y{number}"], name=f"n{number}")
+        nodes.append(ChangedNode(node, traversal.Place()))
+        reason = f"{number + 1} of 20 elements differ, by at most {number}e-2 of the largest value"
+        nodes[-1].record(Check("isolated", False, "float32", (2,), 2, 1, reason), {}, f"y{number}")
+    (problem,) = conclude(Findings(changed=nodes)).problems
+    assert "1 of 20 elements differ" in problem
+    assert problem.endswith(" (and 4 more for the same reason)")
+
+
 def test_outputs_alone_do_not_verify_operators():
     found = conclude(Findings(outputs_only=True, obstacles=["random numbers"]))
     assert found.status == "unverified" and not found.sites_only

@@ -94,6 +94,11 @@ class Weights:
         """Tell whether the bytes of a tensor are in the file."""
         return self._find(tensor) is not None
 
+    def range_of(self, tensor: onnx.TensorProto) -> Range | None:
+        """Return where in the file the bytes of a tensor are; None if they are not in it."""
+        found = self._find(tensor)
+        return None if found is None else found.raw_data
+
     def _find(self, tensor: onnx.TensorProto) -> _Tensor | None:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             return None

@@ -12,13 +12,14 @@ import filecmp
 import itertools
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader
 from onnx_spatial.model.io.atomic import Fill, atomic_write
 from onnx_spatial.model.io.byte_ranges import Content, copy_range
+from onnx_spatial.model.io.externalize import externalized
 from onnx_spatial.model.io.source import Source
 
 #: protobuf's limit for one message.
@@ -60,7 +61,7 @@ def check(path: Path, source: Source, *, in_place: bool = False) -> None:
         raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
 
 
-def write(source: Source, output: str | os.PathLike[str]) -> None:
+def write(source: Source, output: str | os.PathLike[str], *, external: bool = False) -> None:
     """Write a model: the bytes it was read from if they are in memory, else serialized anew.
 
     External data is copied beside an output in another folder; a file there with other content is
@@ -70,6 +71,8 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
     Args:
         source: the model.
         output: path of the output; a link there is replaced, not followed.
+        external: write initializers of 1 KiB and more to a file OUT.data; OUT.data_1, ... if there is
+            a file of that name.
 
     Raises:
         UsageError: the output is the input.
@@ -78,7 +81,29 @@ def write(source: Source, output: str | os.PathLike[str]) -> None:
     path = Path(output)
     check(path, source)
     source, copies = _place_data(source, path)
-    _write(source, path, content_of(source, str(path)), copies)
+    with _external_data(source, path) if external else nullcontext(source) as placed:
+        _write(placed, path, content_of(placed, str(path)), copies)
+
+
+@contextmanager
+def _external_data(source: Source, path: Path) -> Iterator[Source]:
+    """Write the data file of a model, and yield the rest; remove the file if the block fails."""
+    numbers = itertools.chain([""], map("_{}".format, itertools.count(1)))
+    names = (f"{path.name}.data{number}" for number in numbers)
+    target = next(p for p in map(path.with_name, names) if not p.exists() and not p.is_symlink())
+    moved, data = externalized(source, target.name)
+    if data is None:
+        yield source
+        return
+    try:
+        atomic_write(target, lambda handle: _fill(source, data, handle))
+    except OSError as error:
+        raise _failure(target, error) from None
+    try:
+        yield moved
+    except BaseException:  # Ctrl-C too
+        target.unlink(missing_ok=True)
+        raise
 
 
 def copy(source: Source, output: str | os.PathLike[str]) -> None:

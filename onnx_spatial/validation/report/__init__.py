@@ -56,6 +56,7 @@ FORMATS = (
     Format("json_report", "--report", "Write a JSON report."),
     Format("junit", "--junit-xml", "Write a JUnit XML report."),
     Format("sarif", "--sarif", "Write a SARIF report."),
+    Format("markdown", "--markdown", "Write a Markdown report."),
     Format("github", variable="GITHUB_ACTIONS"),
 )
 

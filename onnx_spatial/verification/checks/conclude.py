@@ -45,7 +45,7 @@ def conclude(findings: Findings) -> Verification:
         *_grouped((node.message, node.cause) for node in explained),
     ]
     of_values = [
-        *_grouped((node.message, node.cause) for node in changed[len(explained) :]),
+        *_grouped((node.message, _kind(node.cause)) for node in changed[len(explained) :]),
         *_grouped(_outputs(whole.outputs)),
         *whole.failures,
     ]
@@ -55,7 +55,7 @@ def conclude(findings: Findings) -> Verification:
         ran = node.result.compared or node.result.end_to_end
         if node.difference is not None or (node.result.proven == "sampled" and not ran):
             node.result.proven, node.result.assumptions = None, ()
-    operators = _grouped((node.result.reason or "", node.cause) for node in wrong)
+    operators = _grouped((node.result.reason or "", _kind(node.cause)) for node in wrong)
     failures = [*of_model, *operators, *of_values]
     whole_gaps = gaps_of([] if not_loaded else whole.changed) + whole.gaps
     gaps = [
@@ -106,6 +106,13 @@ def _grouped(problems: Iterable[tuple[str, str]]) -> list[str]:
         first + (f" (and {len(others)} more for the same reason)" if others else "")
         for first, *others in messages.values()
     ]
+
+
+def _kind(cause: str) -> str:
+    """Return a cause without its figures, if it is how many elements differ, and by how much."""
+    if "elements differ" not in cause:
+        return cause
+    return re.sub(r"\d[\d.,e+-]*|\binf\b|\bnan\b", "", cause)
 
 
 def _aborted(whole: Findings) -> Iterator[str]:

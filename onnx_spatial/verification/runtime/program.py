@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx.defs import has
 
+from onnx_spatial.analysis.unknown_operators import is_known
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.extract import Imports
@@ -90,17 +89,7 @@ class Program(RunContext):
         for _, _, node in traversal.nodes(self.flat):
             domain = op_traits.canonical_domain(node.domain)
             key = (domain, node.op_type)
-            known = key in functions or has(node.op_type, domain) or key in _onnxruntime_operators()
+            known = key in functions or is_known(domain, node.op_type)
             if self.site_of(node) is None and not known:
                 nodes.setdefault(f"{domain or 'ai.onnx'}:{node.op_type}", traversal.label(node))
         return [f"{operator} (node {label!r})" for operator, label in nodes.items()]
-
-
-@cache
-def _onnxruntime_operators() -> frozenset[tuple[str, str]]:
-    try:
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-        return frozenset((s.domain, s.name) for s in state.get_all_operator_schema())
-    except (ImportError, AttributeError):  # a build without it: loading the model will tell
-        return frozenset()

@@ -1,0 +1,140 @@
+"""Convert each model of a command line, verify and write it, and say what was done."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from onnx_spatial.api import Conversion
+from onnx_spatial.cli import data, options, render, step_summary, summary
+from onnx_spatial.cli.output import Output
+from onnx_spatial.cli.targets import Targets
+from onnx_spatial.cli.text import say, say_command
+from onnx_spatial.errors import SpatialError, VerificationError
+
+#: Of a result that was written all the same.
+UNDECIDED = "the result is not fully verified; --strict makes this an error"
+
+
+def convert_models(
+    command: str,
+    convert: Callable[..., Conversion],
+    models: Sequence[str],
+    targets: Targets,
+    output: Output,
+    *,
+    no_verify: bool,
+    strict_proof: bool,
+    model_options: dict[str, Any],
+    data_options: dict[str, Any],
+    tolerances: dict[str, Any],
+    reproducer: str | None,
+    advise: Callable[[Console, Path], None] = lambda *_: None,
+    **others: Any,
+) -> int:
+    """Convert each model, also after one has failed, and return the exit code.
+
+    Args:
+        command: name of the command.
+        convert: `onnx_spatial.convert` or `onnx_spatial.optimize`.
+        models: paths, or - for standard input.
+        targets: where the results go.
+        output: of the run.
+        no_verify, strict_proof, model_options, data_options, tolerances, reproducer: options of the
+            command.
+        advise: prints how to use a result that was written.
+        others: arguments of `convert`.
+
+    Raises:
+        click.UsageError: two options contradict each other.
+        SpatialError: the only model fails.
+    """
+    options.check_verification(strict_proof, tolerances, no_verify=no_verify, check=targets.check)
+    each = dict(zip(models, targets.of(models), strict=True))
+    sources = dict(zip(models, data.models(*models), strict=True))
+    frozen = bool(model_options["static"])
+
+    def convert_model(model: str, progress: options.Progress) -> Conversion:
+        source, target = sources[model], each[model]
+        if target.piped:
+            data.check_standard_output(source, json=output.json)
+        result = convert(
+            source,
+            target.file,
+            verify=not (no_verify or targets.check),
+            strict_proof=strict_proof,
+            save_reproducer=reproducer,
+            isolate=True,
+            **model_options,
+            **data.read_inputs(source, data_options),
+            **tolerances,
+            **others,
+            in_place=target.in_place and not target.dry_run,
+            save_as_external_data=targets.external and target.file is not None,
+            progress=progress,
+        )
+        if target.piped and not target.dry_run:
+            data.to_standard_output(result, frozen=frozen)
+        step_summary.append(lambda: _markdown(command, model, result))
+        if output.quiet and _is_undecided(result):
+            say(output.err, f"warning: {model}: {UNDECIDED}", style="yellow")
+        return result
+
+    def show(model: str, result: Conversion) -> None:
+        console = output.err if each[model].piped else output.out
+        render.conversion(console, result, Path(model), verbose=output.verbose)
+        if targets.check and result.changed:
+            say(console, f"{model} would change; nothing was written")
+        if _is_undecided(result):
+            say(console, f"warning: {UNDECIDED}", style="yellow")
+        if result.output is None:
+            return
+        advise(output.out, result.output)
+        if result.verification and sources[model] == model and not targets.in_place:
+            given = {**model_options, **data_options}
+            # Nodes of chains have no partner in the result: outputs alone can be compared.
+            only = tolerances["outputs_only"] or any(s.converted for s in result.inspection.chains)
+            bounds = {**tolerances, "outputs_only": only}
+            again = _command(model, result.output, given, bounds)
+            say_command(console, "verify it again with", again, style="dim")
+
+    def explain(error: SpatialError) -> None:
+        if isinstance(error, VerificationError):
+            if not output.json and not output.quiet:
+                render.verification(output.err, error.verification, verbose=output.verbose)
+            data.keep(output, error.verification)
+
+    def code_of(result: Conversion) -> int:
+        return int(targets.check and result.changed)
+
+    return options.each_model(output, models, convert_model, show, code_of, explain)
+
+
+def _is_undecided(result: Conversion) -> bool:
+    return result.verification is not None and not result.verification
+
+
+def _markdown(command: str, model: str, result: Conversion) -> str:
+    """Return the result as Markdown."""
+    made = result.summary
+    what = "nothing to do" if made is None else summary.headline(made)
+    verdict = "" if result.verification is None else result.verification.message
+    return step_summary.sentence(command, model, what, verdict)
+
+
+def _command(model: str, output: Path, given: dict[str, Any], tolerances: dict[str, Any]) -> str:
+    """Return the command that compares the two files again."""
+    from onnx_spatial.verification.compare.tolerance import tolerance_words
+
+    words = ["onnx-spatial", "verify", model, str(output)]
+    words += [word for name in given["domains"] for word in ("--domain", name)]
+    words += [word for n, dim in given["static"].items() for word in ("--static", f"{n}={dim}")]
+    for name, shape in given["shapes"].items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    words += ["--inputs", given["inputs"]] if given["inputs"] else []
+    words += ["--seed", str(given["seed"])] if given["seed"] else []
+    return shlex.join([*words, *tolerance_words(**tolerances)])

@@ -1,0 +1,60 @@
+"""Define the help of a command: its options in groups, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+#: Title of a group -> names of its options, in the order in which they are shown.
+GROUPS = {
+    "Which models": "exclude expect_failure changed_since part",
+    "What to write": "path in_place dry_run check external mode inline raise_ir_version opset",
+    "Conversion": "modes no_fuse checked strategy max_rank domains static",
+    "Verification": "no_verify shapes inputs seed rtol atol outputs_only strict strict_proof oracles",
+    "Failures and limits": "reproducer reproduce_to memory timeout fail_fast",
+    "Processes": "jobs executor scheduler cache",
+    "Tuning": "tune tune_cache tune_threads threads seconds runs",
+    "Reports": "json_report junit sarif markdown record_to",
+    "Output": "as_json quiet verbose version help",
+}
+_OTHERS = "Options"
+
+
+class Command(click.Command):
+    """A command whose help has its options in groups, and examples at the end.
+
+    Args:
+        examples: command lines without the name of the program.
+        others: arguments of `click.Command`.
+    """
+
+    def __init__(self, *others: Any, examples: Sequence[str] = (), **named: Any) -> None:
+        super().__init__(*others, **named)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group."""
+        titles = {name: title for title, names in GROUPS.items() for name in names.split()}
+        order = list(titles)
+        rows: dict[str, list[tuple[int, tuple[str, str]]]] = {t: [] for t in (_OTHERS, *GROUPS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                name = "help" if "--help" in parameter.opts else parameter.name or ""
+                place = order.index(name) if name in titles else len(order)
+                rows[titles.get(name, _OTHERS)].append((place, record))
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([record for _, record in sorted(records)])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, which are not wrapped: they can be pasted."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            formatter.write_paragraph()
+            formatter.write("Examples:\n")
+            for example in self.examples:
+                formatter.write(f"  onnx-spatial {example}\n")

@@ -1,0 +1,93 @@
+"""Find the operators of a model that onnxruntime does not have, and say what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.operators.spellings import python_ops
+
+#: Domain of the operators that tf2onnx copies without converting them.
+_TENSORFLOW = "ai.onnx.converters.tensorflow"
+
+
+@dataclass(frozen=True)
+class UnknownOperator:
+    """An operator that onnxruntime lacks.
+
+    Attributes:
+        domain, op_type: as in the file.
+        node: label of the first node.
+        nodes: number of nodes.
+        advice: what helps.
+    """
+
+    domain: str
+    op_type: str
+    node: str
+    nodes: int
+    advice: str
+
+    @property
+    def message(self) -> str:
+        """The operator and what helps, in one line."""
+        what = f"{self.domain or 'ai.onnx'}:{self.op_type}"
+        where = f"node {self.node!r}" if self.nodes == 1 else f"{self.nodes} nodes"
+        return f"onnxruntime has no operator {what} ({where}): {self.advice}"
+
+
+def unknown_operators(
+    model: onnx.ModelProto, spatial: Collection[tuple[str, str]] = ()
+) -> list[UnknownOperator]:
+    """List the operators that neither ONNX, onnxruntime nor a function of the model defines.
+
+    Args:
+        model: the model.
+        spatial: domain and type of operators that could be converted if their domain were accepted.
+    """
+    functions = {(f.domain, f.name) for f in model.functions}
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for _, _, node in traversal.nodes(model):
+        key = (node.domain, node.op_type)
+        if key not in functions and node.domain != python_ops.DOMAIN and not is_known(*key):
+            nodes.setdefault(key, []).append(traversal.label(node))
+    return [
+        UnknownOperator(*key, labels[0], len(labels), _advice(*key, spatial=key in spatial))
+        for key, labels in nodes.items()
+    ]
+
+
+def is_known(domain: str, op_type: str) -> bool:
+    """Tell whether ONNX or onnxruntime defines an operator."""
+    domain = op_traits.canonical_domain(domain)
+    return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
+
+
+def _advice(domain: str, op_type: str, *, spatial: bool) -> str:
+    if spatial:
+        return f"--domain {domain} converts it, if it means the same as TensorFlow's or OpenVINO's"
+    if not domain:
+        return "correct its name, or convert the model with the tool that it belongs to"
+    if domain == _TENSORFLOW:
+        return (
+            "tf2onnx cannot convert it: use other operators in the TensorFlow model, or register a "
+            "library that has it (SessionOptions.register_custom_ops_library)"
+        )
+    return (
+        "register the library that has it (SessionOptions.register_custom_ops_library), or export the "
+        "model without it"
+    )
+
+
+@cache
+def _onnxruntime_operators() -> frozenset[tuple[str, str]]:
+    try:
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+        return frozenset((s.domain, s.name) for s in state.get_all_operator_schema())
+    except (ImportError, AttributeError):  # a build without it: loading the model will tell
+        return frozenset()

@@ -1,0 +1,331 @@
+"""Summarize a conversion: nodes by type, file sizes and ranks before and after, one line per operator.
+
+A region that became dilated convolutions is one line, with all the nodes from its SpaceToBatch to its
+BatchToSpace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from onnx_spatial.conversion.dilated_conv import DILATED
+from onnx_spatial.conversion.report import CHAIN, Site
+from onnx_spatial.errors import ModelFileError
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.replace_nodes import ORIGIN
+from onnx_spatial.model.io import writer
+from onnx_spatial.model.io.source import Source
+
+#: Convolutions with a weight, and pools, that may become dilated.
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
+#: Position of the weight among the inputs.
+_WEIGHT = {"QLinearConv": 3}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of one model.
+
+    Attributes:
+        nodes: number of nodes by operator type, with those in subgraphs and functions.
+        bytes: size of the model file, without external data; None if it exceeds protobuf's limit.
+        rank: the largest rank of a tensor that the file tells: declared, stored, transposed or reshaped.
+        operators: number of spatial operators, and of convolutions that onnxruntime refuses.
+        chains: number of chains of standard nodes that are rewritten.
+    """
+
+    nodes: dict[str, int]
+    bytes: int | None
+    rank: int
+    operators: int
+    chains: int = 0
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """An operator, or a region between SpaceToBatch and BatchToSpace, and what replaces it.
+
+    Attributes:
+        node: label of the operator; of a region, of its convolution or else of its last operator.
+        graph: graph that holds it, in words.
+        what: what it is now: "rate 4, depthwise 3x3, 960 channels".
+        nodes_before, nodes_after: number of nodes.
+    """
+
+    node: str
+    graph: str
+    what: str
+    nodes_before: int
+    nodes_after: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a conversion did with a model.
+
+    Attributes:
+        text: what became of the operators: "10 operators became 5 dilated convolutions".
+        before, after: figures of the original and of the result.
+        replacements: in the order of the file.
+    """
+
+    text: str
+    before: Figures
+    after: Figures
+    replacements: tuple[Replacement, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes, as dicts and lists."""
+        return {
+            "text": self.text,
+            "before": dict(vars(self.before)),
+            "after": dict(vars(self.after)),
+            "replacements": [dict(vars(each)) for each in self.replacements],
+        }
+
+
+def summarize(original: Source, result: Source, sites: Sequence[Site]) -> Summary:
+    """Summarize the conversion of a model from its report, rewritten chains included."""
+    converted = [site for site in sites if site.converted]
+    chains = sum(site.dialect == CHAIN for site in converted)
+    left = sum(s.left_over or s.action == "refuse" for s in sites)
+    regions = _Regions(original.proto, result.proto, converted)
+    return Summary(
+        text=_text(converted, regions),
+        before=_figures(original, len(converted) - chains + left, chains),
+        after=_figures(result, left if not _is_kept(converted) else len(sites)),
+        replacements=tuple(regions.replacements()),
+    )
+
+
+def _is_kept(converted: Sequence[Site]) -> bool:
+    """Tell whether converted operators are still nodes: calls of functions, Python operators."""
+    return any(site.action != "lower" for site in converted)
+
+
+def _figures(source: Source, operators: int, chains: int = 0) -> Figures:
+    nodes = Counter(node.op_type for _, _, node in traversal.nodes(source.proto))
+    size, rank = _size(source), _rank(source.proto)
+    return Figures(dict(sorted(nodes.items())), size, rank, operators, chains)
+
+
+def _size(source: Source) -> int | None:
+    """Return the size of a model's file without serializing weights that are in memory."""
+    if source.data is not None:
+        return len(source.data)
+    if source.weights is None:
+        return int(source.proto.ByteSize())
+    with suppress(ModelFileError):
+        return writer.content_of(source).size
+    return None
+
+
+def _rank(model: onnx.ModelProto) -> int:
+    ranks = [0]
+    for _, graph in traversal.graphs(model):
+        stored = {}
+        values = list(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            values += [*graph.input, *graph.output]
+            stored = {tensor.name: tensor.dims for tensor in graph.initializer}
+            ranks += map(len, stored.values())
+        ranks += [len(value.type.tensor_type.shape.dim) for value in values]
+        for node in graph.node:
+            if node.op_type == "Transpose":
+                ranks += [len(a.ints) for a in node.attribute if a.name == "perm"]
+            elif node.op_type == "Reshape" and len(node.input) > 1:
+                ranks += stored.get(node.input[1], ())
+    return max(ranks)
+
+
+class _Regions:
+    """The regions that lost their blocks, by the operator at their end."""
+
+    def __init__(
+        self, original: onnx.ModelProto, result: onnx.ModelProto, sites: Sequence[Site]
+    ) -> None:
+        self._sites = sites
+        self._nodes = {
+            (str(place), traversal.label(node)): (place, graph, node)
+            for place, graph, node in traversal.nodes(original)
+        }
+        self._weights = {
+            tensor.name: tuple(tensor.dims)
+            for _, graph in traversal.graphs(result)
+            for tensor in getattr(graph, "initializer", ())
+        }
+        self._dilated: dict[tuple[str, str], onnx.NodeProto] = {}
+        for place, _, node in traversal.nodes(result):
+            if op_traits.is_standard(node) and node.op_type in _CONVOLUTIONS + _POOLS:
+                for key in (traversal.label(node), *_origins(node), *_reads(node)):
+                    self._dilated.setdefault((str(place), key), node)
+
+    def convolutions(self, site: Site) -> list[tuple[str, onnx.NodeProto]]:
+        """Return the convolutions and pools in a region: label before, node in the result."""
+        found = []
+        for label in site.between:
+            _, _, node = self._nodes.get((site.graph, label), (None, None, None))
+            if node is None or node.op_type not in _CONVOLUTIONS + _POOLS:
+                continue
+            for key in (label, *_reads(node)):
+                now = self._dilated.get((site.graph, key))
+                if now is not None and now.op_type == node.op_type:
+                    found.append((label, now))
+                    break
+        return found
+
+    def replacements(self) -> Iterator[Replacement]:
+        """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
+        regions = {
+            (site.graph, site.node): self._entries(site) for site in self._sites if site.between
+        }
+        counted = {entry for entries in regions.values() for entry in entries}
+        seen: set[tuple[str, str]] = set()
+        for site in self._sites:
+            key = (site.graph, site.node)
+            if site.between:
+                new = {k: n for k, n in regions[key].items() if k not in seen}
+                seen |= new.keys()
+                yield self._region(site, sum(new.values()))
+            elif key not in counted:
+                yield Replacement(
+                    site.node, site.graph, _operator(site), site.nodes_before, site.nodes_after
+                )
+
+    def _entries(self, site: Site) -> dict[tuple[str, str], int]:
+        """Count the nodes of each fused operator in front of a region's nodes, by graph and label."""
+        fused = {(s.graph, s.node): s for s in self._sites if not s.nodes_after and s is not site}
+        inside = {*site.between, *site.absorbed}
+        found, seen = dict[tuple[str, str], int](), set[str]()
+        place, graph, node = self._nodes.get((site.graph, site.node), (None, None, None))
+        if node is None or graph is None:
+            return found
+        producers = {name: each for each in graph.node for name in each.output}
+        todo = [node]
+        while todo:
+            for name in todo.pop().input:
+                producer = producers.get(name)
+                if producer is None or name in seen:
+                    continue
+                seen.add(name)
+                key = (str(place), traversal.label(producer))
+                if key in fused:
+                    found[key] = fused[key].nodes_before
+                    inside.update(fused[key].absorbed)
+                if key in fused or key[1] in inside:
+                    todo.append(producer)
+        return found
+
+    def _region(self, site: Site, entries: int) -> Replacement:
+        convolutions = self.convolutions(site)
+        kinds = dict.fromkeys(self._convolution(node) for _, node in convolutions)
+        what = "; ".join(kinds) or f"{site.strategy}"
+        if len(convolutions) > len(kinds) == 1:
+            what = f"{what}; {len(convolutions)} of them"
+        node = convolutions[0][0] if convolutions else site.node
+        return Replacement(node, site.graph, what, site.nodes_before + entries, site.nodes_after)
+
+    def _convolution(self, node: onnx.NodeProto) -> str:
+        """Describe a convolution or pool: "rate 4, depthwise 3x3, 960 channels"."""
+        attributes = {a.name: a for a in node.attribute}
+        kernel = list(attributes["kernel_shape"].ints) if "kernel_shape" in attributes else []
+        rates = list(attributes["dilations"].ints) if "dilations" in attributes else [1]
+        parts = [f"rate {rates[0]}" if len({*rates}) == 1 else f"rate {_times(rates)}"]
+        if node.op_type in _POOLS:
+            return ", ".join([*parts, f"{node.op_type} {_times(kernel)}"])
+        position = _WEIGHT.get(node.op_type, 1)
+        weight = self._weights.get(node.input[position]) if len(node.input) > position else None
+        kernel = kernel or list((weight or ())[2:])
+        if weight is None or len(weight) < 2:
+            return ", ".join([*parts, f"{node.op_type} {_times(kernel)}".strip()])
+        group = attributes["group"].i if "group" in attributes else 1
+        if node.op_type == "ConvTranspose":
+            inputs, outputs = weight[0], weight[1] * group
+        else:
+            inputs, outputs = weight[1] * group, weight[0]
+        kind = "depthwise " if group == inputs > 1 else f"{group} groups, " if group > 1 else ""
+        kind += "" if node.op_type == "Conv" else f"{node.op_type} "
+        channels = f"{inputs}" if inputs == outputs else f"{inputs} -> {outputs}"
+        return ", ".join([*parts, f"{kind}{_times(kernel)}", f"{channels} channels"])
+
+
+def _times(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _origins(node: onnx.NodeProto) -> Iterator[str]:
+    for entry in node.metadata_props:
+        if entry.key == ORIGIN:
+            yield entry.value.partition(" ")[2]
+
+
+def _reads(node: onnx.NodeProto) -> list[str]:
+    """Return the name of the weight, as a key that is no label of a node."""
+    position = _WEIGHT.get(node.op_type, 1)
+    if node.op_type in _POOLS or len(node.input) <= position:
+        return []
+    return [f"weight {node.input[position]}"]
+
+
+def _operator(site: Site) -> str:
+    """Describe an operator that was replaced on its own, or with its neighbours."""
+    if not site.spatial:
+        return f"{site.op_type}, explicit pads"
+    absorbed = f" with {len(site.absorbed)} other nodes" if site.absorbed else ""
+    if len(site.absorbed) == 1:
+        absorbed = " with 1 other node"
+    return f"{site.op_type}{absorbed}, {site.function or site.strategy}"
+
+
+def _text(converted: Sequence[Site], regions: _Regions) -> str:
+    """Say what became of the operators, in one clause for each way."""
+    operators = [site for site in converted if site.spatial]
+    cancelled = [site for site in operators if site.strategy == "cancelled"]
+    became = [site for site in operators if site.strategy != "cancelled"]
+    clauses = [f"{_named(became)} became {_products(became, regions)}"] if became else []
+    if cancelled:
+        clauses.append(f"{_named(cancelled)} cancelled each other")
+    if refused := len(converted) - len(operators):
+        clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
+    return ", ".join(clauses) or "no operator was converted"
+
+
+def _named(sites: Sequence[Site]) -> str:
+    """Count operators, and chains of standard nodes that are operators."""
+    chains = sum(site.dialect == CHAIN for site in sites)
+    numbers = {"operator": len(sites) - chains, "chain": chains}
+    return " and ".join(_count(number, noun) for noun, number in numbers.items() if number)
+
+
+def _products(sites: Sequence[Site], regions: _Regions) -> str:
+    if sites[0].action == "function":
+        functions = {site.function: site.nodes_after for site in sites}
+        nodes = _count(sum(functions.values()), "standard node")
+        return f"calls of {_count(len(functions), 'local function')} ({nodes})"
+    parts: Counter[str] = Counter()
+    for site in sites:
+        if site.strategy == DILATED and site.between:
+            types = [node.op_type for _, node in regions.convolutions(site)]
+            pools = sum(each in _POOLS for each in types)
+            parts["dilated pool"] += pools
+            parts["dilated convolution"] += max(len(types) - pools, 0 if pools else 1)
+        elif site.strategy == "strided convolution":
+            parts["strided convolution"] += 1
+        elif site.nodes_after and not site.between:
+            parts["node" if site.action == "custom-op" else "standard node"] += site.nodes_after
+    texts = [_count(number, noun) for noun, number in parts.items() if number]
+    if not texts:
+        return "nothing: the nodes between work without blocks"
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,159 @@
+"""What `optimize` prints and writes: as `convert`, for chains of standard nodes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import chain_models
+import numpy as np
+import onnx
+import pytest
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(chain_models.six_dims(), "a.onnx")
+    onnx.save(chain_models.stacked(rates=(2, 3)), "b.onnx")
+    return tmp_path
+
+
+def test_the_headline_and_figures(capsys):
+    nodes = len(onnx.load("b.onnx").graph.node)
+    assert run(["optimize", "b.onnx", "--dry-run", "--no-verify"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("b.onnx: 4 chains became 2 dilated convolutions; ")
+    assert f"; {nodes} -> 4 nodes, " in first
+    rows = [line.split() for line in lines]
+    assert ["chains", "to", "rewrite", "4", "0"] in rows
+    assert ["nodes", str(nodes), "4"] in rows
+    assert ["DepthToSpace", "2", "0"] in rows
+    assert not any("operators to convert" in line for line in lines)
+    (row,) = [line for line in lines if "rate 3" in line]
+    assert "3x3, 4 channels" in row
+
+
+def test_a_region_counts_the_nodes_of_both_chains():
+    result = onnx_spatial.optimize(chain_models.six_dims(), verify=False)
+    (row,) = result.summary.replacements
+    chains = result.inspection.chains
+    # Of a chain its own nodes, and the Conv and Transposes between the two.
+    assert row.nodes_before == sum(site.nodes_before for site in chains)
+    assert (row.nodes_after, result.summary.after.chains) == (chains[1].nodes_after, 0)
+    assert result.summary.before.chains == len(chains) == 2
+
+
+def test_operators_and_chains_are_counted_by_themselves():
+    domain = "ai.onnx.converters.tensorflow"
+    net = chain_models.Net()
+    x = net("SpaceToBatchND", "x", [2, 2], [[2, 2], [2, 2]], domain=domain)
+    x = chain_models.to_space(net, chain_models.conv(net, x), 2, None)
+    model = net.model((2, 8, 12, 3), x)
+    model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    found = onnx_spatial.optimize(model, verify=False).summary
+    assert found.text == "1 operator and 1 chain became 1 dilated convolution"
+    assert (found.before.operators, found.before.chains) == (1, 1)
+    assert (found.after.operators, found.after.chains) == (0, 0)
+    (row,) = found.replacements
+    assert row.nodes_before > row.nodes_after
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"save_as_external_data": True}, "requires output"),
+        ({"strict_proof": True, "verify": False}, "strict_proof requires verify"),
+        ({"rtol": 0.1, "verify": False}, "rtol, atol and outputs_only require verify"),
+        ({"strict_proof": True, "outputs_only": True}, "cannot be combined"),
+        ({"opset": 999}, "opset must be from 1 to"),
+    ],
+)
+def test_arguments_that_contradict_themselves(arguments, message):
+    with pytest.raises(onnx_spatial.UsageError, match=message):
+        onnx_spatial.optimize(chain_models.six_dims(), **arguments)
+
+
+def test_several_models_go_into_a_folder(capsys):
+    assert run(["optimize", "a.onnx", "b.onnx", "-o", "out", "--no-verify", "--json"]) == 0
+    assert sorted(os.listdir("out")) == ["a.onnx", "b.onnx"]
+    a, b = json.loads(capsys.readouterr().out)["models"]
+    assert a["summary"]["before"]["chains"] == 2 and b["summary"]["before"]["chains"] == 4
+    assert a["inspection"]["remaining"] == []
+    read = {name for node in onnx.load("out/a.onnx").graph.node for name in node.input}
+    assert a["touched"]["initializers_removed"]
+    assert not read.intersection(a["touched"]["initializers_removed"])
+
+
+def test_check_fails_until_the_models_are_optimized(capsys):
+    before = sorted(os.listdir())
+    assert run(["optimize", "a.onnx", "b.onnx", "--check"]) == 1
+    assert capsys.readouterr().out.count("would change; nothing was written") == 2
+    assert sorted(os.listdir()) == before
+    assert run(["optimize", "a.onnx", "b.onnx", "--in-place", "--no-verify", "-q"]) == 0
+    assert run(["-q", "optimize", "a.onnx", "b.onnx", "--check"]) == 0
+    assert run(["optimize", "a.onnx", "--check", "--rtol", "1"]) == 2
+
+
+def test_the_opset_and_weights_beside_the_model(capsys):
+    words = ["--opset", "18", "--save-as-external-data", "--no-verify"]
+    model = chain_models.depth_to_space()
+    large = np.ones(1000, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(large, "k"))
+    onnx.save(model, "c.onnx")
+    assert run(["optimize", "c.onnx", "-o", "out/", *words]) == 0
+    assert "raised the opset: 13 -> 18" in capsys.readouterr().out
+    made = onnx.load("out/c.onnx")
+    assert [o.version for o in made.opset_import] == [18]
+    assert "DepthToSpace" not in {node.op_type for node in made.graph.node}
+    assert sorted(os.listdir("out")) == ["c.onnx", "c.onnx.data"]
+
+
+def test_the_opset_alone_is_a_change():
+    net = chain_models.Net()
+    model = net.model((2, 4, 4, 3), net("Relu", "x"))
+    result = onnx_spatial.optimize(model, opset=19)
+    assert result.changed and result.verification
+    before = model.opset_import[0].version
+    assert result.touched["opset"] == [f"{before} -> 19"]
+
+
+def test_the_command_to_verify_again(capsys):
+    assert run(["optimize", "a.onnx", "-o", "out.onnx"]) == 0
+    again = capsys.readouterr().out.splitlines()[-1].partition("onnx-spatial ")[2]
+    assert run(again.split()) == 0
+
+
+def test_a_step_summary_log_and_time_of_each_step(folder, capsys, monkeypatch, caplog):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    caplog.set_level(logging.INFO, "onnx_spatial")
+    assert run(["optimize", "a.onnx", "-o", "out.onnx", "--no-verify", "-v"]) == 0
+    text = (folder / "summary.md").read_text("utf-8")
+    assert text.startswith(
+        "**onnx-spatial optimize** a.onnx: 2 chains became 1 dilated convolution; "
+    )
+    assert "a.onnx: 2 chains became 1 dilated convolution" in caplog.text
+    shown = capsys.readouterr()
+    assert "converting" in shown.err and " s in all" in shown.err
+    assert "chains of standard nodes that are spatial operators:" in shown.out
+
+
+def test_chains_left(capsys):
+    net = chain_models.Net()
+    x = net("Relu", chain_models.to_batch(net, "x", (2, 8, 12, 3), 0, 2))
+    onnx.save(net.model((2, 8, 12, 3), x), "left.onnx")
+    assert run(["optimize", "left.onnx", "--check"]) == 0
+    text = capsys.readouterr().out
+    assert "left.onnx: no spatial operators, nothing to do" in text
+    assert "1 chain of standard nodes left" in text
+
+
+def test_a_project_file_sets_defaults(folder, capsys):
+    (folder / "onnx-spatial.toml").write_text("[optimize]\nno-verify = true\nopset = 18\n")
+    assert run(["optimize", "a.onnx", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "not verified" in text and "raised the opset" in text

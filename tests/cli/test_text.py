@@ -1,0 +1,78 @@
+"""Sentences wrap at spaces in a terminal, and stay in one line elsewhere."""
+
+from __future__ import annotations
+
+import io
+import shlex
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from onnx_spatial.cli import render
+from onnx_spatial.cli.text import PIPE_WIDTH, file_size, say, say_command, wrapped
+
+LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"
+
+
+def printed(width: int, show, *arguments: object) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    show(console, *arguments)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_no_word_is_broken(width):
+    text = printed(width, say, LONG)
+    assert text.split() == LONG.split()
+    lines = text.splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) <= width
+    assert lines[0].startswith("  output") and all(line.startswith("    ") for line in lines[1:])
+
+
+def test_a_long_word_stays_whole():
+    path = "/a/path/" + "x" * 60 + ".onnx"
+    assert path in wrapped(f"wrote {path}", 40).split()
+
+
+def test_nothing_is_wrapped_in_a_log():
+    assert printed(PIPE_WIDTH, say, LONG * 30) == LONG * 30 + "\n"
+
+
+def test_a_verdict_keeps_its_colour():
+    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system="standard")
+    say(console, Text("FAILED", "red").append(f"  {LONG}", "default"))
+    assert "\x1b[31mFAILED\x1b[0m" in console.file.getvalue()
+
+
+def test_a_command_can_be_pasted():
+    command = shlex.join(["onnx-spatial", "verify", "a model.onnx", "b.onnx", "--rtol", "it's"])
+    text = printed(36, say_command, "verify it again with", command)
+    head, _, lines = text.partition(":\n")
+    assert head == "verify it again with"
+    assert shlex.split(lines.replace("\\\n", " ")) == shlex.split(command)
+    assert max(map(len, text.splitlines())) <= 36
+    assert printed(PIPE_WIDTH, say_command, "again", command) == f"again: {command}\n"
+
+
+def test_equal_reasons_are_one_line():
+    sites = [{"node": f"n{i}", "assumptions": (), "proof_reason": "a loop"} for i in range(5)]
+    sites.append({"node": "other", "assumptions": (), "proof_reason": "a gap"})
+    assert printed(PIPE_WIDTH, render.proofs, sites).splitlines() == [
+        "  n0, n1, n2 and 2 more are not proven: a loop",
+        "  other is not proven: a gap",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (7_100, "7.1 kB"),
+        (80_321, "80 kB"),
+        (2_500_000_000, "2.5 GB"),
+    ],
+)
+def test_sizes(size, text):
+    assert file_size(size) == text

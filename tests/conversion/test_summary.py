@@ -1,0 +1,92 @@
+"""The summary of a conversion: what became of the operators, and figures before and after."""
+
+from __future__ import annotations
+
+import re
+
+import onnx
+import pytest
+from onnx import parser
+
+import onnx_spatial
+from onnx_spatial.conversion.summary import Summary
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
+REGION = """g (float[2,8,12,GROUP] x) => (float[?,?,?,?] z)
+    <float[4,1,3,3] w = {WEIGHTS}, int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}> {
+        [s2b] b = com.microsoft.SpaceToBatchND(x, block, none)
+        [to] c = Transpose <perm = [0, 3, 1, 2]> (b)
+        [conv] d = Conv <pads = [1, 1, 1, 1], group = GROUP> (c, w)
+        [back] e = Transpose <perm = [0, 2, 3, 1]> (d)
+        [b2s] f = com.microsoft.BatchToSpaceND(e, block, none)
+        [out] z = Neg(f)
+    }""".replace("WEIGHTS", ", ".join(map(str, range(36))))
+
+
+def summary(text: str, **options: object) -> Summary:
+    model = parser.parse_model(HEAD + text)
+    result = onnx_spatial.convert(model, verify=False, **options).summary
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(("group", "kind"), [("4", "depthwise 3x3, 4"), ("1", "3x3, 1 -> 4")])
+def test_a_region_is_one_row(group, kind):
+    found = summary(REGION.replace("GROUP", group))
+    assert found.text == "2 operators became 1 dilated convolution"
+    (row,) = found.replacements
+    assert row.node == "conv"
+    assert row.what == f"rate 2, {kind} channels"
+    assert row.nodes_before == 5
+    assert (found.before.operators, found.after.operators) == (2, 0)
+
+
+def test_nodes_without_names_are_found_by_their_weights():
+    text = re.sub(r"\[\w+\] (\w =)", r"\1", REGION.replace("GROUP", "4"))
+    (row,) = summary(text).replacements
+    assert row.what == "rate 2, depthwise 3x3, 4 channels"
+
+
+def test_nodes_are_counted_by_type_and_the_file_is_measured():
+    text = REGION.replace("GROUP", "4")
+    found = summary(text)
+    model = parser.parse_model(HEAD + text)
+    assert found.before.nodes["Transpose"] == 2
+    assert sum(found.before.nodes.values()) == 6
+    assert found.before.bytes == len(model.SerializeToString())
+    result = onnx_spatial.convert(model, verify=False)
+    assert found.after.bytes == len(result.model.SerializeToString())
+    assert found.after.nodes == {
+        name: sum(node.op_type == name for node in result.model.graph.node)
+        for name in found.after.nodes
+    }
+
+
+def test_the_rank_of_new_nodes_counts():
+    text = """g (float[2,4,6,3] x) => (float[8,2,3,3] y)
+        <int64[2] block = {2, 2}, int64[2,2] none = {0, 0, 0, 0}> {
+            y = com.microsoft.SpaceToBatchND(x, block, none) }"""
+    found = summary(text, strategy="transpose")
+    assert found.before.rank == 4 < found.after.rank
+    assert found.text.startswith("1 operator became ")
+
+
+def test_operators_stay_in_mode_function():
+    found = summary(REGION.replace("GROUP", "4"), mode="function")
+    assert found.text.startswith("2 operators became calls of 2 local functions")
+    assert (found.before.operators, found.after.operators) == (2, 2)
+
+
+def test_nothing_is_summarized_if_nothing_changed():
+    plain = parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    result = onnx_spatial.convert(plain)
+    assert result.summary is None and result.to_dict()["summary"] is None
+
+
+def test_a_summary_survives_the_replacement_of_the_file(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(HEAD + REGION.replace("GROUP", "4")), path)
+    size = path.stat().st_size
+    result = onnx_spatial.convert(path, in_place=True)
+    assert result.summary.before.bytes == size
+    assert result.summary.after.bytes == path.stat().st_size
