@@ -62,6 +62,13 @@ def chains(console: Console, found: Inspection) -> None:
         console.print("chains of standard nodes that are spatial operators:")
         sites(console, found.chains)
         say(console, f"optimize: {found.summary}")
+    notes(console, found)
+
+
+def notes(console: Console, found: Inspection) -> None:
+    """Say where the search for chains stopped."""
+    for line in found.notes:
+        say(console, f"note: {one_line(line)}", style="yellow")
 
 
 def _remaining(console: Console, found: Inspection) -> None:
@@ -207,6 +214,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
     elif left := sum(not site.converted for site in result.inspection.chains):
         what = _count(left, "chain")
         say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
+    if not verbose:
+        notes(console, result.inspection)
     _remaining(console, result.inspection)
     if result.verification is not None:
         verification(console, result.verification, verbose=verbose)

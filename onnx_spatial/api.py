@@ -50,6 +50,7 @@ class Inspection:
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
         remaining: the operators that onnxruntime lacks also after a conversion.
+        notes: where the search for chains stopped at its limits.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Inspection:
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
     remaining: list[UnknownOperator] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def summary(self) -> str | None:
@@ -84,6 +86,7 @@ class Inspection:
             "nodes": list(self.nodes),
             "summary": self.summary,
             "remaining": [dict(vars(each)) for each in self.remaining],
+            "notes": self.notes,
         }
 
 
@@ -536,4 +539,5 @@ def inspection_of(
     found.remaining = remaining
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
+        found.notes = optimized.notes
     return found

@@ -8,12 +8,12 @@ the original runs with.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
-from time import thread_time
 
 import onnx
 
@@ -25,6 +25,7 @@ from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
@@ -35,11 +36,17 @@ from onnx_spatial.operators import Dim
 #: The most cases in which an operator is read.
 _CASES = 24
 
-#: Processor seconds for reading an operator, for a proof, for a path, and for a model.
-_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS, _MODEL_SECONDS = 1.0, 1.0, 5.0, 30.0
+#: Steps (`Budget`) for reading an operator, for a proof, for a path, and for a model.
+_READ_STEPS, _PROOF_STEPS, _PATH_STEPS, _MODEL_STEPS = 40_000, 40_000, 200_000, 1_000_000
+
+#: Processor seconds for a model: many times of what its steps take.
+_SECONDS = 300.0
 
 #: Reads operators from a map, in one case.
 Reader = Callable[[Case, str, Tensor, Tensor], Iterator[Blocks[Polynomial]]]
+
+#: Start and end of a part of a path, and how it is read.
+_Part = tuple[int, int, Reader]
 
 #: Operators behind which the digits of an index are lost.
 _LOSING = frozenset({"Concat", "Gather", "Split"})
@@ -76,6 +83,7 @@ def find(
     proto: onnx.ModelProto,
     infos: Sequence[analysis.OperatorInfo] = (),
     folder: FilePath | None = None,
+    notes: list[str] | None = None,
 ) -> list[Chain]:
     """Return the chains of a model, in the order of its graphs.
 
@@ -83,6 +91,7 @@ def find(
         proto: the model; it is not changed.
         infos: its named spatial operators.
         folder: where external data lies.
+        notes: gets a line of text for each search that was stopped before its end.
     """
     local = {(f.domain, f.name) for f in proto.functions}
     graphs = list(traversal.graphs(proto))
@@ -97,14 +106,21 @@ def find(
         add_function_types(proto.functions, scoped)
     names = shape_inference.symbols(proto)
     chains: list[Chain] = []
-    end = thread_time() + _MODEL_SECONDS
+    budget = Budget(_MODEL_STEPS, _SECONDS)
     for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
         known = GraphScope(scope, names)
         of_graph: dict[str, Chain] = {}
         for path in each:
-            search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
-            for chain in search.chains():
+            if budget.is_exhausted:
+                break
+            part = Budget(_PATH_STEPS, within=budget)
+            for chain in _Search(place, known, path, part).chains():
                 of_graph.setdefault(chain.output, chain)
+            if part.is_exhausted and notes is not None:
+                steps = _MODEL_STEPS if budget.is_exhausted else _PATH_STEPS
+                limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
+                between = f"between {path.values[0]!r} and {path.values[-1]!r} in {place}"
+                notes.append(f"the search for chains stopped after {limit}, {between}")
         chains += of_graph.values()
     return chains
 
@@ -123,6 +139,12 @@ class _Candidate:
         return self.end - self.start - self.blocks.transposes, -self.blocks.transposes
 
     @property
+    def generality(self) -> int:
+        """Number of pads and crops that depend on sizes."""
+        amounts = (*self.blocks.begins, *self.blocks.ends)
+        return sum(amount.constant is None for amount in amounts)
+
+    @property
     def is_worth_it(self) -> bool:
         """Whether there are fewer nodes then, and images stay images on one side at least."""
         blocks = self.blocks
@@ -130,17 +152,18 @@ class _Candidate:
 
 
 class _Search:
-    """The search for operators along one path, until the `thread_time` of `deadline`."""
+    """The search for operators along one path, within a budget."""
 
     def __init__(
-        self, place: traversal.Place, graph: GraphScope, path: Path, deadline: float
+        self, place: traversal.Place, graph: GraphScope, path: Path, budget: Budget
     ) -> None:
         self._place, self._graph, self._path = place, graph, path
-        self._deadline = deadline
+        self._budget = budget
+        self._read_before: dict[_Part, tuple[list[_Candidate], Iterator[_Candidate]]] = {}
         self._ranks = [self._rank(name) for name in path.values]
 
-    def _case(self, seconds: float) -> Case:
-        return Case(min(seconds, self._deadline - thread_time()))
+    def _case(self, steps: int) -> Case:
+        return Case(budget=Budget(steps, within=self._budget))
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)
@@ -180,7 +203,7 @@ class _Search:
                 continue
             if reader is probe and _LOSING.isdisjoint(self._kinds(start, end)):
                 continue
-            if thread_time() > self._deadline:
+            if self._budget.is_exhausted:
                 break
             if may_hold_operator(self._path.nodes[start:end]) and self._may_be_one(start, end):
                 cores += islice(self._candidates(start, end, reader), 1)
@@ -196,7 +219,7 @@ class _Search:
             for end in range(row[-1].end, last + 1)
         ]
         for length, start in sorted(parts, key=lambda part: (-part[0], part[1])):
-            if thread_time() > self._deadline:
+            if self._budget.is_exhausted:
                 return None
             if self._may_be_one(start, start + length):
                 found = self._proven(start, start + length, reader)
@@ -210,13 +233,19 @@ class _Search:
 
     def _proven(self, start: int, end: int, reader: Reader) -> _Candidate | None:
         """Return the operator that a part of the path is, or a better part of it."""
-        for candidate in self._candidates(start, end, reader):
+        for candidate in self._general_first(self._candidates(start, end, reader)):
             for each in sorted(
                 self._trimmed(candidate, reader), key=lambda c: c.worth, reverse=True
             ):
                 if each.is_worth_it and self._is_operator(each):
                     return each
         return None
+
+    @staticmethod
+    def _general_first(candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
+        """Yield the first one, then the others: pads that depend on sizes are numbers in some cases."""
+        yield from islice(candidates, 1)
+        yield from sorted(candidates, key=lambda c: c.generality, reverse=True)
 
     def _may_be_one(self, start: int, end: int) -> bool:
         """Return whether the ranks at both ends are equal, and the last node has one output."""
@@ -257,10 +286,22 @@ class _Search:
         return bool(nodes) and all(node.op_type in _PERMUTING for node in nodes)
 
     def _candidates(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
-        """Yield what a part of the path may be, read in several cases."""
+        """Yield what a part of the path may be, read in several cases; each is read once."""
+        key = start, end, reader
+        if key not in self._read_before:
+            self._read_before[key] = [], self._read_anew(start, end, reader)
+        known, more = self._read_before[key]
+        for number in itertools.count():
+            if number == len(known):
+                known += islice(more, 1)
+            if number == len(known):
+                return
+            yield known[number]
+
+    def _read_anew(self, start: int, end: int, reader: Reader) -> Iterator[_Candidate]:
         seen: list[Blocks[Formula]] = []
         for multiples in self._attempts(start):
-            case = self._case(_READ_SECONDS)
+            case = self._case(_READ_STEPS)
             body = partial(self._read, case, start, end, multiples, reader)
             try:
                 for found in islice(case.all(body), _CASES):
@@ -307,4 +348,4 @@ class _Search:
         def chain(case: Case) -> ChainMap:
             return ChainMap(case, self._graph, self._path, start, end)
 
-        return is_operator(candidate.blocks, chain, lambda: self._case(_PROOF_SECONDS))
+        return is_operator(candidate.blocks, chain, lambda: self._case(_PROOF_STEPS))

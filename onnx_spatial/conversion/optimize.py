@@ -34,6 +34,7 @@ class OptimizeResult:
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        notes: where the search for chains stopped at its limits.
     """
 
     edit: EditResult
@@ -41,6 +42,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    notes: list[str] = field(default_factory=list)
 
 
 def optimize_operators(
@@ -68,13 +70,14 @@ def optimize_operators(
     if plain.refused():
         return alone
     infos = analysis.find(proto, options.domains, folder)
-    every = find(proto, infos, folder)
+    notes: list[str] = []
+    every = find(proto, infos, folder, notes)
     best = _rewritten(proto, every, plain, options, folder, progress) or alone
     if best.nodes[1] >= alone.nodes[1]:
         best = alone
     done = {(site.graph, site.output) for site in best.chains}
     left = [_left(c) for c in every if (str(c.place), c.output) not in done]
-    return replace(best, chains=[*best.chains, *left])
+    return replace(best, chains=[*best.chains, *left], notes=notes)
 
 
 def _rewritten(

@@ -16,13 +16,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from time import thread_time
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import division
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.expressions import (
     ONE,
     ZERO,
@@ -99,15 +99,16 @@ class ElementUse(NamedTuple):
 class Case:
     """The facts of one case, and the results that were computed from them."""
 
-    def __init__(self, seconds: float = MAX_SECONDS) -> None:
+    def __init__(self, seconds: float = MAX_SECONDS, budget: Budget | None = None) -> None:
         """Begin with no facts.
 
         Args:
             seconds: of processor time of this thread.
+            budget: for its computations, in the place of `seconds`.
         """
         self._serial = next(_serials)
-        self._deadline = thread_time() + seconds
-        self.facts = Facts(self._deadline)
+        self._budget = Budget(seconds=seconds) if budget is None else budget
+        self.facts = Facts(self._budget)
         self.assumptions: dict[str, None] = {}
         self._replaced: dict[Atom, Polynomial] = {}
         self._splits = [_Split(0)]
@@ -385,6 +386,7 @@ class Case:
         if key in self._memo:
             result: _T = self._memo[key]
             return result
+        self._budget.spend()
         result = compute()
         self._memo[key] = result
         self._splits[-1].made.append(key)
@@ -433,7 +435,8 @@ class Case:
         return False
 
     def _check_now_and_then(self) -> None:
-        """Check the budget at every eighth call: the clock is slow."""
+        """Count a step; check the budget at every eighth: the clock is slow."""
+        self._budget.spend()
         self._ticks += 1
         if self._ticks % 8 == 0:
             self.check_budget()
@@ -442,9 +445,9 @@ class Case:
         """Stop a proof that takes too long.
 
         Raises:
-            UndecidedError: the deadline is over.
+            UndecidedError: the budget is exhausted.
         """
-        if thread_time() > self._deadline:
+        if self._budget.is_exhausted:
             raise UndecidedError("the proof takes too long")
 
     # Division

@@ -13,12 +13,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable, Iterator
-from time import thread_time
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.index_map import linear
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.expressions import FLOOR, apart, is_inside_of, shared_atoms
 from onnx_spatial.index_map.limits import is_far
 from onnx_spatial.index_map.samples import Samples
@@ -38,13 +38,13 @@ _MAX_QUOTIENTS = 4
 class Facts:
     """Polynomials that are 0 or more, in the order in which they were added."""
 
-    def __init__(self, deadline: float = math.inf) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
         """Begin without facts.
 
         Args:
-            deadline: processor time of this thread, in seconds, after which `nonnegative` answers no.
+            budget: of searches; `nonnegative` answers no where it is exhausted.
         """
-        self._deadline = deadline
+        self._budget = Budget() if budget is None else budget
         self.samples = Samples()
         #: For each fact, whether it and those before it hold at each sample.
         self._held: list[npt.NDArray[np.bool_]] = []
@@ -96,7 +96,7 @@ class Facts:
 
     def restore(self, other: Facts) -> None:
         """Replace all facts by those of a copy."""
-        self._deadline, self.samples = other._deadline, other.samples
+        self._budget, self.samples = other._budget, other.samples
         self._facts, self._held = list(other._facts), list(other._held)
         self._known, self._proven = dict(other._known), dict(other._proven)
         self._failed, self._version = {}, other._version + 1
@@ -168,6 +168,7 @@ class Facts:
     def _search_from(self, p: Polynomial) -> bool:
         found = self._is_trivial(p)
         if not found:
+            self._budget.spend()
             related = linear.related(p, self._facts)
             found = linear.follows(p, related)
         if not found:
@@ -216,8 +217,9 @@ class Facts:
         queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
         seen = {start}
         for number in range(1, steps):
+            self._budget.spend()
             # The clock is slow.
-            if not queue or (number % 16 == 0 and thread_time() > self._deadline):
+            if not queue or (number % 16 == 0 and self._budget.is_exhausted):
                 return False
             _, _, depth, p = heapq.heappop(queue)
             bad = _doubtful(p)

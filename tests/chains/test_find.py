@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+
 import chain_models
 import numpy as np
 import onnx
@@ -10,6 +13,7 @@ from chain_models import Net
 from onnx import helper
 
 from onnx_spatial.chains import find
+from onnx_spatial.index_map import budget
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 S2B, B2S = SpaceToBatch, BatchToSpace
@@ -158,3 +162,34 @@ def test_crops_that_are_others_in_some_cases(op_type):
     (node,) = [n for n in model.graph.node if n.op_type == op_type]
     node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
     assert all("Slice" not in [n.op_type for n in c.nodes] for c in find(model))
+
+
+def test_a_slow_machine_finds_the_same(monkeypatch):
+    """Steps are counted; the clock is for the worst only."""
+    model = chain_models.stacked()
+    expected = find(model)
+    clock = itertools.count(0.0, 0.01)
+    monkeypatch.setattr(budget, "thread_time", lambda: next(clock))
+    notes = []
+    assert find(model, notes=notes) == expected
+    assert len(expected) == 4
+    assert notes == []
+
+
+def test_the_last_limit_is_time(monkeypatch):
+    clock = itertools.count(0.0, 100.0)
+    monkeypatch.setattr(budget, "thread_time", lambda: next(clock))
+    notes = []
+    assert find(chain_models.stacked(), notes=notes) == []
+    (note,) = notes
+    assert note.startswith("the search for chains stopped after 300 seconds, between 'x' and ")
+
+
+@pytest.mark.parametrize(("limit", "steps"), [("_PATH_STEPS", 300), ("_MODEL_STEPS", 5000)])
+def test_limits_of_steps(monkeypatch, limit, steps):
+    monkeypatch.setattr(sys.modules["onnx_spatial.chains.find"], limit, steps)
+    notes = []
+    found = find(chain_models.stacked(), notes=notes)
+    assert len(found) < 4
+    assert f"stopped after {steps:,} steps" in notes[-1]
+    assert find(chain_models.stacked()) == found
