@@ -19,6 +19,7 @@ from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import product
 from onnx_spatial.index_map.graph import RULES, GraphMaps
 from onnx_spatial.index_map.node import WHOLE
@@ -112,10 +113,11 @@ class ChainMap:
                 dims[axis] = part * MULTIPLE
         element_type = graph.element_type(self.source)
         self.x = given(case, self.source, dims, type=element_type)
+        case.counts.append(product(self.x.dims))
         inner = {name for node in self._nodes for name in node.output}
         self._inputs, self._constants, self._followed = {self.source: self.x}, {}, []
         read = [name for node in self._nodes for name in node.input if name not in inner]
-        nodes = [*self._nodes, *self._follow(read, inner)]
+        nodes = self._all_nodes = [*self._nodes, *self._follow(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
@@ -152,7 +154,7 @@ class ChainMap:
         pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
         below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
         above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
-        for node in self._nodes:
+        for node in self._all_nodes:
             if node.op_type != "Reshape" or len(node.input) < 2:
                 continue
             try:
@@ -161,12 +163,11 @@ class ChainMap:
             except UndecidedError:
                 continue
             # Sizes that are computed are at least 1, as all sizes that proofs are about.
-            if not set(padded) <= set(before) or any(
-                d.constant is not None and d.constant < 1 for d in shape
-            ):
+            others = exact(product(before), product(padded))
+            if others is None or any(d.constant is not None and d.constant < 1 for d in shape):
                 continue
             for rounded in (below, above):
-                if product([rounded.get(d, d) for d in before]) == product(shape):
+                if others * product([rounded[p] for p in padded]) == product(shape):
                     return True
         return False
 

@@ -30,6 +30,9 @@ def probe(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Poly
     """Yield the operators that the map of `y` may be, in one case; see `reading.read`."""
     if x.rank != y.rank or y.order is not None or ZERO in y.dims:
         return
+    for dim in (*x.dims, *y.dims):
+        if dim.constant is None:
+            case.assume(dim - 2 * _MIDDLE)  # the elements that are read are inside
     probes = _Probes(case, source, x, y)
     for reader in (_space_to_batch, _batch_to_space):
         blocks = reader(probes)

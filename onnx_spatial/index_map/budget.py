@@ -30,9 +30,9 @@ class Budget:
             self._last = min(self._last, within._last)
             self._deadline = min(self._deadline, within._deadline)
 
-    def spend(self) -> None:
-        """Count a step."""
-        self._spent[0] += 1
+    def spend(self, steps: int = 1) -> None:
+        """Count some steps."""
+        self._spent[0] += steps
 
     @property
     def spent(self) -> int:

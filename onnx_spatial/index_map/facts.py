@@ -31,6 +31,9 @@ _Product = tuple[Atom, ...]
 _MAX_STEPS = 400
 _MAX_ROUNDED = 12
 
+#: The most terms that a polynomial of (size - least value) has.
+_MAX_SHIFTED = 640
+
 #: The most quotients that are replaced by their bounds.
 _MAX_QUOTIENTS = 4
 
@@ -168,8 +171,8 @@ class Facts:
     def _search_from(self, p: Polynomial) -> bool:
         found = self._is_trivial(p)
         if not found:
-            self._budget.spend()
             related = linear.related(p, self._facts)
+            self._budget.spend(1 + len(related))
             found = linear.follows(p, related)
         if not found:
             degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
@@ -226,6 +229,7 @@ class Facts:
             # Sizes that are 1 or more may be outweighed in the end: indices first.
             product, factor = min(bad, key=lambda t: (self._least.keys() >= set(t[0]), -len(t[0])))
             for place, (scale, rest) in enumerate(self._cancellations(p, product, factor)):
+                self._budget.spend()
                 rest = _tightened(rest)
                 if rest in seen:
                     continue
@@ -251,7 +255,8 @@ class Facts:
         if not all(atom.nonnegative for atom in atoms):
             return False
         least = {a: max(self._least[a]) for a in atoms if a in self._least}
-        if not least or len(p.terms) > 40:
+        # A product of n atoms becomes up to 2**n terms.
+        if not least or sum(2 ** len(product) for product in p.terms) > _MAX_SHIFTED:
             return False
         terms: dict[_Product, int] = {}
         for product, factor in p.terms.items():

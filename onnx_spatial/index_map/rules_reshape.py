@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.division import exact
 from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
-from onnx_spatial.index_map.node import NodeView, Rule, axes_of
+from onnx_spatial.index_map.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.index_map.regrouping import reshaped
 from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
@@ -50,7 +50,33 @@ def _reshape(case: Case, node: NodeView) -> list[Tensor]:
         # A quotient of numbers of elements is not negative, which its terms may not show.
         case.assume(rest - (1 if all(case.surely(d - 1) for d in x.dims) else 0))
         dims[unknown] = rest
+    before, after = product(x.dims), product(dims)
+    if node.legal and unknown is None and before != after:
+        if _are_all_equal(case, x.dims, dims):
+            for a, b in zip(x.dims, dims, strict=True):
+                assume_equal(case, a, b)
+            return [x]
+        if _is_linear(before - after):
+            assume_equal(case, before, after)
     return [reshaped(case, x, dims)]
+
+
+def _are_all_equal(case: Case, before: Sequence[Polynomial], after: Sequence[Polynomial]) -> bool:
+    """Return whether a Reshape that succeeds keeps each dim: none grows, or none shrinks.
+
+    Numbers of 1 or more whose products are equal are equal themselves then.
+    """
+    pairs = list(zip(before, after, strict=False))
+    if len(before) != len(after) or not all(map(_is_linear, (*before, *after))):
+        return False
+    if not all(case.surely(d - 1) for d in (*before, *after)):
+        return False
+    return all(case.surely(a - b) for a, b in pairs) or all(case.surely(b - a) for a, b in pairs)
+
+
+def _is_linear(p: Polynomial) -> bool:
+    """Return whether a polynomial has no products: facts that have some make proofs slow."""
+    return all(len(product) <= 1 for product in p.terms)
 
 
 def _flatten(case: Case, node: NodeView) -> list[Tensor]:

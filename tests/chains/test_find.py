@@ -45,6 +45,21 @@ def test_lowerings_of_this_package(strategy):
     assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
 
 
+@pytest.mark.parametrize("strategy", ["transpose", "staged", "gather", "row-gather", "slices"])
+@pytest.mark.parametrize("shape", [(2, "h", "w", 3), ("n", 8, 12, 3)])
+def test_lowerings_of_unknown_sizes(strategy, shape):
+    """Steps of Slices are equal, and tables have as many numbers, only where the block divides."""
+    chains = find(chain_models.lowered(strategy, shape))
+    assert [(c.blocks.kind, c.blocks.block) for c in chains] == [(S2B, (2, 2)), (B2S, (2, 2))]
+
+
+def test_slices_that_run_at_other_sizes():
+    """Parts of equal sizes are no SpaceToBatch where the block need not divide the size."""
+    net = Net()
+    parts = [net("Slice", "x", [i], [2], [1], [2]) for i in (0, 1)]
+    assert find(net.model((2, "h", 3), net("Concat", *parts, axis=0))) == []
+
+
 def test_pads_are_part_of_the_operator():
     (chain, _) = find(chain_models.six_dims(pads=(1, 3)))
     assert [a.constant for a in chain.blocks.begins] == [1, 1]
