@@ -189,6 +189,11 @@ step_options = options.grouped(
         "May be repeated.",
     ),
     click.option(
+        "--optimize",
+        is_flag=True,
+        help="Optimize the models: rewrite chains of standard nodes that are spatial operators, too.",
+    ),
+    click.option(
         "--no-fuse", is_flag=True, help="Change only the operators, no nodes beside them."
     ),
     options.prefer_option,

@@ -122,6 +122,8 @@ class Conversion:
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`; None if it is not known.
+        named: the original with operators in the place of the chains that `optimize` rewrote; None if
+            there are none.
     """
 
     result: reader.Source
@@ -132,6 +134,7 @@ class Conversion:
     output: Path | None = None
     backup: Path | None = None
     original: reader.Source | None = None
+    named: reader.Source | None = None
 
     @cached_property
     def summary(self) -> Summary | None:

@@ -24,7 +24,7 @@ from onnx_spatial.api import (
     read_source,
     with_opset,
 )
-from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
+from onnx_spatial.conversion.optimize import optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusals
 from onnx_spatial.errors import ConversionError, UsageError
@@ -110,16 +110,17 @@ def optimize(
         raise error
     changed = result.edit.model is not None or before is not source
     converted = before if result.edit.model is None else source.holding(result.edit.model)
+    named = None if result.named is None else source.holding(result.named)
     verification = None
     if verify and changed:
-        verification = _verified(
+        verification = verify_with_chains(
             source,
+            named,
             converted,
-            result,
             inputs=inputs,
             seed=seed,
             shapes=shapes,
-            domains=(*options.domains, chains.DOMAIN),
+            domains=options.domains,
             rtol=rtol,
             atol=atol,
             outputs_only=outputs_only,
@@ -132,7 +133,13 @@ def optimize(
         if strict or strict_proof or verification.status == "failed" or verification.rest:
             check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
-        converted, inspection, verification, changed, result.edit.touched, original=source
+        converted,
+        inspection,
+        verification,
+        changed,
+        result.edit.touched,
+        original=source,
+        named=named,
     )
     return finish(
         conversion,
@@ -144,16 +151,26 @@ def optimize(
     )
 
 
-def _verified(
-    source: reader.Source, converted: reader.Source, result: OptimizeResult, **arguments: Any
+def verify_with_chains(
+    source: reader.Source,
+    named: reader.Source | None,
+    converted: reader.Source,
+    **arguments: Any,
 ) -> Verification:
     """Compare the operators of the chains with the result, and the original with the result.
 
     That a chain is its operator is proven where it is found (`chains.proof`).
+
+    Args:
+        source: the original.
+        named: the original with operators in the place of its chains; None if none was rewritten.
+        converted: the result.
+        arguments: see `verification.verify`.
     """
-    if result.named is None or arguments["outputs_only"]:
+    arguments["domains"] = (*arguments["domains"], chains.DOMAIN)
+    if named is None or arguments["outputs_only"]:
         return run_verification(source, converted, **arguments)
-    operators = run_verification(source.holding(result.named), converted, **arguments)
+    operators = run_verification(named, converted, **arguments)
     if operators.status == "failed":
         return _described(operators)
     outputs = run_verification(source, converted, **{**arguments, "outputs_only": True})

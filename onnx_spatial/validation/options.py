@@ -24,6 +24,7 @@ class Options:
 
     Attributes:
         modes: modes to convert each model in.
+        optimize: whether chains of standard nodes are rewritten too, see `onnx_spatial.optimize`.
         fuse, max_rank, strategy, domains: see `onnx_spatial.convert`.
         static: sizes of symbolic dims; ignored for models without a dim of that name.
         shapes: shapes of inputs to verify with; ignored for models without an input of that name.
@@ -37,10 +38,12 @@ class Options:
         outputs_only: whether nothing but outputs is compared with the original.
 
     Raises:
-        UsageError: a mode or strategy does not exist, or a number is out of range.
+        UsageError: a mode or strategy does not exist, a number is out of range, or two options cannot
+            be combined.
     """
 
     modes: tuple[str, ...] = ("lower",)
+    optimize: bool = False
     fuse: bool = True
     max_rank: int | None = None
     strategy: str | None = None
@@ -58,6 +61,8 @@ class Options:
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
             raise UsageError(f"modes must be one or more of {', '.join(MODES)}, not {self.modes}")
+        if self.optimize and (self.modes != ("lower",) or not self.fuse):
+            raise UsageError("optimize requires mode lower, with fusion")
         ConvertOptions(strategy=self.strategy)  # raises an error if there is no such strategy
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
@@ -92,6 +97,7 @@ class Options:
         words += ["--seed", str(self.seed)]
         if self.modes != ("lower",):
             words += [w for mode in self.modes for w in ("--mode", mode)]
+        words += ["--optimize"] if self.optimize else []
         words += [] if self.fuse else ["--no-fuse"]
         for option, value in (
             ("--max-rank", self.max_rank),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import chain_models
 import numpy as np
 import onnx
 import pytest
@@ -28,6 +29,7 @@ from validating import (
     space_to_batch,
 )
 
+from onnx_spatial.errors import UsageError
 from onnx_spatial.validation import ModelResult, Options, Report
 from onnx_spatial.validation.checks import conversions
 from onnx_spatial.validation.checks.examine import examine
@@ -139,11 +141,11 @@ def test_other_runtimes_have_their_say(tmp_path, oracle):
 def test_a_verification_has_the_options(tmp_path, monkeypatch):
     asked = {}
 
-    def verifying(original, converted, **how):
+    def verifying(original, _, converted, **how):
         asked.update(how)
         return verify(original, converted)
 
-    monkeypatch.setattr(conversions, "verify", verifying)
+    monkeypatch.setattr(conversions, "verify_with_chains", verifying)
     wanted = {"oracles": ("openvino",), "seed": 3, "domains": ("a.b",)}
     look(save(tmp_path / "m.onnx"), **wanted, shapes=(("x", (2, 4, 6, 3)), ("other", (1,))))
     assert {name: asked[name] for name in wanted} == wanted
@@ -465,3 +467,55 @@ class TestRecordedData:
         assert "verified on recorded data" in result.message
         (entry,) = result.entries
         assert (entry.level, entry.source) == ("info", "verify:lower")
+
+
+def _chains(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(chain_models.six_dims(), path)
+    return path
+
+
+def test_chains_are_rewritten_by_optimize_alone(tmp_path):
+    path = _chains(tmp_path)
+    (mode,) = look(path).modes
+    assert (mode["mode"], mode["changed"]) == (None, False)
+    result = look(path, optimize=True, strict_proof=True)
+    (mode,) = result.modes
+    assert (result.status, mode["mode"], mode["changed"]) == ("passed", "lower", True)
+    assert [(s["dialect"], s["strategy"]) for s in result.sites] == [
+        ("standard nodes", "dilated convolution")
+    ] * 2
+    assert "2 of 2 operators" in result.message
+
+
+def test_an_optimized_model_is_compared_with_recorded_data(tmp_path):
+    path = _chains(tmp_path)
+    x = np.random.default_rng(0).random((2, 8, 12, 3), np.float32)
+    record(path.parent, [x], [np.zeros((2, 8, 12, 4), np.float32)])
+    result = look(path, optimize=True)
+    assert (result.status, result.kind) == ("failed", "recorded-data")
+
+
+def test_a_chain_that_is_read_wrongly_is_a_difference(tmp_path, monkeypatch):
+    """Also the file with its chains as they are is compared."""
+    real = conversions.optimize
+
+    def wrong(*args: object, **named: object):
+        done = real(*args, **named)
+        node = next(n for n in done.result.proto.graph.node if n.op_type == "Conv")
+        next(a for a in node.attribute if a.name == "dilations").ints[:] = [1, 1]
+        return done
+
+    monkeypatch.setattr(conversions, "optimize", wrong)
+    result = look(_chains(tmp_path), optimize=True)
+    assert (result.status, result.kind) == ("failed", "difference")
+
+
+def test_optimize_has_one_mode():
+    with pytest.raises(UsageError, match="optimize requires mode lower, with fusion"):
+        Options(optimize=True, modes=("function",))
+    with pytest.raises(UsageError, match="optimize requires mode lower, with fusion"):
+        Options(optimize=True, fuse=False)
+    options = Options(optimize=True)
+    assert "--optimize" in options.command(["m.onnx"])
+    assert Options.from_dict(options.to_dict()) == options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import onnx
 
@@ -11,9 +12,10 @@ from onnx_spatial.custom_ops import available
 from onnx_spatial.errors import ConversionError, ModelFileError, SpatialError, UsageError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
+from onnx_spatial.optimization import optimize, verify_with_chains
 from onnx_spatial.validation.checks.subject import ExaminedModel, ModelForm
 from onnx_spatial.validation.result import Kind, Level
-from onnx_spatial.verification import Verification, verify
+from onnx_spatial.verification import Verification
 from onnx_spatial.verification.runtime.sessions import RunFailure, Session
 
 #: Number of problems of a verification that get an entry of their own.
@@ -38,19 +40,20 @@ def check(subject: ExaminedModel) -> None:
 def _convert(subject: ExaminedModel, mode: str) -> ModelForm | None:
     """Convert the model in one mode; None if that fails."""
     options, source = subject.options, f"convert:{mode}"
-    subject.stage(source, f"converting in mode {mode}")
+    subject.stage(source, "optimizing" if options.optimize else f"converting in mode {mode}")
+    common: dict[str, Any] = {
+        "max_rank": options.max_rank,
+        "verify": False,
+        "static": subject.static,
+        "domains": options.domains,
+        "strict": options.strict,
+        "strategy": options.strategy,
+    }
     try:
-        done = convert(
-            subject.path,
-            mode=mode,
-            fuse=options.fuse,
-            max_rank=options.max_rank,
-            verify=False,
-            static=subject.static,
-            domains=options.domains,
-            strict=options.strict,
-            strategy=options.strategy,
-        )
+        if options.optimize:
+            done = optimize(subject.path, **common)
+        else:
+            done = convert(subject.path, mode=mode, fuse=options.fuse, **common)
     except ConversionError as error:
         _add_refusals(subject, source, error)
         return None
@@ -58,7 +61,9 @@ def _convert(subject: ExaminedModel, mode: str) -> ModelForm | None:
         subject.add("error", source, str(error), _kind_of(error))
         return None
     _set_inspection(subject, done.inspection)
-    return ModelForm(mode, done.result if done.changed else subject.source, done.changed)
+    form = ModelForm(mode, done.result if done.changed else subject.source, done.changed)
+    form.named = done.named
+    return form
 
 
 def _kind_of(error: SpatialError) -> Kind:
@@ -98,8 +103,9 @@ def _verify(subject: ExaminedModel, form: ModelForm) -> None:
         subject.add(unverified, source, form.message, "unverified")
         return
     try:
-        form.verification = verify(
+        form.verification = verify_with_chains(
             subject.source,
+            form.named,
             form.source,
             seed=subject.options.seed,
             shapes=subject.shapes,

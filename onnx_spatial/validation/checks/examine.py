@@ -97,7 +97,7 @@ def _result(subject: ExaminedModel) -> ModelResult:
         Entry("info", "", message).message,
         problems[0].kind if problems else None,
         subject.entries,
-        [site.to_dict() for site in subject.inspection.sites] if subject.inspection else [],
+        _sites(subject),
         [_mode(form) for form in subject.forms],
         subject.recorded,
     )
@@ -120,6 +120,12 @@ def _passed(subject: ExaminedModel) -> str:
     if sets:
         parts.append(f"matches the recorded data in {', '.join(sets)}")
     return f"passed: {'; '.join(parts)}"
+
+
+def _sites(subject: ExaminedModel) -> list[dict[str, Any]]:
+    """Return the report of each operator; of an optimization that of each chain, too."""
+    found = subject.inspection
+    return [] if found is None else [site.to_dict() for site in (*found.sites, *found.chains)]
 
 
 def _mode(form: ModelForm) -> dict[str, Any]:

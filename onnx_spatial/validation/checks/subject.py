@@ -39,6 +39,7 @@ class ModelForm:
         verification: comparison with the original on generated data.
         message: result in place of the verification's message.
         matched: whether a recorded output agreed; one that does not is an error.
+        named: the original with operators in the place of chains that were rewritten; None if none were.
     """
 
     mode: str | None
@@ -47,6 +48,7 @@ class ModelForm:
     verification: Verification | None = None
     message: str | None = None
     matched: bool = False
+    named: reader.Source | None = None
 
     @property
     def name(self) -> str:
