@@ -1,0 +1,38 @@
+"""Small nets as exporters write them: all atrous layers become dilated convolutions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnx_spatial.conversion.optimize import optimize_operators
+from onnx_spatial.model import traversal
+
+MODELS = Path(__file__).parents[2] / "models" / "chains"
+
+#: For each model the number of nodes after `optimize`, and of dilated convolutions.
+EXPECTED = {
+    "conv1d": (6, 1),
+    "gated_static": (9, 2),
+    "conv2d": (8, 2),
+    "conv2d_one_axis": (4, 1),
+    "depthwise": (4, 1),
+    "conv3d": (4, 1),
+    "in_loop": (9, 1),
+}
+
+
+def _is_dilated(node: onnx.NodeProto) -> bool:
+    rates = [a.ints for a in node.attribute if a.name == "dilations"]
+    return node.op_type == "Conv" and bool(rates) and max(rates[0]) > 1
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_atrous_layers(name):
+    result = optimize_operators(onnx.load(MODELS / name / "model.onnx"))
+    assert result.edit.model is not None
+    nodes = [node for _, _, node in traversal.nodes(result.edit.model)]
+    assert (len(nodes), sum(map(_is_dilated, nodes))) == EXPECTED[name]
+    assert all(site.converted for site in result.chains)
