@@ -162,6 +162,13 @@ def test_unknown_ranks():
     assert all(c.source != "x" for c in find(model))
 
 
+@pytest.mark.parametrize("model", [chain_models.depth_to_space(), chain_models.one_dim()])
+def test_ranks_that_nodes_determine(model):
+    """A Transpose, or a Pad with a known number of pads, runs for one rank only."""
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert find(model)[0].source == "x"
+
+
 def test_bad_parameters():
     """Nodes that fail in every run are no chain, and no error."""
     net = Net()
