@@ -12,6 +12,7 @@ A chain that is found goes the way of a named operator from there on.
 """
 
 from onnx_spatial.chains.find import Chain, find
-from onnx_spatial.chains.named import DOMAIN, OP_TYPES, with_operators
+from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
+from onnx_spatial.chains.one_hot import NOTE
 
-__all__ = ["DOMAIN", "OP_TYPES", "Chain", "find", "with_operators"]
+__all__ = ["DOMAIN", "NOTE", "Chain", "find", "op_type_of", "with_operators"]

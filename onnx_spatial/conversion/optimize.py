@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
+from onnx_spatial.chains import DOMAIN, NOTE, Chain, find, op_type_of, with_operators
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
@@ -22,6 +22,10 @@ from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
+
+
+#: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
+_MARGIN = 1.5
 
 
 @dataclass
@@ -70,8 +74,9 @@ def optimize_operators(
     infos = analysis.find(proto, options.domains, folder)
     every = find(proto, infos, folder)
     best = _rewritten(proto, every, plain, options, folder, progress) or alone
-    if best.nodes[1] >= alone.nodes[1]:
-        best = alone
+    if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
+        priced = [chain for chain in every if chain.cost]
+        best = _rewritten(proto, priced, plain, options, folder, progress) or alone
     done = {(site.graph, site.output) for site in best.chains}
     left = [_left(c) for c in every if (str(c.place), c.output) not in done]
     return replace(best, chains=[*best.chains, *left])
@@ -92,7 +97,7 @@ def _rewritten(
         edit = convert_operators(named, options, folder=folder, progress=progress)
         sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
         of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        fused = [c for c, site in zip(chains, of, strict=True) if site and _is_fused(site)]
+        fused = [c for c, site in zip(chains, of, strict=True) if site and _pays(c, site)]
         if len(fused) < len(chains):
             chains = fused
             continue
@@ -121,8 +126,11 @@ def _remove_unread(
     remove_unused(model, read)
 
 
-def _is_fused(site: Site) -> bool:
-    return site.converted and site.strategy not in STRATEGY_NAMES
+def _pays(chain: Chain, site: Site) -> bool:
+    """Tell whether an operator became part of something else, or is faster than its chain by itself."""
+    if site.converted and site.strategy not in STRATEGY_NAMES:
+        return True
+    return site.estimated_us is not None and _MARGIN * site.estimated_us < chain.cost
 
 
 def _number_of_nodes(model: onnx.ModelProto) -> int:
@@ -140,6 +148,8 @@ def _described(chain: Chain, site: Site) -> Site:
         output=chain.output,
         absorbed=tuple(labels[:-1]),
         nodes_before=len(labels) + len(site.between),
+        op_type=op_type_of(chain),
+        notes=(NOTE,) if chain.one_hot else (),
     )
 
 
@@ -150,7 +160,7 @@ def _left(chain: Chain) -> Site:
     return Site(
         node=labels[-1],
         graph=str(chain.place),
-        op_type=OP_TYPES[chain.blocks.kind][0],
+        op_type=op_type_of(chain),
         domain="",
         dialect=report.CHAIN,
         action="leave",

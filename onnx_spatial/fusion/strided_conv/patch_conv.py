@@ -7,8 +7,8 @@
     x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
 
 A patch holds the C channels of each place in the window, one place after the other: its channel number
-place * C + c is multiplied with the kernel's weight at that place for channel c. So the kernel is the
-weight, reshaped and transposed; runtimes compute that once, when they load, and the weight stays where
+place * C + c is multiplied with the kernel's weight at that place for channel c (c * places + place where
+channels come first). So the kernel is the weight, reshaped and transposed; runtimes compute that once, when they load, and the weight stays where
 it is. Zeros around the image are zeros in either form. The same products are summed up in another
 order, so results agree within rounding.
 
@@ -305,14 +305,17 @@ def _shapes(match: _Match) -> tuple[Draft, ...]:
 def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.Value:
     """Write the weight as [output channels, C, places in the window..]."""
     axes, channels = len(patches.kernel), reader.rows // math.prod(patches.kernel)
+    places = list(range(axes))
+    rows = [*patches.kernel, channels]
+    order = [axes, *places]
+    if patches.major == "channel":
+        rows, order = [channels, *patches.kernel], [0, *(place + 1 for place in places)]
     if reader.rows_first:
-        shape = (*patches.kernel, channels, reader.channels)
-        perm = [axes + 1, axes, *range(axes)]
+        shape, perm = [*rows, reader.channels], [axes + 1, *order]
     else:
-        shape = (reader.channels, *patches.kernel, channels)
-        perm = [0, axes + 1, *range(1, axes + 1)]
+        shape, perm = [reader.channels, *rows], [0, *(place + 1 for place in order)]
     weight = emit.op("Reshape", reader.weight, emit.ints(shape, "shape"))
-    return emit.op("Transpose", weight, perm=perm)
+    return weight if perm == sorted(perm) else emit.op("Transpose", weight, perm=perm)
 
 
 def _bias(match: _Match, emit: Emitter) -> ir.Value | None:

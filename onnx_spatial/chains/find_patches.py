@@ -1,0 +1,208 @@
+"""Find the parts of paths that are patches: around a one-hot Conv, or around Gathers of windows.
+
+    x -> Transpose -> Conv, one-hot -> Transpose -> y                       Keras 3
+    x -> Transpose -> Reshape [N*C, 1, H, W] -> Conv, one-hot -> ... -> y   tf2onnx
+    x -> Pad -> Gather rows -> Gather columns -> Transpose -> Reshape -> y  torch.nn.Unfold (im2col)
+
+The longest part of a path around these nodes is taken whose map is that of patches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from time import thread_time
+
+import onnx
+
+from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.patches import Patches, is_patches, read
+from onnx_spatial.chains.paths import Path
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.builder import TYPICAL_DIM
+from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
+
+#: The most cases in which patches are read, and the most guesses that are proven for a part.
+_CASES, _GUESSES = 16, 6
+
+#: Processor seconds for reading patches, for a proof, and for a path.
+_READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS = 1.0, 2.0, 5.0
+
+#: The most nodes in front of the Conv or the Gathers, and behind them.
+_FAR = 8
+
+#: Nanoseconds of a Conv in onnxruntime for a multiplication and addition, with one thread. One-hot Convs
+#: were measured to take 0.018 to 0.05; small ones are better by far.
+_PRODUCT = 0.015
+
+
+@dataclass(frozen=True)
+class PatchesPart:
+    """A part of a path that is patches.
+
+    Attributes:
+        path: the path.
+        start, end: positions of its first and its last value.
+        patches: the patches.
+        one_hot: whether a one-hot Conv is in it.
+        cost: estimated microseconds of its Conv or Gathers in a run.
+    """
+
+    path: Path
+    start: int
+    end: int
+    patches: Patches
+    one_hot: bool
+    cost: float
+
+
+def find_patches(
+    graph: GraphScope, paths: Collection[Path], readers: Mapping[str, int], deadline: float
+) -> list[PatchesPart]:
+    """Return the parts of the paths of a graph that are patches.
+
+    Args:
+        graph: the graph.
+        paths: its paths, through one-hot Convs too.
+        readers: number of the readers of each value; an output of the graph is read, too.
+        deadline: the `thread_time` at which the search ends.
+    """
+    parts: dict[str, PatchesPart] = {}
+    for path in paths:
+        for first, last in _cores(graph, path):
+            core = path.values[last]
+            if core not in parts:
+                end = min(deadline, thread_time() + _PATH_SECONDS)
+                part = _Search(graph, path, readers, end).longest(first, last)
+                if part is not None:
+                    parts[core] = part
+    return list(parts.values())
+
+
+def _cores(graph: GraphScope, path: Path) -> Iterator[tuple[int, int]]:
+    """Yield the values in front of and behind one-hot Convs, and behind Gathers of windows."""
+    gathers: list[int] = []
+    for step, nodes in enumerate(path.nodes):
+        if any(name in graph.one_hot for node in nodes for name in node.output):
+            yield step, step + 1
+        if len(nodes) == 1 and _gathers_windows(graph, nodes[0]):
+            gathers.append(step)
+    if gathers and len(gathers) <= 3:
+        yield gathers[0], gathers[-1] + 1
+
+
+def _gathers_windows(graph: GraphScope, node: onnx.NodeProto) -> bool:
+    """Return whether a Gather has a table of indices: the places of each window."""
+    if node.op_type != "Gather" or len(node.input) < 2:
+        return False
+    dims = graph.dims(node.input[1])
+    return dims is not None and len(dims) == 2
+
+
+class _Search:
+    """The search along one path, until the `thread_time` of `deadline`."""
+
+    def __init__(
+        self, graph: GraphScope, path: Path, readers: Mapping[str, int], deadline: float
+    ) -> None:
+        self._graph, self._path, self._readers = graph, path, readers
+        self._deadline = deadline
+
+    def longest(self, first: int, last: int) -> PatchesPart | None:
+        """Return the longest part around a core that is patches; None if there is none."""
+        values = self._path.values
+        most = last
+        while most + 1 < len(values) and most < last + _FAR:
+            if self._readers.get(values[most], 0) != 1:
+                break  # the nodes up to here would stay for the other readers
+            most += 1
+        if any(self._readers.get(values[i], 0) != 1 for i in range(first + 1, last)):
+            return None
+        parts = [
+            (start, end)
+            for start in range(max(0, first - _FAR), first + 1)
+            for end in range(last, most + 1)
+        ]
+        for start, end in sorted(parts, key=lambda part: (part[0] - part[1], part[0])):
+            if thread_time() > self._deadline:
+                return None
+            if len(self._path.nodes[end - 1][0].output) != 1:
+                continue
+            for patches in self._guesses(start, end):
+                if is_patches(patches, partial(self._map, start, end), self._case(_PROOF_SECONDS)):
+                    return self._part(start, end, first, last, patches)
+        return None
+
+    def _case(self, seconds: float) -> Case:
+        return Case(max(0.0, min(seconds, self._deadline - thread_time())))
+
+    def _map(self, start: int, end: int, case: Case) -> ChainMap:
+        return ChainMap(case, self._graph, self._path, start, end)
+
+    def _kernel(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the kernel of the one-hot Conv of a part; empty if there is none."""
+        for nodes in self._path.nodes[start:end]:
+            for node in nodes:
+                copying = self._graph.one_hot.get(node.output[0])
+                if copying is not None:
+                    return tuple(
+                        next(a.ints for a in copying.attribute if a.name == "kernel_shape")
+                    )
+        return ()
+
+    def _guesses(self, start: int, end: int) -> list[Patches]:
+        """Return what a part may be, read in several cases."""
+        dims = self._graph.dims(self._path.values[start])
+        if dims is None or 0 in dims:
+            return []
+        case, kernel = self._case(_READ_SECONDS), self._kernel(start, end)
+
+        def body() -> list[Patches]:
+            chain = self._map(start, end, case)
+            return list(read(case, chain.source, chain.x, chain.y, kernel))
+
+        guesses: dict[Patches, None] = {}
+        try:
+            for found in islice(case.all(body), _CASES):
+                guesses.update(dict.fromkeys(found))
+                if found:
+                    break
+        except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+            pass
+        return list(guesses)[:_GUESSES]
+
+    def _part(self, start: int, end: int, first: int, last: int, patches: Patches) -> PatchesPart:
+        values = self._path.values
+        element_type = self._graph.element_type(values[start])
+        dtype = numpy_dtype(element_type)
+        itemsize = 4 if dtype is None else dtype.itemsize
+        one_hot = bool(self._kernel(start, end))
+        cost = 0.0
+        if one_hot:
+            for step in range(first, last):
+                copying = self._graph.one_hot.get(values[step + 1])
+                cost += 0.0 if copying is None else self._conv(copying, values[step + 1])
+        else:
+            for step in range(first, last):
+                size = self._size(values[step + 1]) * itemsize
+                row = (self._graph.dims(values[step + 1]) or (1,))[-1]
+                run = (row if isinstance(row, int) else TYPICAL_DIM) if step + 1 < last else 1
+                cost += cost_model.gather(size / itemsize / run, size).nanoseconds / 1000
+        return PatchesPart(self._path, start, end, patches, one_hot, cost)
+
+    def _size(self, name: str) -> int:
+        """Return the number of elements of a value, or an estimate."""
+        dims = self._graph.dims(name) or ()
+        typical = [TYPICAL_DIM if axis else TYPICAL_BATCH for axis in range(len(dims))]
+        return math.prod(d if isinstance(d, int) else t for d, t in zip(dims, typical, strict=True))
+
+    def _conv(self, copying: onnx.NodeProto, output: str) -> float:
+        """Estimate the microseconds of a one-hot Conv."""
+        known = {a.name: onnx.helper.get_attribute_value(a) for a in copying.attribute}
+        products = math.prod(known["kernel_shape"]) * known["channels"]
+        return self._size(output) * products * _PRODUCT / 1000

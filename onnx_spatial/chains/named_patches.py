@@ -1,0 +1,103 @@
+"""Write patches as a named operator, and the nodes that arrange its digits as the chain does.
+
+x -> [Transpose] -> [Pad] -> ExtractPatches -> [Reshape] -> [Transpose] -> [Reshape] -> y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnx_spatial.chains.patches import Patches
+from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.padding import pad
+from onnx_spatial.operators import Dim
+from onnx_spatial.operators.spellings import chain_ops, python_ops
+
+
+def write(
+    emit: Emitter, patches: Patches, source: ir.Value, shape: Sequence[Dim], element_type: int
+) -> tuple[ir.Node, ir.Value]:
+    """Emit the operator and the nodes around it; return the operator and the result.
+
+    Args:
+        emit: collects the nodes.
+        patches: the patches.
+        source: their data.
+        shape: of the data, as far as it is known.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+    """
+    op, value = patches.operator, source
+    known: list[Dim] = [shape[axis] for axis in patches.before]
+    if list(patches.before) != sorted(patches.before):
+        value = emit.op("Transpose", value, perm=list(patches.before))
+    pads = dict(zip(op.spatial_axes, patches.pads, strict=True))
+    if any(map(any, patches.pads)):
+        types = frozenset({element_type}) if element_type else frozenset[int]()
+        x = emit.tensor(value, _dims(emit, value, known))
+        value = pad(emit, x, [pads.get(axis, (0, 0)) for axis in range(op.rank)], types).value
+        known = [
+            dim + sum(pads.get(axis, (0, 0))) if isinstance(dim, int) else None
+            for axis, dim in enumerate(known)
+        ]
+    operator = ir.node(
+        op.name, [value], {python_ops.PARAMETERS: python_ops.as_json(op)}, domain=chain_ops.DOMAIN
+    )
+    emit.nodes.append(operator)
+    return operator, _arranged(emit, patches, operator.outputs[0], known)
+
+
+def _dims(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:
+    """Return the dims of a value; nodes read those that are not known."""
+    return [
+        dim if isinstance(dim, int) else emit.elements(emit.shape_of(value), [axis])[0]
+        for axis, dim in enumerate(known)
+    ]
+
+
+def _arranged(emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[Dim]) -> ir.Value:
+    """Emit the nodes that bring the digits of the operator's output into the order of the result."""
+    op, order = patches.operator, patches.order
+    axes = [tuple(d for d in axis if d in order) for axis in patches.digits]
+    parts = _parts(axes, order)
+    if parts == list(patches.groups) and len(parts) == len(axes):
+        perm = [axes.index(part) for part in parts]
+        return value if perm == sorted(perm) else emit.op("Transpose", value, perm=perm)
+    dims = _dims(emit, value, op.output_shape(image))
+    size: dict[int, Size] = {
+        axis[0]: d for axis, d in zip(axes, dims, strict=True) if len(axis) == 1
+    }
+    size |= {1 + patches.axes + i: k for i, k in enumerate(op.kernel)}
+    channel = image[op.channel_axis]
+    channels: Size = channel if isinstance(channel, int) else 0
+    if not isinstance(channel, int):
+        places = 1
+        for k in op.kernel:
+            places *= k
+        channels = emit.div(dims[op.channel_axis], places)
+    size[2 * patches.axes + 1] = channels
+    x = emit.tensor(value, dims)
+    split = [part for axis in axes for part in _split(axis, parts)]
+    x = emit.reshape(x, [emit.product([size[d] for d in part]) for part in split])
+    x = emit.transpose(x, [split.index(part) for part in parts])
+    return emit.reshape(
+        x, [emit.product([size[d] for d in group]) for group in patches.groups]
+    ).value
+
+
+def _parts(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the longest parts of axes that follow each other in an order of their digits."""
+    following = {a: b for axis in axes for a, b in zip(axis, axis[1:], strict=False)}
+    parts: list[tuple[int, ...]] = []
+    for digit in order:
+        if parts and following.get(parts[-1][-1]) == digit:
+            parts[-1] += (digit,)
+        else:
+            parts.append((digit,))
+    return parts
+
+
+def _split(axis: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the parts that an axis consists of, in its order."""
+    return sorted((part for part in parts if part[0] in axis), key=lambda part: axis.index(part[0]))
