@@ -10,7 +10,7 @@ The longest part of a path around these nodes is taken whose map is that of patc
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -36,9 +36,10 @@ _READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS = 1.0, 2.0, 5.0
 #: The most nodes in front of the Conv or the Gathers, and behind them.
 _FAR = 8
 
-#: Nanoseconds of a Conv in onnxruntime for a multiplication and addition, with one thread. One-hot Convs
-#: were measured to take 0.018 to 0.05; small ones are better by far.
-_PRODUCT = 0.015
+#: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
+#: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
+#: 7,000 microseconds, within 20 %, and scaled to the machine of `lowering.core.cost_model`.
+_CONV, _IMAGE, _GATHERED, _PRODUCT = 2.5, 0.09, 0.00032, 0.00001
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class PatchesPart:
         start, end: positions of its first and its last value.
         patches: the patches.
         one_hot: whether a one-hot Conv is in it.
-        cost: estimated microseconds of its Conv or Gathers in a run.
+        cost: estimated microseconds of its Conv, Gathers and Transposes in a run, less those of
+            Transposes that the patches need.
     """
 
     path: Path
@@ -178,31 +180,81 @@ class _Search:
 
     def _part(self, start: int, end: int, first: int, last: int, patches: Patches) -> PatchesPart:
         values = self._path.values
-        element_type = self._graph.element_type(values[start])
-        dtype = numpy_dtype(element_type)
+        dtype = numpy_dtype(self._graph.element_type(values[start]))
         itemsize = 4 if dtype is None else dtype.itemsize
+        dims = self._sizes(values[start])
+        extents = _extents(patches, dims)
+        cost = -_arrangement(patches, dims, extents, itemsize)
         one_hot = bool(self._kernel(start, end))
-        cost = 0.0
-        if one_hot:
-            for step in range(first, last):
-                copying = self._graph.one_hot.get(values[step + 1])
-                cost += 0.0 if copying is None else self._conv(copying, values[step + 1])
-        else:
-            for step in range(first, last):
-                size = self._size(values[step + 1]) * itemsize
-                row = (self._graph.dims(values[step + 1]) or (1,))[-1]
-                run = (row if isinstance(row, int) else TYPICAL_DIM) if step + 1 < last else 1
-                cost += cost_model.gather(size / itemsize / run, size).nanoseconds / 1000
-        return PatchesPart(self._path, start, end, patches, one_hot, cost)
+        if not one_hot:
+            cost += _gathers_cost(patches, dims, extents, itemsize)
+        for step in range(start, end):
+            for node in self._path.nodes[step]:
+                copying = self._graph.one_hot.get(node.output[0])
+                if copying is not None:
+                    cost += _conv_cost(copying, self._sizes(values[step + 1]))
+                elif one_hot and node.op_type == "Transpose":
+                    source = self._sizes(values[step])
+                    perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
+                    order = tuple(reversed(range(len(source)))) if perm is None else tuple(perm)
+                    cost += cost_model.transpose(source, order, itemsize).nanoseconds / 1000
+        return PatchesPart(self._path, start, end, patches, one_hot, max(cost, 0.0))
 
-    def _size(self, name: str) -> int:
-        """Return the number of elements of a value, or an estimate."""
+    def _sizes(self, name: str) -> tuple[int, ...]:
+        """Return the dims of a value; an estimate for those that are unknown."""
         dims = self._graph.dims(name) or ()
         typical = [TYPICAL_DIM if axis else TYPICAL_BATCH for axis in range(len(dims))]
-        return math.prod(d if isinstance(d, int) else t for d, t in zip(dims, typical, strict=True))
+        return tuple(d if isinstance(d, int) else t for d, t in zip(dims, typical, strict=True))
 
-    def _conv(self, copying: onnx.NodeProto, output: str) -> float:
-        """Estimate the microseconds of a one-hot Conv."""
-        known = {a.name: onnx.helper.get_attribute_value(a) for a in copying.attribute}
-        products = math.prod(known["kernel_shape"]) * known["channels"]
-        return self._size(output) * products * _PRODUCT / 1000
+
+def _extents(patches: Patches, dims: Sequence[int]) -> list[int]:
+    """Return the extent of each digit of patches."""
+    op, image = patches.operator, [dims[axis] for axis in patches.before]
+    windows = [
+        max(1, op.output_size(i, max(image[axis] + sum(patches.pads[i]), op.extent(i))))
+        for i, axis in enumerate(op.spatial_axes)
+    ]
+    return [image[0], *windows, *op.kernel, image[op.channel_axis]]
+
+
+def _arrangement(
+    patches: Patches, dims: Sequence[int], extents: Sequence[int], itemsize: int
+) -> float:
+    """Estimate the microseconds of the Transposes around the operator."""
+    split = [d for axis in patches.digits for d in axis if d in patches.order]
+    sizes, perm = [extents[d] for d in split], [split.index(d) for d in patches.order]
+    works = (
+        cost_model.transpose(tuple(shape), tuple(order), itemsize)
+        for shape, order in ((dims, patches.before), (sizes, perm))
+        if list(order) != sorted(order)
+    )
+    return sum(work.nanoseconds for work in works) / 1000
+
+
+def _gathers_cost(
+    patches: Patches, dims: Sequence[int], extents: Sequence[int], itemsize: int
+) -> float:
+    """Estimate the microseconds of a Gather for each spatial axis, and of the Transpose behind them."""
+    op, axes = patches.operator, patches.axes
+    sizes = [extents[0], extents[-1], *(dims[patches.before[axis]] for axis in op.spatial_axes)]
+    order = [0, 1]
+    cost = 0.0
+    for number in range(axes):
+        sizes[2 + number] = extents[1 + number] * op.kernel[number]
+        count = math.prod(sizes)
+        row = math.prod(sizes[3 + number :])
+        cost += cost_model.gather(count // max(1, row), count * itemsize).nanoseconds
+        order.append(2 + 2 * number)
+    order += [place + 1 for place in order[2:]]
+    split = [extents[0], extents[-1]]
+    for number in range(axes):
+        split += [op.kernel[number], extents[1 + number]]
+    return (cost + cost_model.transpose(tuple(split), tuple(order), itemsize).nanoseconds) / 1000
+
+
+def _conv_cost(copying: onnx.NodeProto, result: Sequence[int]) -> float:
+    """Estimate the microseconds of a one-hot Conv with a result of these dims."""
+    known = {a.name: onnx.helper.get_attribute_value(a) for a in copying.attribute}
+    group = int(known["group"])
+    outputs = int(math.prod(known["kernel_shape"]) * known["channels"] // group)
+    return _CONV + _IMAGE * result[0] * group + (_GATHERED + _PRODUCT * outputs) * math.prod(result)

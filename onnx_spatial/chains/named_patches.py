@@ -5,12 +5,14 @@ x -> [Transpose] -> [Pad] -> ExtractPatches -> [Reshape] -> [Transpose] -> [Resh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import onnx_ir as ir
 
 from onnx_spatial.chains.patches import Patches
-from onnx_spatial.lowering.core.builder import Emitter, Size
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import chain_ops, python_ops
@@ -70,25 +72,34 @@ def _arranged(emit: Emitter, patches: Patches, value: ir.Value, image: Sequence[
     }
     size |= {1 + patches.axes + i: k for i, k in enumerate(op.kernel)}
     channel = image[op.channel_axis]
-    channels: Size = channel if isinstance(channel, int) else 0
-    if not isinstance(channel, int):
-        places = 1
-        for k in op.kernel:
-            places *= k
-        channels = emit.div(dims[op.channel_axis], places)
-    size[2 * patches.axes + 1] = channels
+    size[2 * patches.axes + 1] = (
+        channel
+        if isinstance(channel, int)
+        else emit.div(dims[op.channel_axis], math.prod(op.kernel))
+    )
     x = emit.tensor(value, dims)
     split = [part for axis in axes for part in _split(axis, parts)]
-    x = emit.reshape(x, [emit.product([size[d] for d in part]) for part in split])
+    x = _reshaped(emit, x, [emit.product([size[d] for d in part]) for part in split])
     x = emit.transpose(x, [split.index(part) for part in parts])
-    return emit.reshape(
-        x, [emit.product([size[d] for d in group]) for group in patches.groups]
-    ).value
+    groups = [emit.product([size[d] for d in group]) for group in patches.groups]
+    return _reshaped(emit, x, groups).value
+
+
+def _reshaped(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
+    """Reshape to dims of 1 or more; with -1 where one of them is new and unknown."""
+    kept = [axis < x.rank and same(dim, x.dims[axis]) for axis, dim in enumerate(dims)]
+    entries = [
+        dim if isinstance(dim, int) else 0 if known else -1
+        for dim, known in zip(dims, kept, strict=True)
+    ]
+    if entries.count(-1) != 1:
+        return emit.reshape(x, dims)
+    return emit.tensor(emit.reshape_to(x.value, entries), dims)
 
 
 def _parts(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the longest parts of axes that follow each other in an order of their digits."""
-    following = {a: b for axis in axes for a, b in zip(axis, axis[1:], strict=False)}
+    following = {a: b for axis in axes for a, b in pairwise(axis)}
     parts: list[tuple[int, ...]] = []
     for digit in order:
         if parts and following.get(parts[-1][-1]) == digit:

@@ -101,6 +101,7 @@ def _copying(
         domain=domain,
         kernel_shape=weight.shape[2:],
         channels=weight.shape[1] * group,
+        group=group,
         order=order,
         **{name: value for name, value in known.items() if name in _KEPT},
     )

@@ -41,8 +41,8 @@ _LARGEST = 1 << 12
 class Patches:
     """ExtractPatches behind a Transpose and a Pad, and how its digits are arranged behind it.
 
-    A digit has a number: 0 the image, 1 .. d the windows along each spatial axis, d + 1 .. 2*d the places
-    in a window along each, 2*d + 1 the channel.
+    A digit has a number: 0 the image, 1 .. d the windows along each spatial axis, d + 1 .. 2*d the
+    places in a window along each, 2*d + 1 the channel.
 
     Attributes:
         operator: the operator; its output has digits in the order of its layout and of its `major`.
@@ -174,11 +174,9 @@ class _Reading:
         if len(factors) > 2 or any(f is None or not 0 < f <= _LARGEST for f in factors.values()):
             return
         steps = {a: f for a, f in factors.items() if f is not None}
-        pairs = list(itertools.permutations(steps)) if len(steps) == 2 else []
-        if len(steps) == 1:  # a window, or a place in the only window
-            (atom,) = steps
-            pairs = [(atom, None), (None, atom)]
-        for window, place in pairs or [(None, None)]:
+        # With one digit it is a window, or a place in the only window.
+        atoms: list[Atom | None] = [*steps, *[None] * (2 - len(steps))]
+        for window, place in itertools.permutations(atoms):
             kernel = 1 if place is None else self._digit[place].extent
             if kernel is None or kernel > _LARGEST:
                 continue
@@ -210,9 +208,12 @@ class _Reading:
         depth = [digit for group in groups for digit in group if digit > len(row)]
         by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
         operator = ExtractPatches(
-            *(tuple(getattr(w, name) for w in row) for name in ("kernel", "stride", "rate")),
+            tuple(w.kernel for w in row),
+            tuple(w.stride for w in row),
+            tuple(w.rate for w in row),
             "valid",
             layout,
+            clamp_negative=True,
             major="channel" if by_channel else "place",
         )
         none = ((0, 0),) * len(row)
@@ -254,7 +255,7 @@ class _Reading:
 
 
 def is_patches(patches: Patches, chain: Callable[[Case], ChainMap], case: Case) -> bool:
-    """Return whether a chain is provably these patches, in every run that succeeds.
+    """Return whether a chain is provably these patches, in every run in which a window fits.
 
     Args:
         patches: the patches.
@@ -264,8 +265,9 @@ def is_patches(patches: Patches, chain: Callable[[Case], ChainMap], case: Case) 
 
     def maps(now: Case) -> tuple[Tensor, Tensor]:
         mapped = chain(now)
-        actual = mapped.y  # first: what a run requires of the sizes
-        return _expected(now, patches, mapped.x), actual
+        # First, because it assumes that a window fits: Range has no element where none does.
+        expected = _expected(now, patches, mapped.x)
+        return expected, mapped.y
 
     return compare(case, maps).equal
 

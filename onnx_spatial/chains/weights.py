@@ -10,6 +10,7 @@ import math
 import warnings
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
@@ -145,4 +146,4 @@ class Weights:
                 (result,) = ReferenceEvaluator(graph, opsets={"": self._opset}).run(None, feeds)
         except Exception:  # of any type: the value stays unknown
             return None
-        return result if hasattr(result, "shape") and result.size <= _MOST else None
+        return result if isinstance(result, np.ndarray) and result.size <= _MOST else None

@@ -23,7 +23,6 @@ from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 
-
 #: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
 _MARGIN = 1.5
 

@@ -7,10 +7,10 @@
     x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
 
 A patch holds the C channels of each place in the window, one place after the other: its channel number
-place * C + c is multiplied with the kernel's weight at that place for channel c (c * places + place where
-channels come first). So the kernel is the weight, reshaped and transposed; runtimes compute that once, when they load, and the weight stays where
-it is. Zeros around the image are zeros in either form. The same products are summed up in another
-order, so results agree within rounding.
+place * C + c (c * places + place where the channels come first) is multiplied with the kernel's weight
+at that place for channel c. So the kernel is the weight, reshaped and transposed; runtimes compute that
+once, when they load, and the weight stays where it is. Zeros around the image are zeros in either form.
+The same products are summed up in another order, so results agree within rounding.
 
 Costs decide. Overlapping patches are many, and a convolution does without them. Patches side by side are
 a cheap permutation; a matrix of many rows is then faster by itself, because onnxruntime packs the second
