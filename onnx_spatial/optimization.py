@@ -29,7 +29,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusals
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import Bound, Tolerances, Verification
+from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ def _verified(
         return run_verification(source, converted, **arguments)
     operators = run_verification(source.holding(result.named), converted, **arguments)
     if operators.status == "failed":
-        return _described(operators)
+        return one_hot.describe(operators, result.named_chains)
     outputs = run_verification(source, converted, **{**arguments, "outputs_only": True})
     if outputs.status == "failed":
         return outputs
@@ -171,13 +171,4 @@ def _verified(
         unsteady=list(dict.fromkeys([*operators.unsteady, *outputs.unsteady])),
         notes=[*operators.notes, f"with the chains as they are: {with_chains}"],
     )
-    return _described(joined)
-
-
-def _described(verification: Verification) -> Verification:
-    """Give the operators in the place of chains the domain of the chains' nodes."""
-    sites = [
-        replace(site, domain="") if site.domain == chains.DOMAIN else site
-        for site in verification.sites
-    ]
-    return replace(verification, sites=sites)
+    return one_hot.describe(joined, result.named_chains)

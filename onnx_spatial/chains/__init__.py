@@ -13,6 +13,15 @@ A chain that is found goes the way of a named operator from there on.
 
 from onnx_spatial.chains.find import Chain, find
 from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
-from onnx_spatial.chains.one_hot import NOTE
+from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, find_one_hot
 
-__all__ = ["DOMAIN", "NOTE", "Chain", "find", "op_type_of", "with_operators"]
+__all__ = [
+    "ASSUMPTION",
+    "DOMAIN",
+    "NOTE",
+    "Chain",
+    "find",
+    "find_one_hot",
+    "op_type_of",
+    "with_operators",
+]

@@ -37,6 +37,7 @@ class OptimizeResult:
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        named_chains: the chains that were rewritten.
     """
 
     edit: EditResult
@@ -44,6 +45,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    named_chains: list[Chain] = field(default_factory=list)
 
 
 def optimize_operators(
@@ -109,7 +111,7 @@ def _rewritten(
         edit.touched = diff_models(proto, result)
         edit.model = after
         nodes = (_number_of_nodes(proto), _number_of_nodes(after))
-        return OptimizeResult(edit, plain, rewritten, named, nodes)
+        return OptimizeResult(edit, plain, rewritten, named, nodes, list(chains))
     return None
 
 
