@@ -16,7 +16,7 @@ import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     Site,
@@ -93,11 +93,11 @@ def _chains(number: int) -> str:
 
 def _became(strategy: str, number: int) -> str:
     """Say what some chains become, by `Site.strategy`."""
-    if strategy == "dilated convolution":
-        one = number == 1
-        return (
-            f"{_chains(number)} {'is a dilated convolution' if one else 'are dilated convolutions'}"
-        )
+    one = number == 1
+    if strategy.endswith(" convolution"):
+        return f"{_chains(number)} {f'is a {strategy}' if one else f'are {strategy}s'}"
+    if strategy in STRATEGY_NAMES:
+        return f"{_chains(number)} {'is' if one else 'are'} faster as {strategy}"
     return f"{_chains(number)} {strategy}"
 
 

@@ -13,12 +13,13 @@ A chain that is found goes the way of a named operator from there on.
 
 from onnx_spatial.chains.find import Chain, find
 from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
-from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, find_one_hot
+from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, NOTE_OF_SUMS, find_one_hot
 
 __all__ = [
     "ASSUMPTION",
     "DOMAIN",
     "NOTE",
+    "NOTE_OF_SUMS",
     "Chain",
     "find",
     "find_one_hot",

@@ -39,6 +39,12 @@ NOTE = (
     "infinities over the window and turns -0.0 into 0.0, the patches copy them"
 )
 
+#: The same where products of what is copied are summed up: then NaN spreads in both.
+NOTE_OF_SUMS = (
+    "inputs with infinities give other values: the one-hot convolution makes NaN of an infinity and 0, "
+    "and all sums over the window become NaN"
+)
+
 #: What a proof assumes of the values for that reason.
 ASSUMPTION = "the data holds no NaN, no infinity and no -0.0"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import DOMAIN, NOTE, Chain, find, op_type_of, with_operators
+from onnx_spatial.chains import DOMAIN, NOTE, NOTE_OF_SUMS, Chain, find, op_type_of, with_operators
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
@@ -141,6 +141,7 @@ def _number_of_nodes(model: onnx.ModelProto) -> int:
 def _described(chain: Chain, site: Site) -> Site:
     """Describe a chain by the report of the operator that took its place."""
     labels = [traversal.label(node) for node in chain.nodes]
+    notes = (NOTE if site.strategy in STRATEGY_NAMES else NOTE_OF_SUMS,)
     return replace(
         site,
         node=labels[-1],
@@ -150,7 +151,7 @@ def _described(chain: Chain, site: Site) -> Site:
         absorbed=tuple(labels[:-1]),
         nodes_before=len(labels) + len(site.between),
         op_type=op_type_of(chain),
-        notes=(NOTE,) if chain.one_hot else (),
+        notes=notes if chain.one_hot else (),
     )
 
 

@@ -62,8 +62,19 @@ def _described(site: SiteResult, of: dict[tuple[str, str], chains.Chain]) -> Sit
     return replace(site, domain="", op_type=chains.op_type_of(chain), assumptions=assumptions)
 
 
-def note(found: Sequence[chains.Chain]) -> str:
-    """Say of one-hot Convs that they were compared as patches, and for which values they differ."""
-    labels = [traversal.label(chain.nodes[-1]) for chain in found]
-    more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-    return f"{labels[0]}{more}: {chains.NOTE}"
+def notes(found: Sequence[chains.Chain], pair: ModelPair) -> list[str]:
+    """Say for which values one-hot Convs differ, which were compared as patches."""
+    values = {
+        (place, name)
+        for place, _, node in traversal.nodes(pair.converted.proto)
+        for name in node.output
+    }
+    labels: dict[str, list[str]] = {}
+    for chain in (chain for chain in found if chain.one_hot):
+        is_there = (chain.place, chain.output) in values
+        text = chains.NOTE if is_there else chains.NOTE_OF_SUMS
+        labels.setdefault(text, []).append(traversal.label(chain.nodes[-1]))
+    return [
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {text}"
+        for text, names in labels.items()
+    ]
