@@ -12,17 +12,21 @@ A chain that is found goes the way of a named operator from there on.
 """
 
 from onnx_spatial.chains.find import Chain, find
+from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
+from onnx_spatial.chains.illegal_reshape import with_legal_patches
 from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
 from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, NOTE_OF_SUMS, find_one_hot
 
 __all__ = [
     "ASSUMPTION",
     "DOMAIN",
+    "ILLEGAL",
     "NOTE",
     "NOTE_OF_SUMS",
     "Chain",
     "find",
     "find_one_hot",
     "op_type_of",
+    "with_legal_patches",
     "with_operators",
 ]

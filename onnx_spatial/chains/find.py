@@ -8,7 +8,7 @@ the original runs with.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,8 +136,12 @@ def _patches(
     """Yield the chains of a graph that are patches."""
     if not known.one_hot and sum(node.op_type == "Gather" for node in graph.node) < 1:
         return
-    readers = Counter(name for node in graph.node for name in traversal.needs(node))
-    readers.update(v if isinstance(v, str) else v.name for v in graph.output)
+    readers: dict[str, list[onnx.NodeProto | None]] = defaultdict(list)
+    for node in graph.node:
+        for name in traversal.needs(node):
+            readers[name].append(node)
+    for value in graph.output:
+        readers[value if isinstance(value, str) else value.name].append(None)
     every = all_paths(graph, local, known.one_hot)
     for part in find_patches(known, every, readers, deadline):
         chain = _listed(place, known, part.path, part.start, part.end)

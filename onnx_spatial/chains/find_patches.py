@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from time import thread_time
@@ -22,9 +22,12 @@ from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.patches import Patches, is_patches, read
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.graph import RULES
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.lowering.core.padding import numpy_dtype
+from onnx_spatial.model import op_traits
+from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
 
 #: The most cases in which patches are read, and the most guesses that are proven for a part.
@@ -32,6 +35,11 @@ _CASES, _GUESSES = 16, 6
 
 #: Processor seconds for reading patches, for a proof, and for a path.
 _READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS = 1.0, 2.0, 5.0
+
+#: The nodes that read each value of a graph; None for an output of the graph.
+Readers = Mapping[str, list[onnx.NodeProto | None]]
+
+_SIZES = op_traits.having(Trait.SIZES)
 
 #: The most nodes in front of the Conv or the Gathers, and behind them.
 _FAR = 8
@@ -64,14 +72,14 @@ class PatchesPart:
 
 
 def find_patches(
-    graph: GraphScope, paths: Collection[Path], readers: Mapping[str, int], deadline: float
+    graph: GraphScope, paths: Collection[Path], readers: Readers, deadline: float
 ) -> list[PatchesPart]:
     """Return the parts of the paths of a graph that are patches.
 
     Args:
         graph: the graph.
         paths: its paths, through one-hot Convs too.
-        readers: number of the readers of each value; an output of the graph is read, too.
+        readers: the nodes that read each value, None for an output of the graph.
         deadline: the `thread_time` at which the search ends.
     """
     parts: dict[str, PatchesPart] = {}
@@ -109,9 +117,7 @@ def _gathers_windows(graph: GraphScope, node: onnx.NodeProto) -> bool:
 class _Search:
     """The search along one path, until the `thread_time` of `deadline`."""
 
-    def __init__(
-        self, graph: GraphScope, path: Path, readers: Mapping[str, int], deadline: float
-    ) -> None:
+    def __init__(self, graph: GraphScope, path: Path, readers: Readers, deadline: float) -> None:
         self._graph, self._path, self._readers = graph, path, readers
         self._deadline = deadline
 
@@ -119,11 +125,9 @@ class _Search:
         """Return the longest part around a core that is patches; None if there is none."""
         values = self._path.values
         most = last
-        while most + 1 < len(values) and most < last + _FAR:
-            if self._readers.get(values[most], 0) != 1:
-                break  # the nodes up to here would stay for the other readers
+        while most + 1 < len(values) and most < last + _FAR and self._goes(most):
             most += 1
-        if any(self._readers.get(values[i], 0) != 1 for i in range(first + 1, last)):
+        if not all(map(self._goes, range(first + 1, last))):
             return None
         parts = [
             (start, end)
@@ -139,6 +143,25 @@ class _Search:
                 if is_patches(patches, partial(self._map, start, end), self._case(_PROOF_SECONDS)):
                     return self._part(start, end, first, last, patches)
         return None
+
+    def _goes(self, position: int) -> bool:
+        """Return whether nothing but the path reads a value, so that nodes up to it can go."""
+        return self._serves(
+            self._path.values[position], {id(n) for n in self._path.nodes[position]}
+        )
+
+    def _serves(self, name: str, ends: Collection[int], far: int = _FAR) -> bool:
+        """Return whether a value only leads to some nodes, and by its sizes to nodes of the path."""
+        inside = {id(node) for step in self._path.nodes for node in step}
+        for node in self._readers.get(name, ()):
+            if node is None or not far:
+                return False
+            if id(node) in ends:
+                continue
+            sizes = node.op_type in _SIZES if far == _FAR else node.op_type in RULES
+            if not sizes or not all(self._serves(o, inside, far - 1) for o in node.output):
+                return False
+        return True
 
     def _case(self, seconds: float) -> Case:
         return Case(max(0.0, min(seconds, self._deadline - thread_time())))
@@ -198,6 +221,8 @@ class _Search:
                     perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
                     order = tuple(reversed(range(len(source)))) if perm is None else tuple(perm)
                     cost += cost_model.transpose(source, order, itemsize).nanoseconds / 1000
+        if one_hot:  # which fails where no window fits; Gathers give nothing then
+            patches = replace(patches, operator=replace(patches.operator, clamp_negative=False))
         return PatchesPart(self._path, start, end, patches, one_hot, max(cost, 0.0))
 
     def _sizes(self, name: str) -> tuple[int, ...]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import onnx_ir as ir
 
 from onnx_spatial.chains.patches import Patches
 from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.padding import pad
-from onnx_spatial.operators import Dim
+from onnx_spatial.operators import Dim, ExtractPatches
 from onnx_spatial.operators.spellings import chain_ops, python_ops
 
 
@@ -43,11 +44,21 @@ def write(
             dim + sum(pads.get(axis, (0, 0))) if isinstance(dim, int) else None
             for axis, dim in enumerate(known)
         ]
-    operator = ir.node(
-        op.name, [value], {python_ops.PARAMETERS: python_ops.as_json(op)}, domain=chain_ops.DOMAIN
-    )
+    op_type, attributes = _spelled(op)
+    operator = ir.node(op_type, [value], attributes, domain=chain_ops.DOMAIN)
     emit.nodes.append(operator)
     return operator, _arranged(emit, patches, operator.outputs[0], known)
+
+
+def _spelled(op: ExtractPatches) -> tuple[str, dict[str, Any]]:
+    """Return operator type and attributes: those of TensorFlow, or of `chain_ops` for other patches."""
+    padding = {"valid": "VALID", "same_upper": "SAME"}.get(op.auto_pad)
+    usual = op.layout == "channels_last" and op.major == "place" and len(op.kernel) == 2
+    if not usual or padding is None or op.clamp_negative:
+        return op.name, {python_ops.PARAMETERS: python_ops.as_json(op)}
+    rows = {"ksizes": op.kernel, "strides": op.strides, "rates": op.rates}
+    lists = {name: [1, *values, 1] for name, values in rows.items()}
+    return "ExtractImagePatches", {**lists, "padding": padding}
 
 
 def _dims(emit: Emitter, value: ir.Value, known: Sequence[Dim]) -> list[Size]:

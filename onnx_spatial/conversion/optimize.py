@@ -14,7 +14,16 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import DOMAIN, NOTE, NOTE_OF_SUMS, Chain, find, op_type_of, with_operators
+from onnx_spatial.chains import (
+    DOMAIN,
+    NOTE,
+    NOTE_OF_SUMS,
+    Chain,
+    find,
+    op_type_of,
+    with_legal_patches,
+    with_operators,
+)
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
@@ -72,8 +81,9 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
     if plain.refused():
         return alone
-    infos = analysis.find(proto, options.domains, folder)
-    every = find(proto, infos, folder)
+    legal = with_legal_patches(proto, folder).model
+    infos = analysis.find(legal, options.domains, folder)
+    every = find(legal, infos, folder)
     best = _rewritten(proto, every, plain, options, folder, progress) or alone
     if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
         priced = [chain for chain in every if chain.cost]
@@ -94,7 +104,7 @@ def _rewritten(
     """Convert the chains that fuse, with the operators of the file; None if no chain does."""
     options = replace(options, domains=(*options.domains, DOMAIN))
     while chains:
-        named, outputs = with_operators(proto, chains)
+        named, outputs = with_operators(with_legal_patches(proto, folder).model, chains)
         edit = convert_operators(named, options, folder=folder, progress=progress)
         sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
         of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
