@@ -110,7 +110,8 @@ def find(
     scoped = [
         (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
     ]
-    if any(each and place.function for each, (place, _) in zip(found, graphs, strict=True)):
+    searched = {place for each, (place, _) in zip(found, graphs, strict=True) if each}
+    if any(place.function for place in (*searched, *copying)):
         add_function_types(proto.functions, scoped)
     names = shape_inference.symbols(proto)
     chains: list[Chain] = []

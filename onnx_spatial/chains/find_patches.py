@@ -19,7 +19,7 @@ from time import thread_time
 import onnx
 
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
-from onnx_spatial.chains.patches import Patches, is_patches, read
+from onnx_spatial.chains.patches import Likely, Patches, is_patches, read
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.graph import RULES
@@ -169,27 +169,26 @@ class _Search:
     def _map(self, start: int, end: int, case: Case) -> ChainMap:
         return ChainMap(case, self._graph, self._path, start, end)
 
-    def _kernel(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the kernel of the one-hot Conv of a part; empty if there is none."""
-        for nodes in self._path.nodes[start:end]:
-            for node in nodes:
-                copying = self._graph.one_hot.get(node.output[0])
-                if copying is not None:
-                    return tuple(
-                        next(a.ints for a in copying.attribute if a.name == "kernel_shape")
-                    )
-        return ()
+    def _likely(self, start: int, end: int) -> Likely | None:
+        """Return what the one-hot Conv of a part says of the patches; None if there is none."""
+        for node in (node for nodes in self._path.nodes[start:end] for node in nodes):
+            copying = self._graph.one_hot.get(node.output[0])
+            if copying is not None:
+                lists = {a.name: tuple(a.ints) for a in copying.attribute}
+                kernel = lists["kernel_shape"]
+                return Likely(kernel, lists.get("pads", ())[len(kernel) :])
+        return None
 
     def _guesses(self, start: int, end: int) -> list[Patches]:
         """Return what a part may be, read in several cases."""
         dims = self._graph.dims(self._path.values[start])
         if dims is None or 0 in dims:
             return []
-        case, kernel = self._case(_READ_SECONDS), self._kernel(start, end)
+        case, likely = self._case(_READ_SECONDS), self._likely(start, end)
 
         def body() -> list[Patches]:
             chain = self._map(start, end, case)
-            return list(read(case, chain.source, chain.x, chain.y, kernel))
+            return list(read(case, chain.source, chain.x, chain.y, likely))
 
         guesses: dict[Patches, None] = {}
         try:
@@ -208,7 +207,7 @@ class _Search:
         dims = self._sizes(values[start])
         extents = _extents(patches, dims)
         cost = -_arrangement(patches, dims, extents, itemsize)
-        one_hot = bool(self._kernel(start, end))
+        one_hot = self._likely(start, end) is not None
         if not one_hot:
             cost += _gathers_cost(patches, dims, extents, itemsize)
         for step in range(start, end):

@@ -80,8 +80,21 @@ class Patches:
         return tuple(digit for group in self.groups for digit in group)
 
 
+@dataclass(frozen=True)
+class Likely:
+    """What is known of patches before they are read.
+
+    Attributes:
+        kernel: the windows; empty if it is not known, then those side by side are likely, or small ones.
+        ends: zeros behind each spatial axis.
+    """
+
+    kernel: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
 def read(
-    case: Case, source: str, x: Tensor, y: Tensor, kernel: Sequence[int] = ()
+    case: Case, source: str, x: Tensor, y: Tensor, likely: Likely | None = None
 ) -> Iterator[Patches]:
     """Yield the patches that the map of `y` may be, in this case, the likeliest first.
 
@@ -90,7 +103,7 @@ def read(
         source: name of the input.
         x: the input.
         y: the output.
-        kernel: the windows that are likely; without it those side by side, then the smallest ones.
+        likely: what is known of them.
     """
     if not 3 <= x.rank <= _MOST_AXES + 2 or y.order is not None:
         return
@@ -102,7 +115,7 @@ def read(
         return
     parts = DigitMap(case, x, y, tuple(key.operands))
     if parts.is_linear:
-        yield from _Reading(parts, kernel).patches()
+        yield from _Reading(parts, likely or Likely()).patches()
 
 
 @dataclass(frozen=True)
@@ -121,8 +134,8 @@ class _Window:
 class _Reading:
     """Reads patches from a map."""
 
-    def __init__(self, parts: DigitMap, kernel: Sequence[int]) -> None:
-        self._map, self._kernel = parts, tuple(kernel)
+    def __init__(self, parts: DigitMap, likely: Likely) -> None:
+        self._map, self._likely = parts, likely
         self._digit: dict[Atom, Digit] = {d.atom: d for axis in parts.digits for d in axis}
 
     def patches(self) -> Iterator[Patches]:
@@ -144,7 +157,7 @@ class _Reading:
         """Return how likely windows are, the likeliest first."""
         kernel = tuple(w.kernel for w in row)
         apart = any((w.stride, w.rate) != (w.kernel, 1) for w in row)
-        return kernel != self._kernel, apart, math.prod(kernel)
+        return kernel != self._likely.kernel, apart, math.prod(kernel)
 
     def _is_plain(self, axis: int) -> bool:
         """Return whether the index along an axis is that of a digit."""
@@ -234,7 +247,7 @@ class _Reading:
     def _pads(
         self, operator: ExtractPatches, row: Sequence[_Window], begins: Sequence[int]
     ) -> Iterator[tuple[tuple[int, int], ...]]:
-        """Yield pads: at the end as many as at the begin, or as the number of windows needs."""
+        """Yield pads: at the end as many as are known, as the windows need, or as at the begin."""
         ends: list[list[int]] = []
         for i, (w, begin) in enumerate(zip(row, begins, strict=True)):
             size = self._map.x.dims[w.axis].constant
@@ -243,11 +256,9 @@ class _Reading:
             if size is not None and extent is not None:
                 needed = (extent - 1) * w.stride + operator.extent(i) - size - begin
                 behind = [needed] if 0 <= needed <= _LARGEST else [0]
-            elif begin:
-                behind.append(0)
             else:
-                behind += [1, 2, 3]
-            ends.append(behind)
+                behind = [*self._likely.ends[i : i + 1], begin, 0]
+            ends.append(list(dict.fromkeys(behind)))
         for row_of_ends in itertools.product(*ends):
             pads = tuple(zip(begins, row_of_ends, strict=True))
             if any(map(any, pads)):
