@@ -71,8 +71,7 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     found = [
         chain
         for chain in find(legal, find_operators(legal, (), folder), folder)
-        if chain.one_hot
-        and any((chain.place, name) in illegal for node in chain.nodes for name in node.output)
+        if chain.one_hot and _is_meant(chain, illegal)
     ]
     if not found or len(illegal) > sum(len(_reshapes(chain, illegal)) for chain in found):
         return Repaired(proto)  # another Reshape would keep the model from loading
@@ -109,6 +108,23 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
             if min(shape, default=0) < -1 or shape.count(-1) > 1:
                 found[place, node.output[0]] = shape
     return found
+
+
+def _is_meant(chain: Chain, illegal: _Illegal) -> bool:
+    """Return whether the illegal sizes of a chain are those of tf2onnx.
+
+    In front of the Conv one may be the channels times -1, for the batch; all others are -1.
+    """
+    kinds = [node.op_type for node in chain.nodes]
+    strange: list[int] = []
+    for position, node in enumerate(chain.nodes):
+        shape = illegal.get((chain.place, node.output[0]), ())
+        sizes = [-size for size in shape if size < -1]
+        if sizes and position > kinds.index("Conv"):
+            return False
+        strange += sizes
+    known = chain.patches is not None and strange in ([], [chain.patches.channels])
+    return known and bool(_reshapes(chain, illegal))
 
 
 def _reshapes(chain: Chain, illegal: _Illegal) -> set[str]:
