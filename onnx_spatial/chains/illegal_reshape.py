@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +69,9 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     for place, graph in traversal.graphs(legal):
         _make_legal(graph, {name: s for (p, name), s in illegal.items() if p == place})
     found = [
-        chain
+        replace(chain, patches=chain.patches.channels_last())
         for chain in find(legal, find_operators(legal, (), folder), folder)
-        if chain.one_hot and _is_meant(chain, illegal)
+        if chain.one_hot and chain.patches is not None and _is_meant(chain, illegal)
     ]
     if not found or len(illegal) > sum(len(_reshapes(chain, illegal)) for chain in found):
         return Repaired(proto)  # another Reshape would keep the model from loading

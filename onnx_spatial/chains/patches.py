@@ -74,6 +74,14 @@ class Patches:
             return ((0,), *windows, depth)
         return ((0,), depth, *windows)
 
+    def channels_last(self) -> Patches:
+        """Return the same patches by an operator with channels last, between Transposes if need be."""
+        if self.operator.layout == "channels_last":
+            return self
+        images, channel, *spatial = self.before
+        operator = replace(self.operator, layout="channels_last")
+        return replace(self, operator=operator, before=(images, *spatial, channel))
+
     @property
     def order(self) -> tuple[int, ...]:
         """The digits in the order of the result; those of size 1 may be missing."""

@@ -62,18 +62,14 @@ def _described(site: SiteResult, of: dict[tuple[str, str], chains.Chain]) -> Sit
     return replace(site, domain="", op_type=chains.op_type_of(chain), assumptions=assumptions)
 
 
-def notes(found: Sequence[chains.Chain], pair: ModelPair) -> list[str]:
+def notes(found: Sequence[chains.Chain], result: Verification) -> list[str]:
     """Say for which values one-hot Convs differ, which were compared as patches."""
-    values = {
-        (place, name)
-        for place, _, node in traversal.nodes(pair.converted.proto)
-        for name in node.output
-    }
+    summed = {(site.graph, site.node) for site in result.sites if not site.exact}
     labels: dict[str, list[str]] = {}
     for chain in (chain for chain in found if chain.one_hot):
-        is_there = (chain.place, chain.output) in values
-        text = chains.NOTE if is_there else chains.NOTE_OF_SUMS
-        labels.setdefault(text, []).append(traversal.label(chain.nodes[-1]))
+        label = traversal.label(chain.nodes[-1])
+        text = chains.NOTE_OF_SUMS if (str(chain.place), label) in summed else chains.NOTE
+        labels.setdefault(text, []).append(label)
     return [
         f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {text}"
         for text, names in labels.items()

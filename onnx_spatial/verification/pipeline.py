@@ -223,7 +223,7 @@ class _Work:
                     roles.explain(result, models)
             if copied:
                 result = one_hot.describe(result, copied)
-                result.notes += one_hot.notes(copied, pair)
+                result.notes += one_hot.notes(copied, result)
             return result
         except MemoryError:
             return _undecided("not enough memory to run the models; use smaller sizes (--shape)")

@@ -84,6 +84,7 @@ class _Match:
         front: what is in front.
         behind: the nodes behind that become part of it.
         bias: what one of these adds to each channel; None if none does.
+        is_stored: whether the weight is in the model, and no input that callers give.
         served: nodes that only serve those that go.
         shapes: nodes that go because they read the shape of a value that goes, with its axes.
     """
@@ -95,6 +96,7 @@ class _Match:
     front: _Front
     behind: Path
     bias: Bias | None
+    is_stored: bool
     served: tuple[ir.Node, ...] = ()
     shapes: tuple[tuple[ir.Node, AxisGroups], ...] = ()
 
@@ -129,7 +131,8 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(reader.node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
-    matches = [_Match(subject, patches, reader, border, front, *way) for way in ways]
+    stored = matcher.stored(reader.weight) is not None
+    matches = [_Match(subject, patches, reader, border, front, *way, stored) for way in ways]
     results = [_without_readers(match, matcher) for match in matches]
     right = [match for match in results if isinstance(match, _Match)]
     return min(right, key=lambda match: match.growth) if right else results[0]
@@ -244,6 +247,9 @@ def _saved(match: _Match, lower: Lower) -> float:
             shape = [dims[axis] for axis in start]
             saved += sign * transpose_cost(shape, regroup.perm(start, end), request.itemsize)
     saved -= match.border.cost(image, result, request.itemsize)
+    if not match.is_stored:  # then the kernel is written in each run
+        shape, perm = _kernel_order(reader, patches)
+        saved -= transpose_cost(shape, perm, request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
 
 
@@ -302,8 +308,8 @@ def _shapes(match: _Match) -> tuple[Draft, ...]:
     return (draft,)
 
 
-def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.Value:
-    """Write the weight as [output channels, C, places in the window..]."""
+def _kernel_order(reader: Contraction, patches: ExtractPatches) -> tuple[list[int], list[int]]:
+    """Return the weight's shape with an axis for each place, and the order of the axes in the kernel."""
     axes, channels = len(patches.kernel), reader.rows // math.prod(patches.kernel)
     places = list(range(axes))
     rows = [*patches.kernel, channels]
@@ -314,6 +320,12 @@ def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.V
         shape, perm = [*rows, reader.channels], [axes + 1, *order]
     else:
         shape, perm = [reader.channels, *rows], [0, *(place + 1 for place in order)]
+    return shape, perm
+
+
+def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.Value:
+    """Write the weight as [output channels, C, places in the window..]."""
+    shape, perm = _kernel_order(reader, patches)
     weight = emit.op("Reshape", reader.weight, emit.ints(shape, "shape"))
     return weight if perm == sorted(perm) else emit.op("Transpose", weight, perm=perm)
 
