@@ -67,8 +67,9 @@ def optimize(
 
     A chain is a part of the graph that only moves data: Pad, Reshape, Transpose, Slice, SpaceToDepth and
     others. Where its index map is that of SpaceToBatch or BatchToSpace, for all sizes, it is treated as
-    that operator, and becomes part of a dilated convolution by the rules of `convert`. Chains that do
-    not become part of something stay as they are.
+    that operator, and becomes part of a dilated convolution by the rules of `convert`. One-hot
+    convolutions and Gathers that are patches become part of a strided convolution, or a lowering that
+    is faster. All other chains stay as they are.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.

@@ -3,10 +3,13 @@
     paths       the data-movement nodes of a graph, as paths of data
     chain_map   the index map of a part of a path
     formulas    sizes in terms of the dims of values
-    reading     the operator that an index map is; `probing`, where digits are hidden
-    proof       whether a chain is an operator, for all sizes
-    find        the chains of a model
-    named       the model with named operators in the place of chains
+    reading     the block operator that an index map is; `probing`, where digits are hidden
+    patches     the patches that an index map is, and their proof
+    one_hot     convolutions that only copy; `weights`, which say it
+    proof       whether a chain is a block operator, for all sizes
+    find        the chains of a model; `find_patches`, those that are patches
+    named       the model with named operators in the place of chains; `named_patches`
+    illegal_reshape  patches that tf2onnx wrote and no runtime loads
 
 A chain that is found goes the way of a named operator from there on.
 """
