@@ -30,7 +30,9 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     Exporters write SpaceToBatch and BatchToSpace as chains of Pad, Reshape, Transpose, Slice,
     SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
     names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
-    BatchToSpace become one dilated convolution. Other chains stay as they are.
+    BatchToSpace become one dilated convolution. Patches written as a one-hot convolution or as
+    Gathers become one strided convolution with the product behind them, or faster nodes. Other
+    chains stay as they are.
     `onnx-spatial inspect` lists the chains of a model.
 
     If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
 from onnx_spatial.cli import summary
-from onnx_spatial.cli.text import say
+from onnx_spatial.cli.text import listed, say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import one_line
@@ -118,6 +118,7 @@ def sites(console: Console, found: list[Site], *, verbose: bool = False) -> None
         "not fused", ((site.node, one_line(reason)) for site in found for reason in site.declined)
     ):
         say(console, line)
+    summary.notes(console, found)
     if verbose:
         for site in found:
             if len(site.candidates) > 1:
@@ -345,18 +346,10 @@ def _grouped(state: str, reasons: Iterable[tuple[str, str]], colon: str = ":") -
     ]
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more
-
-
 #: Problems, and rows of outputs, that are shown without -v.
 _SHOWN = 6
 #: Larger distances in ulp are no figures that help.
 _MOST_ULP = 1_000_000
-#: Names in a list on the screen, at most.
-_NAMES = 3
 
 
 def _outputs(console: Console, result: Verification, *, verbose: bool) -> None:

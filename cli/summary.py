@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from onnx_spatial.api import Conversion
-from onnx_spatial.cli.text import count, file_size, say
+from onnx_spatial.cli.text import count, file_size, listed, say
+from onnx_spatial.conversion.report import Site
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.errors import one_line
 
@@ -32,6 +33,8 @@ def show(console: Console, result: Conversion, model: Path, *, verbose: bool) ->
         console.print(_replacements(rows, console.width))
     if more := len(summary.replacements) - len(rows):
         console.print(f"and {more} more (-v shows them)")
+    inspection = result.inspection
+    notes(console, [*inspection.sites, *(site for site in inspection.chains if site.converted)])
 
 
 def headline(summary: Summary) -> str:
@@ -121,3 +124,13 @@ def _room(columns: Mapping[str, Sequence[str]], width: int) -> int:
 def _end(name: str, room: int) -> str:
     """Shorten a name to its end, which tells more of a node than its scope does."""
     return name if len(name) <= room else f"...{name[3 - room :]}"
+
+
+def notes(console: Console, found: Iterable[Site]) -> None:
+    """Print what is to know of operators, each sentence once."""
+    nodes: dict[str, list[str]] = {}
+    for site in found:
+        for note in site.notes:
+            nodes.setdefault(note, []).append(one_line(site.node))
+    for note, names in nodes.items():
+        say(console, f"{listed(names)}: {note}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 #: Width where there is no terminal: wide enough that no table is folded and no sentence wrapped.
 PIPE_WIDTH = 1000
+
+#: Names in a list, at most.
+_NAMES = 3
 
 
 def wrapped(text: str, width: int, *, hang: int = 2) -> str:
@@ -82,3 +86,9 @@ def file_size(size: int) -> str:
 
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
-from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.optimize import NamedChains, OptimizeResult, optimize_operators
+from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     Site,
@@ -96,11 +96,11 @@ def _chains(number: int) -> str:
 
 def _became(strategy: str, number: int) -> str:
     """Say what some chains become, by `Site.strategy`."""
-    if strategy == "dilated convolution":
-        one = number == 1
-        return (
-            f"{_chains(number)} {'is a dilated convolution' if one else 'are dilated convolutions'}"
-        )
+    one = number == 1
+    if strategy.endswith(" convolution"):
+        return f"{_chains(number)} {f'is a {strategy}' if one else f'are {strategy}s'}"
+    if strategy in STRATEGY_NAMES:
+        return f"{_chains(number)} {'is' if one else 'are'} faster as {strategy}"
     return f"{_chains(number)} {strategy}"
 
 
@@ -122,8 +122,7 @@ class Conversion:
         output: the file that was written; None if none was.
         backup: the original of a conversion in place, if it was kept.
         original: the model that was read, as `result`; None if it is not known.
-        named: the original with operators in the place of the chains that `optimize` rewrote; None if
-            there are none.
+        named: the chains that `optimize` rewrote; None if there are none.
     """
 
     result: reader.Source
@@ -134,7 +133,7 @@ class Conversion:
     output: Path | None = None
     backup: Path | None = None
     original: reader.Source | None = None
-    named: reader.Source | None = None
+    named: NamedChains | None = None
 
     @cached_property
     def summary(self) -> Summary | None:

@@ -24,12 +24,12 @@ from onnx_spatial.api import (
     read_source,
     with_opset,
 )
-from onnx_spatial.conversion.optimize import optimize_operators
+from onnx_spatial.conversion.optimize import NamedChains, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusals
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
-from onnx_spatial.verification import Bound, Tolerances, Verification
+from onnx_spatial.verification import Bound, Tolerances, Verification, one_hot
 from onnx_spatial.verification import verify as run_verification
 
 logger = logging.getLogger(__name__)
@@ -67,8 +67,9 @@ def optimize(
 
     A chain is a part of the graph that only moves data: Pad, Reshape, Transpose, Slice, SpaceToDepth and
     others. Where its index map is that of SpaceToBatch or BatchToSpace, for all sizes, it is treated as
-    that operator, and becomes part of a dilated convolution by the rules of `convert`. Chains that do
-    not become part of something stay as they are.
+    that operator, and becomes part of a dilated convolution by the rules of `convert`. One-hot
+    convolutions and Gathers that are patches become part of a strided convolution, or a lowering that
+    is faster. All other chains stay as they are.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
@@ -110,7 +111,9 @@ def optimize(
         raise error
     changed = result.edit.model is not None or before is not source
     converted = before if result.edit.model is None else source.holding(result.edit.model)
-    named = None if result.named is None else source.holding(result.named)
+    named = None
+    if result.named is not None:
+        named = NamedChains(source.holding(result.named), tuple(result.named_chains))
     verification = None
     if verify and changed:
         verification = verify_with_chains(
@@ -153,7 +156,7 @@ def optimize(
 
 def verify_with_chains(
     source: reader.Source,
-    named: reader.Source | None,
+    named: NamedChains | None,
     converted: reader.Source,
     **arguments: Any,
 ) -> Verification:
@@ -163,16 +166,16 @@ def verify_with_chains(
 
     Args:
         source: the original.
-        named: the original with operators in the place of its chains; None if none was rewritten.
+        named: its chains that were rewritten; None if there are none.
         converted: the result.
         arguments: see `verification.verify`.
     """
     arguments["domains"] = (*arguments["domains"], chains.DOMAIN)
     if named is None or arguments["outputs_only"]:
         return run_verification(source, converted, **arguments)
-    operators = run_verification(named, converted, **arguments)
+    operators = run_verification(named.source, converted, **arguments)
     if operators.status == "failed":
-        return _described(operators)
+        return one_hot.describe(operators, named.chains)
     outputs = run_verification(source, converted, **{**arguments, "outputs_only": True})
     if outputs.status == "failed":
         return outputs
@@ -188,13 +191,4 @@ def verify_with_chains(
         unsteady=list(dict.fromkeys([*operators.unsteady, *outputs.unsteady])),
         notes=[*operators.notes, f"with the chains as they are: {with_chains}"],
     )
-    return _described(joined)
-
-
-def _described(verification: Verification) -> Verification:
-    """Give the operators in the place of chains the domain of the chains' nodes."""
-    sites = [
-        replace(site, domain="") if site.domain == chains.DOMAIN else site
-        for site in verification.sites
-    ]
-    return replace(verification, sites=sites)
+    return one_hot.describe(joined, named.chains)

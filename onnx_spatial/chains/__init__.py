@@ -3,15 +3,33 @@
     paths       the data-movement nodes of a graph, as paths of data
     chain_map   the index map of a part of a path
     formulas    sizes in terms of the dims of values
-    reading     the operator that an index map is; `probing`, where digits are hidden
-    proof       whether a chain is an operator, for all sizes
-    find        the chains of a model
-    named       the model with named operators in the place of chains
+    reading     the block operator that an index map is; `probing`, where digits are hidden
+    patches     the patches that an index map is, and their proof
+    one_hot     convolutions that only copy; `weights`, which say it
+    proof       whether a chain is a block operator, for all sizes
+    find        the chains of a model; `find_patches`, those that are patches
+    named       the model with named operators in the place of chains; `named_patches`
+    illegal_reshape  patches that tf2onnx wrote and no runtime loads
 
 A chain that is found goes the way of a named operator from there on.
 """
 
 from onnx_spatial.chains.find import Chain, find
-from onnx_spatial.chains.named import DOMAIN, OP_TYPES, with_operators
+from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
+from onnx_spatial.chains.illegal_reshape import with_legal_patches
+from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
+from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, NOTE_OF_SUMS, find_one_hot
 
-__all__ = ["DOMAIN", "OP_TYPES", "Chain", "find", "with_operators"]
+__all__ = [
+    "ASSUMPTION",
+    "DOMAIN",
+    "ILLEGAL",
+    "NOTE",
+    "NOTE_OF_SUMS",
+    "Chain",
+    "find",
+    "find_one_hot",
+    "op_type_of",
+    "with_legal_patches",
+    "with_operators",
+]

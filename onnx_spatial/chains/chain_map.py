@@ -9,12 +9,13 @@ make the map unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import onnx
 
+from onnx_spatial.chains import one_hot
 from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
@@ -49,10 +50,12 @@ class GraphScope:
     Attributes:
         scope: types and known values.
         names: names of dims that the model declares; other names are those of inference.
+        one_hot: the one-hot Convs by output, as nodes whose only input is the data (`one_hot`).
     """
 
     scope: constant_folding.ConstantScope
     names: Collection[str]
+    one_hot: Mapping[str, onnx.NodeProto] = field(default_factory=dict)
 
     def value(self, name: str) -> Array | None:
         """Return a value that is known before the model runs."""
@@ -99,7 +102,11 @@ class ChainMap:
         self._case, self._graph = case, graph
         self.dims: dict[Atom, ValueDim] = {}
         self.source, self._last = path.values[start], path.values[end]
-        self._nodes = [node for step in path.nodes[start:end] for node in step]
+        self._nodes = [
+            graph.one_hot.get(node.output[0], node)
+            for step in path.nodes[start:end]
+            for node in step
+        ]
         self._sized: dict[str, Sequence[Polynomial]] = {}
         self._followed: list[str] = []  # values whose Shape is read, behind those that are given
         self._inputs: dict[str, Tensor] = {}
@@ -121,7 +128,9 @@ class ChainMap:
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
         self._maps = GraphMaps(
-            case, nodes, self._inputs, self._constants, {}, opset=graph.scope.opset, legal=True
+            *(case, nodes, self._inputs, self._constants, {}, one_hot.rule),
+            opset=graph.scope.opset,
+            legal=True,
         )
         # Dims are named by values that stay: not by inner ones of another chain, which may go.
         for name in self._followed:

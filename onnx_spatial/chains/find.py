@@ -9,7 +9,8 @@ the original runs with.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -19,9 +20,18 @@ import onnx
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.find_patches import find_patches
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
 from onnx_spatial.chains.function_types import add_function_types
-from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
+from onnx_spatial.chains.one_hot import find_one_hot
+from onnx_spatial.chains.patches import Patches
+from onnx_spatial.chains.paths import (
+    REGROUPING,
+    Path,
+    all_paths,
+    may_hold_operator,
+    paths,
+)
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
@@ -64,19 +74,25 @@ class Chain:
         source: name of the data.
         output: name of the result.
         nodes: the nodes that move the data, in order; others compute their parameters.
-        blocks: the operator.
+        blocks: the operator; None if it is `patches`.
         element_type: ONNX element type of the data; 0 if it is unknown.
         input_shape, output_shape: as far as they are known.
+        patches: the operator, if the chain is patches.
+        one_hot: whether a one-hot Conv moves the data.
+        cost: estimated microseconds of the nodes in a run, if the operator alone may be faster.
     """
 
     place: traversal.Place
     source: str
     output: str
     nodes: tuple[onnx.NodeProto, ...]
-    blocks: Blocks[Formula]
+    blocks: Blocks[Formula] | None
     element_type: int = 0
     input_shape: tuple[Dim, ...] | None = None
     output_shape: tuple[Dim, ...] | None = None
+    patches: Patches | None = None
+    one_hot: bool = False
+    cost: float = 0.0
 
 
 def find(
@@ -96,20 +112,22 @@ def find(
     local = {(f.domain, f.name) for f in proto.functions}
     graphs = list(traversal.graphs(proto))
     found = [paths(graph, local) for _, graph in graphs]
-    if not any(found):
+    copying = find_one_hot(proto, folder)
+    if not any(found) and not copying:
         return []
     scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
     scoped = [
         (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
     ]
-    if any(each and place.function for each, (place, _) in zip(found, graphs, strict=True)):
+    searched = {place for each, (place, _) in zip(found, graphs, strict=True) if each}
+    if any(place.function for place in (*searched, *copying)):
         add_function_types(proto.functions, scoped)
     names = shape_inference.symbols(proto)
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, _SECONDS)
-    for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
-        known = GraphScope(scope, names)
-        of_graph: dict[str, Chain] = {}
+    for (place, graph), (scope, _), each in zip(graphs, scopes, found, strict=True):
+        known = GraphScope(scope, names, copying.get(place, {}))
+        of_graph = {c.output: c for c in _patches(place, graph, known, local, budget)}
         for path in each:
             if budget.is_exhausted:
                 break
@@ -123,6 +141,36 @@ def find(
                 notes.append(f"the search for chains stopped after {limit}, {between}")
         chains += of_graph.values()
     return chains
+
+
+def _patches(
+    place: traversal.Place,
+    graph: traversal.GraphLike,
+    known: GraphScope,
+    local: Collection[tuple[str, str]],
+    budget: Budget,
+) -> Iterator[Chain]:
+    """Yield the chains of a graph that are patches."""
+    if not known.one_hot and sum(node.op_type == "Gather" for node in graph.node) < 1:
+        return
+    readers: dict[str, list[onnx.NodeProto | None]] = defaultdict(list)
+    for node in graph.node:
+        for name in traversal.needs(node):
+            readers[name].append(node)
+    for value in graph.output:
+        readers[value if isinstance(value, str) else value.name].append(None)
+    every = all_paths(graph, local, known.one_hot)
+    for part in find_patches(known, every, readers, budget):
+        chain = _listed(place, known, part.path, part.start, part.end)
+        yield replace(chain, patches=part.patches, one_hot=part.one_hot, cost=part.cost)
+
+
+def _listed(place: traversal.Place, graph: GraphScope, path: Path, start: int, end: int) -> Chain:
+    """Return a part of a path as a chain."""
+    nodes = tuple(node for step in path.nodes[start:end] for node in reversed(step))
+    source, output = path.values[start], path.values[end]
+    types = graph.element_type(source), graph.dims(source), graph.dims(output)
+    return Chain(place, source, output, nodes, None, *types)
 
 
 @dataclass(frozen=True)
@@ -254,19 +302,8 @@ class _Search:
         return known and len(self._path.nodes[end - 1][0].output) == 1
 
     def _listed(self, candidate: _Candidate) -> Chain:
-        steps = self._path.nodes[candidate.start : candidate.end]
-        nodes = tuple(node for step in steps for node in reversed(step))
-        source, output = self._path.values[candidate.start], self._path.values[candidate.end]
-        return Chain(
-            self._place,
-            source,
-            output,
-            nodes,
-            candidate.blocks,
-            self._graph.element_type(source),
-            self._graph.dims(source),
-            self._graph.dims(output),
-        )
+        part = _listed(self._place, self._graph, self._path, candidate.start, candidate.end)
+        return replace(part, blocks=candidate.blocks)
 
     def _trimmed(self, candidate: _Candidate, reader: Reader) -> Iterator[_Candidate]:
         """Yield a part of the path, and the parts without the Transposes at its ends."""

@@ -9,14 +9,16 @@ them from the dims of values. The nodes of a chain go, unless others read them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain as flatten
 
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial.chains import named_patches
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
+from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -25,12 +27,27 @@ from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.strip_types import strip_types
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
+from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
-#: Domain of the operators that take the place of chains.
-DOMAIN = "onnx_spatial.chains"
+__all__ = ["DOMAIN", "op_type_of", "with_operators"]
 
-#: Operator type of each operator, and the name of its pads or crops.
-OP_TYPES = {SpaceToBatch: ("SpaceToBatchND", "paddings"), BatchToSpace: ("BatchToSpaceND", "crops")}
+#: Operator type of each block operator, and the name of its pads or crops.
+_OP_TYPES = {
+    SpaceToBatch: ("SpaceToBatchND", "paddings"),
+    BatchToSpace: ("BatchToSpaceND", "crops"),
+}
+
+
+#: Operator type of patches, by the number of spatial axes; converters have none for one axis.
+_PATCHES = {2: "ExtractImagePatches", 3: "ExtractVolumePatches"}
+
+
+def op_type_of(chain: Chain) -> str:
+    """Return the operator type that a chain is, for reports."""
+    if chain.blocks is not None:
+        return _OP_TYPES[chain.blocks.kind][0]
+    assert chain.patches is not None
+    return _PATCHES.get(chain.patches.axes, chain.patches.operator.name)
 
 
 def with_operators(
@@ -96,24 +113,35 @@ class _Graphs:
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
-    """Draft the operator and its Transposes in the place of the last node of a chain."""
-    emit = Emitter(graphs.opset(chain.place))
-    op_type, table = OP_TYPES[chain.blocks.kind]
-    pads = list(flatten.from_iterable(zip(chain.blocks.begins, chain.blocks.ends, strict=True)))
-    attributes: dict[str, Sequence[int]] = {"block_shape": list(chain.blocks.block)}
-    inputs = [_transposed(emit, graphs.value(chain.place, chain.source), chain.blocks.before)]
+    """Draft the operator and the nodes around it in the place of the last node of a chain."""
+    emit, source = Emitter(graphs.opset(chain.place)), graphs.value(chain.place, chain.source)
+    if chain.patches is not None and chain.input_shape is not None:
+        shape, known_type = chain.input_shape, chain.element_type
+        operator, result = named_patches.write(emit, chain.patches, source, shape, known_type)
+    else:
+        assert chain.blocks is not None
+        operator, result = _blocks(emit, chain.blocks, source, _Sizes(emit, chain.place, graphs))
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
+    return draft, operator
+
+
+def _blocks(
+    emit: Emitter, blocks: Blocks[Formula], source: ir.Value, sizes: _Sizes
+) -> tuple[ir.Node, ir.Value]:
+    """Emit a block operator between its Transposes; return it and the result."""
+    op_type, table = _OP_TYPES[blocks.kind]
+    pads = list(flatten.from_iterable(zip(blocks.begins, blocks.ends, strict=True)))
+    attributes: dict[str, Sequence[int]] = {"block_shape": list(blocks.block)}
+    inputs = [_transposed(emit, source, blocks.before)]
     known = [amount.constant for amount in pads]
     if all(amount is not None for amount in known):
         attributes[table] = [amount for amount in known if amount is not None]
     else:
-        sizes = _Sizes(emit, {}, chain.place, graphs)
         entries = [sizes.compute(amount) for amount in pads]
         inputs.append(emit.reshape_to(emit.vector(entries, table), [-1, 2]))
     operator = ir.node(op_type, inputs, attributes, domain=DOMAIN)
     emit.nodes.append(operator)
-    result = _transposed(emit, operator.outputs[0], chain.blocks.behind)
-    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
-    return draft, operator
+    return operator, _transposed(emit, operator.outputs[0], blocks.behind)
 
 
 def _transposed(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value:
@@ -123,14 +151,8 @@ def _transposed(emit: Emitter, value: ir.Value, perm: Sequence[int]) -> ir.Value
 class _Sizes:
     """Nodes that compute sizes from the dims of values."""
 
-    def __init__(
-        self,
-        emit: Emitter,
-        dims: Mapping[ValueDim, Size],
-        place: traversal.Place,
-        graphs: _Graphs,
-    ) -> None:
-        self._emit, self._dims = emit, dict(dims)
+    def __init__(self, emit: Emitter, place: traversal.Place, graphs: _Graphs) -> None:
+        self._emit, self._dims = emit, dict[ValueDim, Size]()
         self._place, self._graphs = place, graphs
 
     def compute(self, formula: Formula) -> Size:

@@ -59,8 +59,23 @@ def paths(graph: traversal.GraphLike, local: Collection[tuple[str, str]] = ()) -
     """
     if not any(n.op_type in REGROUPING for n in graph.node):
         return []
-    tree = _Tree(graph, local)
-    return [path for path in map(tree.path, tree.ends()) if may_hold_operator(path.nodes)]
+    return [path for path in all_paths(graph, local) if may_hold_operator(path.nodes)]
+
+
+def all_paths(
+    graph: traversal.GraphLike,
+    local: Collection[tuple[str, str]] = (),
+    copying: Collection[str] = (),
+) -> list[Path]:
+    """Return the paths of a graph.
+
+    Args:
+        graph: the graph.
+        local: domains and names of the local functions, which hide ONNX's operators.
+        copying: outputs of the Convs that only copy their data (`one_hot`).
+    """
+    tree = _Tree(graph, local, copying)
+    return [tree.path(end) for end in tree.ends()]
 
 
 def may_hold_operator(steps: Sequence[Sequence[onnx.NodeProto]]) -> bool:
@@ -75,7 +90,13 @@ def may_hold_operator(steps: Sequence[Sequence[onnx.NodeProto]]) -> bool:
 class _Tree:
     """The parent of each value that is only moved."""
 
-    def __init__(self, graph: traversal.GraphLike, local: Collection[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        graph: traversal.GraphLike,
+        local: Collection[tuple[str, str]],
+        copying: Collection[str],
+    ) -> None:
+        self._copying = frozenset(copying)
         self._parents: dict[str, str] = {}
         self._depths: dict[str, int] = {}
         self._producers: dict[str, onnx.NodeProto] = {}
@@ -101,7 +122,8 @@ class _Tree:
             if node.op_type not in _SIZES:
                 read.update(dict.fromkeys(needs, True))
             return
-        data = self._data(node) if standard and node.op_type in _MOVING else []
+        moves = node.op_type in _MOVING or not self._copying.isdisjoint(node.output)
+        data = self._data(node) if standard and moves else []
         for name in needs:
             read[name] = read.get(name, False) or name not in data
         parent = self._common(data) if data else None

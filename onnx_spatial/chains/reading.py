@@ -65,7 +65,7 @@ def read(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Polyn
     key = element.key if element is not None else None
     if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
         return
-    parts = _Map(case, x, y, tuple(key.operands))
+    parts = DigitMap(case, x, y, tuple(key.operands))
     if not parts.is_linear:
         return
     for batch in range(x.rank):
@@ -77,7 +77,7 @@ def read(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Polyn
 
 
 @dataclass(frozen=True)
-class _Digit:
+class Digit:
     """A digit of the output's index: its symbol, extent, and factor in the index of its axis."""
 
     atom: Atom
@@ -85,7 +85,7 @@ class _Digit:
     factor: Polynomial
 
 
-class _Map:
+class DigitMap:
     """An index map in one case, taken apart.
 
     Attributes:
@@ -101,7 +101,7 @@ class _Map:
     def __init__(self, case: Case, x: Tensor, y: Tensor, coordinates: Index) -> None:
         self.x, self.y, self.coordinates = x, y, coordinates
         self.places = y.index()
-        self.digits: list[list[_Digit]] = []
+        self.digits: list[list[Digit]] = []
         number = 0
         for axis, place in enumerate(self.places):
             linear = _factors(place)
@@ -111,7 +111,7 @@ class _Map:
                     atom = case.index(f"i{number}", extent, group).lone_atom
                     number += 1
                     if atom is not None and atom in linear:
-                        digits.append(_Digit(atom, extent.constant, linear[atom]))
+                        digits.append(Digit(atom, extent.constant, linear[atom]))
             self.digits.append(digits)
         self.axis_of = {d.atom: axis for axis, each in enumerate(self.digits) for d in each}
         self.is_linear = not any(map(self._mixes, coordinates))
@@ -128,7 +128,7 @@ class _Map:
         """Return whether a polynomial holds no digit."""
         return not any(atom in self.axis_of for product in p.terms for atom in product)
 
-    def value(self, digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> Polynomial:
+    def value(self, digits: Sequence[Digit], factors: Mapping[Atom, Polynomial]) -> Polynomial:
         """Return the sum of some digits with factors."""
         return sum((Polynomial({(d.atom,): 1}) * factors[d.atom] for d in digits), ZERO)
 
@@ -144,7 +144,7 @@ def _factors(p: Polynomial) -> dict[Atom, Polynomial]:
     return factors
 
 
-def _count(digits: Sequence[_Digit], factors: Mapping[Atom, Polynomial]) -> int | None:
+def _count(digits: Sequence[Digit], factors: Mapping[Atom, Polynomial]) -> int | None:
     """Return the number of values of digits that count from 0 on in order, None if they do not."""
     count = 1
     for digit in reversed(digits):
@@ -171,7 +171,7 @@ class Axis:
     begin: Polynomial = ZERO
 
 
-def _space_to_batch(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | None:
+def _space_to_batch(m: DigitMap, batch: int, images: int) -> Blocks[Polynomial] | None:
     """Read SpaceToBatch: the digits of the batch are the places in the block, then the image."""
     left = list(m.digits[images])
     count = len(m.factors[batch])
@@ -209,7 +209,7 @@ def _space_to_batch(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | No
     return assembled(SpaceToBatch, m.x, m.y, batch, images, axes, order)
 
 
-def _batch_to_space(m: _Map, batch: int, images: int) -> Blocks[Polynomial] | None:
+def _batch_to_space(m: DigitMap, batch: int, images: int) -> Blocks[Polynomial] | None:
     """Read BatchToSpace: the input's batch is the places along axes of the output, and the image."""
     of_places = m.coordinates[batch] - m.places[images]
     strides = m.factors_of(of_places)

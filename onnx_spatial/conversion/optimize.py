@@ -14,7 +14,16 @@ from pathlib import Path
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
+from onnx_spatial.chains import (
+    DOMAIN,
+    NOTE,
+    NOTE_OF_SUMS,
+    Chain,
+    find,
+    op_type_of,
+    with_legal_patches,
+    with_operators,
+)
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
@@ -22,6 +31,23 @@ from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
+from onnx_spatial.model.io.source import Source
+
+#: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
+_MARGIN = 1.5
+
+
+@dataclass(frozen=True)
+class NamedChains:
+    """A model with operators in the place of the chains that were rewritten.
+
+    Attributes:
+        source: the model.
+        chains: the chains.
+    """
+
+    source: Source
+    chains: tuple[Chain, ...]
 
 
 @dataclass
@@ -34,6 +60,7 @@ class OptimizeResult:
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        named_chains: the chains that were rewritten.
         notes: where the search for chains stopped at its limits.
     """
 
@@ -42,6 +69,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    named_chains: list[Chain] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -69,12 +97,14 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
     if plain.refused():
         return alone
-    infos = analysis.find(proto, options.domains, folder)
+    legal = with_legal_patches(proto, folder).model
+    infos = analysis.find(legal, options.domains, folder)
     notes: list[str] = []
-    every = find(proto, infos, folder, notes)
+    every = find(legal, infos, folder, notes)
     best = _rewritten(proto, every, plain, options, folder, progress) or alone
-    if best.nodes[1] >= alone.nodes[1]:
-        best = alone
+    if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
+        priced = [chain for chain in every if chain.cost]
+        best = _rewritten(proto, priced, plain, options, folder, progress) or alone
     done = {(site.graph, site.output) for site in best.chains}
     left = [_left(c) for c in every if (str(c.place), c.output) not in done]
     return replace(best, chains=[*best.chains, *left], notes=notes)
@@ -91,11 +121,11 @@ def _rewritten(
     """Convert the chains that fuse, with the operators of the file; None if no chain does."""
     options = replace(options, domains=(*options.domains, DOMAIN))
     while chains:
-        named, outputs = with_operators(proto, chains)
+        named, outputs = with_operators(with_legal_patches(proto, folder).model, chains)
         edit = convert_operators(named, options, folder=folder, progress=progress)
         sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
         of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        fused = [c for c, site in zip(chains, of, strict=True) if site and _is_fused(site)]
+        fused = [c for c, site in zip(chains, of, strict=True) if site and _pays(c, site)]
         if len(fused) < len(chains):
             chains = fused
             continue
@@ -108,7 +138,7 @@ def _rewritten(
         edit.touched = diff_models(proto, result)
         edit.model = after
         nodes = (_number_of_nodes(proto), _number_of_nodes(after))
-        return OptimizeResult(edit, plain, rewritten, named, nodes)
+        return OptimizeResult(edit, plain, rewritten, named, nodes, list(chains))
     return None
 
 
@@ -124,8 +154,11 @@ def _remove_unread(
     remove_unused(model, read)
 
 
-def _is_fused(site: Site) -> bool:
-    return site.converted and site.strategy not in STRATEGY_NAMES
+def _pays(chain: Chain, site: Site) -> bool:
+    """Tell whether an operator became part of something else, or is faster than its chain by itself."""
+    if site.converted and site.strategy not in STRATEGY_NAMES:
+        return True
+    return site.estimated_us is not None and _MARGIN * site.estimated_us < chain.cost
 
 
 def _number_of_nodes(model: onnx.ModelProto) -> int:
@@ -135,6 +168,7 @@ def _number_of_nodes(model: onnx.ModelProto) -> int:
 def _described(chain: Chain, site: Site) -> Site:
     """Describe a chain by the report of the operator that took its place."""
     labels = [traversal.label(node) for node in chain.nodes]
+    notes = (NOTE if site.strategy in STRATEGY_NAMES else NOTE_OF_SUMS,)
     return replace(
         site,
         node=labels[-1],
@@ -143,6 +177,8 @@ def _described(chain: Chain, site: Site) -> Site:
         output=chain.output,
         absorbed=tuple(labels[:-1]),
         nodes_before=len(labels) + len(site.between),
+        op_type=op_type_of(chain),
+        notes=notes if chain.one_hot else (),
     )
 
 
@@ -153,7 +189,7 @@ def _left(chain: Chain) -> Site:
     return Site(
         node=labels[-1],
         graph=str(chain.place),
-        op_type=OP_TYPES[chain.blocks.kind][0],
+        op_type=op_type_of(chain),
         domain="",
         dialect=report.CHAIN,
         action="leave",

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.chains import ILLEGAL
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import KINDS, diff_models
 from onnx_spatial.conversion.local_functions import (
@@ -82,13 +83,17 @@ def convert_operators(
     """
     options = options or ConvertOptions()
     try:
-        before = without_earlier_form(proto, groups_too=options.mode != "custom-op")
+        groups_too = options.mode != "custom-op"
+        before = without_earlier_form(proto, groups_too=groups_too, folder=folder)
         infos = analysis.find(before.model, before.domains.union(options.domains), folder)
         if options.action == "function":
             result = _with_functions(proto, before, infos, options)
         else:
             write = _writer(options, before, choose)
             result = _replaced(proto, before, infos, write, options, folder, progress)
+        for index, site in result.site_at.items():
+            if (site.graph, site.output) in before.repaired:
+                result.site_at[index] = replace(site, notes=(*site.notes, ILLEGAL))
         result = _with_explicit_pads(result, proto, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError("the model is damaged: a name in it is not UTF-8 text") from None

@@ -59,6 +59,7 @@ class Site:
         declined: why fusion rules left it alone, one line for each rule.
         between: at the end of a region, labels of the nodes inside, which work without the blocks now;
             they count in `nodes_before` and `nodes_after`.
+        notes: what differs from the original, for which inputs, one sentence each.
     """
 
     node: str
@@ -82,6 +83,7 @@ class Site:
     absorbed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def spatial(self) -> bool:
@@ -244,3 +246,5 @@ def decisions(site: Site) -> Iterator[str]:
         yield f"{name}: considered {', '.join(costs)}"
     for reason in site.declined:
         yield f"{name}: not fused: {reason}"
+    for note in site.notes:
+        yield f"{name}: {note}"

@@ -58,7 +58,7 @@ class _Match:
 
 def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     operator, shape = subject.request.call.operator, subject.request.shape
-    if not isinstance(operator, ExtractPatches) or shape is None:
+    if not isinstance(operator, ExtractPatches) or shape is None or operator.major != "place":
         return None
     reshape = _only_reader(subject.node, {"Reshape"}, matcher)
     reduce = None if reshape is None else _only_reader(reshape, set(_POOLS), matcher)

@@ -128,13 +128,17 @@ def _patches(case: Case, op: ExtractPatches, x: Tensor) -> Tensor:
     kernel = [Polynomial.of(k) for k in op.kernel]
     dims[op.channel_axis] = product(kernel) * channels
     axes = [Axis([d]) for d in dims]
-    axes[op.channel_axis] = Axis([*kernel, channels])
+    by_place = op.major == "place"
+    axes[op.channel_axis] = Axis([*kernel, channels] if by_place else [channels, *kernel])
+    inner = channels if by_place else product(kernel)
 
     def at(index: Index) -> Polynomial:
-        place = case.floor_div(index[op.channel_axis], channels)
+        outer = case.floor_div(index[op.channel_axis], inner)
+        rest = index[op.channel_axis] - outer * inner
+        place, channel = (outer, rest) if by_place else (rest, outer)
         offsets, _ = _digits(case, place, kernel)
         moved = list(index)
-        moved[op.channel_axis] = index[op.channel_axis] - place * channels
+        moved[op.channel_axis] = channel
         for number, axis in enumerate(spatial):
             start = index[axis] * op.strides[number] - begins[number]
             element = start + offsets[number] * op.rates[number]

@@ -163,6 +163,36 @@ def _conv(case: Case, node: NodeView) -> list[Tensor]:
     return [Tensor(case, dims, at, whole=False, type=element_type, axes=axes)]
 
 
+def copying_conv(case: Case, node: NodeView, channels: int, order: Sequence[int]) -> Tensor:
+    """Return the map of a Conv each of whose output channels copies one element of the window.
+
+    Args:
+        case: the case.
+        node: the Conv, with its kernel_shape; only its data is read.
+        channels: number of input channels.
+        order: what an output channel counts, the slowest first: axes of the kernel, and the input
+            channels as the number behind them.
+    """
+    x = node.input(0)
+    windows = _Windows(case, node, x, node.get("kernel_shape", []))
+    node.need_equal(case, x.dims[1], Polynomial.of(channels), "Conv: the channels may differ")
+    extents = [*windows.kernel, Polynomial.of(channels)]
+
+    def at(index: Index) -> Polynomial:
+        rest, places = index[1], [ZERO] * len(extents)
+        for digit in reversed(order):
+            quotient = case.floor_div(rest, extents[digit])
+            places[digit] = rest - quotient * extents[digit]
+            rest = quotient
+        source = windows.at(index, places[:-1], places[-1])
+        return ZERO if source is None else x.at(source)
+
+    digits = Axis([extents[digit] for digit in order])
+    axes = [x.axes[0], digits, *windows.axes]
+    dims = [x.dims[0], product(extents), *windows.dims]
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)
+
+
 def _conv_transpose(case: Case, node: NodeView) -> list[Tensor]:
     """Return the map of a ConvTranspose with stride 1: y[o] = sum of w[k] * x[o + pad - k*d] over k."""
     x, weight, bias = node.input(0), node.input(1), node.optional(2)

@@ -22,6 +22,7 @@ from onnx_spatial.lowering.reorg import Reorg
 from onnx_spatial.lowering.row_gather import RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
+from onnx_spatial.operators import ExtractPatches
 
 #: All strategies. A new one is a module of its own and a line here.
 STRATEGIES: tuple[Strategy, ...] = (
@@ -195,6 +196,10 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
         if not issubclass(request.call.kind, candidate.accepts):
             nouns = " or ".join(dict.fromkeys(kind.noun for kind in candidate.accepts))
             reasons[candidate.name] = f"not a {nouns} operator"
+            continue
+        operator = request.call.operator
+        if isinstance(operator, ExtractPatches) and operator.major not in candidate.majors:
+            reasons[candidate.name] = "it puts the places of a window before the channels"
             continue
         refusal = candidate.refuse(request)
         if refusal is not None:

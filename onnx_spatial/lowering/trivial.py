@@ -16,6 +16,7 @@ class Copy(Strategy):
 
     name = "identity"
     accepts = (Operator,)
+    majors = frozenset({"place", "channel"})
 
     def refuse(self, request: Request) -> str | None:
         """Refuse operators that may change their input."""
@@ -38,6 +39,7 @@ class Empty(Strategy):
 
     name = "empty"
     accepts = (Operator,)
+    majors = frozenset({"place", "channel"})
 
     def refuse(self, request: Request) -> str | None:
         """Refuse tensors that are not known to be empty."""

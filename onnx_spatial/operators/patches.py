@@ -8,7 +8,8 @@ Kernel k, stride s and rate r per spatial axis; a window spans eff = (k-1)*r + 1
     same_unclamped  total may be negative, begin = trunc(total / 2): sampling starts inside
 
 Output channel = (patch position, row-major) * C + c: patch position major, input channel minor, in
-both layouts (torch.nn.Unfold is the other way round). Elements outside the image are 0.
+both layouts. torch.nn.Unfold is the other way round, c * positions + position (`major`). Elements
+outside the image are 0.
 `same_unclamped` is TensorFlow's ExtractVolumePatches with stride > kernel; its ExtractImagePatches
 clamps. Checked against TensorFlow 2.21 and OpenVINO 2026.4.
 """
@@ -44,6 +45,7 @@ from onnx_spatial.operators.strided_copies import Allocate, Move, carry_out, gap
 
 AutoPad = Literal["valid", "same_upper", "same_lower", "same_unclamped"]
 Layout = Literal["channels_last", "channels_first"]
+Major = Literal["place", "channel"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class ExtractPatches(FixedOperator):
         layout: "channels_last" [N, spatial.., C] or "channels_first" [N, C, spatial..].
         clamp_negative: a "valid" window larger than the image gives an empty output (OpenVINO)
             where it is an error otherwise (TensorFlow).
+        major: what an output channel counts slowly: the places of a window, or the input channels.
 
     Raises:
         OperatorError: a value breaks one of these rules.
@@ -69,6 +72,7 @@ class ExtractPatches(FixedOperator):
     auto_pad: AutoPad
     layout: Layout = "channels_last"
     clamp_negative: bool = False
+    major: Major = "place"
 
     name = "ExtractPatches"
     noun = "patch"
@@ -95,6 +99,8 @@ class ExtractPatches(FixedOperator):
             raise OperatorError(f"{self.name}: unknown padding {self.auto_pad!r}")
         if self.layout not in get_args(Layout):
             raise OperatorError(f"{self.name}: unknown layout {self.layout!r}")
+        if self.major not in get_args(Major):
+            raise OperatorError(f"{self.name}: unknown order of channels {self.major!r}")
 
     @property
     def rank(self) -> int:
@@ -269,12 +275,11 @@ class ExtractPatches(FixedOperator):
         out = empty(shape, x.dtype)
         if out.size == 0:
             return out
-        if self.layout == "channels_last":
-            split = out.reshape(x.shape[0], *windows, *self.kernel, x.shape[-1])
-            split = np.moveaxis(split, range(1 + len(windows), split.ndim - 1), range(len(windows)))
-        else:
-            split = out.reshape(x.shape[0], *self.kernel, x.shape[1], *windows)
-            split = np.moveaxis(split, range(1, 1 + len(windows)), range(len(windows)))
+        axis, channels = self.channel_axis, x.shape[self.channel_axis]
+        parts = (*self.kernel, channels) if self.major == "place" else (channels, *self.kernel)
+        split = out.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
+        first = axis + (self.major == "channel")
+        split = np.moveaxis(split, range(first, first + len(windows)), range(len(windows)))
         carry_out(moves_of(self, x.shape), x, split, pad_value)
         return out
 

@@ -42,7 +42,7 @@ class ReferenceModel:
     @classmethod
     def before_conversion(cls, source: reader.Source, domains: Iterable[str]) -> ReferenceModel:
         """Return the model with the operators that an earlier conversion turned into calls."""
-        before = without_earlier_form(source.proto)
+        before = without_earlier_form(source.proto, folder=source.folder)
         if before.model is not source.proto:
             source = source.holding(before.model)
         return cls(reader.resolved(source), before.domains.union(domains))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnx_spatial.errors import UsageError
 from onnx_spatial.model.io import reader
+from onnx_spatial.verification import one_hot
 from onnx_spatial.verification import oracles as references
 from onnx_spatial.verification.arrays import Array
 from onnx_spatial.verification.checks import (
@@ -209,6 +210,9 @@ class _Work:
         try:
             models = self.models.resolved()
             pair = models.without_earlier_form().with_original_names()
+            copied = one_hot.replaced(pair)
+            if not self.outputs_only:
+                pair = one_hot.with_patches(pair, copied)
             context = Context(pair, request, kernels, self.tolerances)
             context.findings.outputs_only = self.outputs_only
             context, result = _compared(context)
@@ -217,6 +221,9 @@ class _Work:
                 if not precision.explain(result, context.models, self.tolerances):
                     changes.explain(result, context)
                     roles.explain(result, models)
+            if copied:
+                result = one_hot.describe(result, copied)
+                result.notes += one_hot.notes(copied, result)
             return result
         except MemoryError:
             return _undecided("not enough memory to run the models; use smaller sizes (--shape)")

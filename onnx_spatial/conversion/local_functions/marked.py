@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import onnx
 
+from onnx_spatial.chains import with_legal_patches
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import node_groups, patch_proto
 from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES
@@ -61,17 +63,30 @@ class WithoutForm:
         functions: the function of each node that called one, by its position in `traversal.nodes`.
         removed: names of the functions, as domain:name.
         domains: domains of these nodes, which hold spatial operators.
+        repaired: graphs and outputs of operators in the place of nodes that no runtime loads.
     """
 
     model: onnx.ModelProto
     functions: Mapping[int, onnx.FunctionProto] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     domains: frozenset[str] = frozenset()
+    repaired: frozenset[tuple[str, str]] = frozenset()
 
 
-def without_earlier_form(model: onnx.ModelProto, *, groups_too: bool = True) -> WithoutForm:
-    """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy."""
-    return remove_functions(node_groups.merge(model) if groups_too else model)
+def without_earlier_form(
+    model: onnx.ModelProto, *, groups_too: bool = True, folder: Path | None = None
+) -> WithoutForm:
+    """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy.
+
+    Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
+    (`chains.illegal_reshape`); `folder` is where their external data lies.
+    """
+    legal = with_legal_patches(model, folder)
+    model = node_groups.merge(legal.model) if groups_too else legal.model
+    result = remove_functions(model)
+    return replace(
+        result, domains=result.domains | legal.domains, repaired=frozenset(legal.outputs)
+    )
 
 
 def remove_functions(model: onnx.ModelProto) -> WithoutForm:

@@ -7,10 +7,10 @@
     x -> Transpose -> Conv k, strides s, dilations r -> Transpose -> y
 
 A patch holds the C channels of each place in the window, one place after the other: its channel number
-place * C + c is multiplied with the kernel's weight at that place for channel c. So the kernel is the
-weight, reshaped and transposed; runtimes compute that once, when they load, and the weight stays where
-it is. Zeros around the image are zeros in either form. The same products are summed up in another
-order, so results agree within rounding.
+place * C + c (c * places + place where the channels come first) is multiplied with the kernel's weight
+at that place for channel c. So the kernel is the weight, reshaped and transposed; runtimes compute that
+once, when they load, and the weight stays where it is. Zeros around the image are zeros in either form.
+The same products are summed up in another order, so results agree within rounding.
 
 Costs decide. Overlapping patches are many, and a convolution does without them. Patches side by side are
 a cheap permutation; a matrix of many rows is then faster by itself, because onnxruntime packs the second
@@ -84,6 +84,7 @@ class _Match:
         front: what is in front.
         behind: the nodes behind that become part of it.
         bias: what one of these adds to each channel; None if none does.
+        is_stored: whether the weight is in the model, and no input that callers give.
         served: nodes that only serve those that go.
         shapes: nodes that go because they read the shape of a value that goes, with its axes.
     """
@@ -95,6 +96,7 @@ class _Match:
     front: _Front
     behind: Path
     bias: Bias | None
+    is_stored: bool
     served: tuple[ir.Node, ...] = ()
     shapes: tuple[tuple[ir.Node, AxisGroups], ...] = ()
 
@@ -129,7 +131,8 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(reader.node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
-    matches = [_Match(subject, patches, reader, border, front, *way) for way in ways]
+    stored = matcher.stored(reader.weight) is not None
+    matches = [_Match(subject, patches, reader, border, front, *way, stored) for way in ways]
     results = [_without_readers(match, matcher) for match in matches]
     right = [match for match in results if isinstance(match, _Match)]
     return min(right, key=lambda match: match.growth) if right else results[0]
@@ -244,6 +247,9 @@ def _saved(match: _Match, lower: Lower) -> float:
             shape = [dims[axis] for axis in start]
             saved += sign * transpose_cost(shape, regroup.perm(start, end), request.itemsize)
     saved -= match.border.cost(image, result, request.itemsize)
+    if not match.is_stored:  # then the kernel is written in each run
+        shape, perm = _kernel_order(reader, patches)
+        saved -= transpose_cost(shape, perm, request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
 
 
@@ -302,17 +308,26 @@ def _shapes(match: _Match) -> tuple[Draft, ...]:
     return (draft,)
 
 
+def _kernel_order(reader: Contraction, patches: ExtractPatches) -> tuple[list[int], list[int]]:
+    """Return the weight's shape with an axis for each place, and the order of the axes in the kernel."""
+    axes, channels = len(patches.kernel), reader.rows // math.prod(patches.kernel)
+    places = list(range(axes))
+    rows = [*patches.kernel, channels]
+    order = [axes, *places]
+    if patches.major == "channel":
+        rows, order = [channels, *patches.kernel], [0, *(place + 1 for place in places)]
+    if reader.rows_first:
+        shape, perm = [*rows, reader.channels], [axes + 1, *order]
+    else:
+        shape, perm = [reader.channels, *rows], [0, *(place + 1 for place in order)]
+    return shape, perm
+
+
 def _kernel(reader: Contraction, patches: ExtractPatches, emit: Emitter) -> ir.Value:
     """Write the weight as [output channels, C, places in the window..]."""
-    axes, channels = len(patches.kernel), reader.rows // math.prod(patches.kernel)
-    if reader.rows_first:
-        shape = (*patches.kernel, channels, reader.channels)
-        perm = [axes + 1, axes, *range(axes)]
-    else:
-        shape = (reader.channels, *patches.kernel, channels)
-        perm = [0, axes + 1, *range(1, axes + 1)]
+    shape, perm = _kernel_order(reader, patches)
     weight = emit.op("Reshape", reader.weight, emit.ints(shape, "shape"))
-    return emit.op("Transpose", weight, perm=perm)
+    return weight if perm == sorted(perm) else emit.op("Transpose", weight, perm=perm)
 
 
 def _bias(match: _Match, emit: Emitter) -> ir.Value | None:

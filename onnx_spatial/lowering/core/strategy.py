@@ -227,6 +227,9 @@ class Strategy(ABC):
     #: Operators that it can lower; no other is offered to it.
     accepts: tuple[type[Operator], ...]
 
+    #: The orders of channels in patches that it writes, see `ExtractPatches.major`.
+    majors: frozenset[str] = frozenset({"place"})
+
     def absorbs(self, request: Request) -> bool:
         """Tell whether `build` includes the Transposes `Request.before` and `after`.
 

@@ -32,6 +32,7 @@ class Planes(Strategy):
 
     name = "planes"
     accepts = (ExtractPatches,)
+    majors = frozenset({"place", "channel"})
 
     def absorbs(self, request: Request) -> bool:
         """Include Transposes if the output behind them has one of the layouts."""
@@ -99,9 +100,8 @@ def _rows(
     image = Term(batch, stride)
     stride = emit.mul(stride, batch)
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
-    order = [image, *inside, channel, *outside]
-    if channels_last:
-        order = [*inside, channel, image, *outside]
+    parts = [*inside, channel] if op.major == "place" else [channel, *inside]
+    order = [*parts, image, *outside] if channels_last else [image, *parts, *outside]
     if _in_order(order):
         return taps
     value, dims = index(emit, order)

@@ -29,6 +29,7 @@ class SeparableGather(Strategy):
 
     name = "separable-gather"
     accepts = (ExtractPatches,)
+    majors = frozenset({"place", "channel"})
 
     def refuse(self, request: Request) -> str | None:
         """Refuse strings: onnxruntime's Gather takes one string of each slice."""
@@ -60,11 +61,14 @@ def extract(
         inside += [axis + 1] if kernel > 1 else []
         axis += 2 if kernel > 1 else 1
     positions = emit.product([*op.kernel, channels])
-    if op.layout == "channels_last":
-        perm = [0, *outside, *inside, x.rank - 1]
+    last = op.layout == "channels_last"
+    channel = x.rank - 1 if last else 1
+    parts = [*inside, channel] if op.major == "place" else [channel, *inside]
+    if last:
+        perm = [0, *outside, *parts]
         out = [batch, *counts, positions]
     else:
-        perm = [0, *inside, 1, *outside]
+        perm = [0, *parts, *outside]
         out = [batch, positions, *counts]
     moving = [axis for axis in perm if not same(x.dims[axis], 1)]
     if moving != sorted(moving):

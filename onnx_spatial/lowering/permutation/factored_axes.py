@@ -245,7 +245,8 @@ def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     channel = x.dims[op.channel_axis]
     sizes, space, channels = _numbered(x.dims[0], counts, op.kernel, [channel])
     windows = tuple((window,) for window, _ in space)
-    depth = (*(k for _, k in space), *channels[0])
+    places = tuple(k for _, k in space)
+    depth = (*places, *channels[0]) if op.major == "place" else (*channels[0], *places)
     last = op.layout == "channels_last"
     return Rearrangement(
         x,

@@ -31,6 +31,7 @@ class FactorPermutation(Strategy):
     """A strategy for operators that permute the factors of their axes."""
 
     accepts = factored_axes.OPERATORS
+    majors = frozenset({"place", "channel"})
 
     def absorbs(self, request: Request) -> bool:
         """Include the Transposes in the permutation."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import openvino, python_ops, tensorflow
+from onnx_spatial.operators.spellings import chain_ops, openvino, python_ops, tensorflow
 from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall
 from onnx_spatial.operators.spellings.call import (
     Call,
@@ -83,6 +83,8 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
     if domain == python_ops.DOMAIN:
         return op_type in python_ops.OP_TYPES
+    if domain == chain_ops.DOMAIN and op_type in chain_ops.OP_TYPES:
+        return True
     if op_type in OP_TYPES:
         return True
     return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3
@@ -111,6 +113,8 @@ def read(node: NodeFacts) -> Call:
 def _reader(node: NodeFacts) -> Callable[[NodeFacts], Call]:
     if node.domain == python_ops.DOMAIN:
         return python_ops.read
+    if node.domain == chain_ops.DOMAIN and node.op_type in chain_ops.OP_TYPES:
+        return chain_ops.read
     if node.op_type in LEFTOVER_OP_TYPES:
         return tensorflow.block_nd
     return (_BLOCK_READERS | _FIXED_READERS)[node.op_type]

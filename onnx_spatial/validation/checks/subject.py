@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnx_spatial.api import Inspection
+from onnx_spatial.conversion.optimize import NamedChains
 from onnx_spatial.model.io import reader
 from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.options import Options
@@ -39,7 +40,7 @@ class ModelForm:
         verification: comparison with the original on generated data.
         message: result in place of the verification's message.
         matched: whether a recorded output agreed; one that does not is an error.
-        named: the original with operators in the place of chains that were rewritten; None if none were.
+        named: the chains that were rewritten; None if there are none.
     """
 
     mode: str | None
@@ -48,7 +49,7 @@ class ModelForm:
     verification: Verification | None = None
     message: str | None = None
     matched: bool = False
-    named: reader.Source | None = None
+    named: NamedChains | None = None
 
     @property
     def name(self) -> str:

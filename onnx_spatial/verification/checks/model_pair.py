@@ -92,7 +92,8 @@ class ModelPair:
 
     def without_earlier_form(self) -> ModelPair:
         """Return the pair with the original as it was before an earlier conversion wrapped it."""
-        unwrapped = without_earlier_form(self.original.proto)
+        folder = self.original.folder
+        unwrapped = without_earlier_form(self.original.proto, folder=folder)
         original = self.original
         if unwrapped.model is not original.proto:
             original = original.holding(unwrapped.model)

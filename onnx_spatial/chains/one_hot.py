@@ -1,0 +1,150 @@
+"""Find one-hot convolutions: each output channel copies one element of the window.
+
+    y[n, o, i, j] = sum of w[o, c, k, l] * x[n, c, i*s + k*d - p, ..]     one w[o] is 1, the others are 0
+
+Exporters write patches in this way. A Conv is one where its weight is known before the model runs, its
+bias is zero, and its output channels copy each element of the window once, in an order of which the
+channels and the places count one after the other.
+
+The Conv spreads a NaN or an infinity in a window over all output channels, because it multiplies them by
+0, and it turns -0.0 into 0.0. What copies does neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from onnx_spatial.chains.weights import Weights
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.constants import Array
+from onnx_spatial.index_map.node import NodeView
+from onnx_spatial.index_map.rules_windows import copying_conv
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model import op_traits, traversal
+
+#: The operator that takes the place of a one-hot Conv where maps are computed; its only input is the
+#: data. Attributes beside those of the Conv: `channels` of the input, and `order` (see `copying_conv`).
+COPYING = ("onnx_spatial.chains", "CopyingConv")
+
+#: What the values of a one-hot Conv and of what copies differ in, for reports.
+NOTE = (
+    "inputs with NaN, infinities or -0.0 give other values: the one-hot convolution spreads NaN and "
+    "infinities over the window and turns -0.0 into 0.0, the patches copy them"
+)
+
+#: The same where products of what is copied are summed up: then NaN spreads in both.
+NOTE_OF_SUMS = (
+    "inputs with infinities give other values: the one-hot convolution makes NaN of an infinity and 0, "
+    "and all sums over the window become NaN"
+)
+
+#: What a proof assumes of the values for that reason.
+ASSUMPTION = "the data holds no NaN, no infinity and no -0.0"
+
+_KEPT = ("auto_pad", "dilations", "pads", "strides")
+
+
+def find_one_hot(
+    proto: onnx.ModelProto, folder: Path | None = None
+) -> dict[traversal.Place, dict[str, onnx.NodeProto]]:
+    """Return the one-hot Convs of a model by graph and output, as nodes of the operator `COPYING`.
+
+    Weights are only read where their shape fits.
+
+    Args:
+        proto: the model.
+        folder: where external data lies.
+    """
+    local = {(f.domain, f.name) for f in proto.functions}
+    weights: Weights | None = None
+    found: dict[traversal.Place, dict[str, onnx.NodeProto]] = {}
+    for place, _, node in traversal.nodes(proto):
+        if node.op_type != "Conv" or not op_traits.is_standard(node) or len(node.input) < 2:
+            continue
+        if (node.domain, node.op_type) in local:
+            continue
+        weights = weights or Weights(proto, folder)
+        copying = _copying(place, node, weights)
+        if copying is not None:
+            found.setdefault(place, {})[node.output[0]] = copying
+    return found
+
+
+def _copying(
+    place: traversal.Place, node: onnx.NodeProto, weights: Weights
+) -> onnx.NodeProto | None:
+    """Return a one-hot Conv as a node of `COPYING`; None for other ones."""
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        return None
+    known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    group = known.get("group", 1)
+    dims = weights.dims(place, node.input[1])
+    if dims is not None and not _may_copy(dims, group):
+        return None
+    weight = weights.array(place, node.input[1])
+    if weight is None or not _may_copy(weight.shape, group):
+        return None
+    order = _order(weight, group)
+    if order is None or known.get("kernel_shape", list(weight.shape[2:])) != [*weight.shape[2:]]:
+        return None
+    if len(node.input) > 2 and node.input[2]:
+        bias = weights.array(place, node.input[2])
+        if bias is None or bias.astype(np.float64).any():
+            return None
+    domain, op_type = COPYING
+    return helper.make_node(
+        op_type,
+        node.input[:1],
+        node.output[:1],
+        node.name,
+        domain=domain,
+        kernel_shape=weight.shape[2:],
+        channels=weight.shape[1] * group,
+        group=group,
+        order=order,
+        **{name: value for name, value in known.items() if name in _KEPT},
+    )
+
+
+def _may_copy(dims: Sequence[int], group: int) -> bool:
+    """Return whether a kernel has one output channel for each element of a window of several places."""
+    if len(dims) < 3 or min(dims) < 1 or group < 1:
+        return False
+    outputs, channels, *kernel = dims
+    places = math.prod(kernel)
+    return places > 1 and outputs == channels * group * places
+
+
+def _order(weight: Array, group: int) -> tuple[int, ...] | None:
+    """Return what the output channels of a kernel count, the slowest first; None if not all copy."""
+    outputs, each, *kernel = weight.shape
+    flat = weight.reshape(outputs, -1)
+    rows, columns = np.nonzero(flat)
+    if len(rows) != outputs or (rows != np.arange(outputs)).any():
+        return None
+    if not (flat[rows, columns].astype(np.float64) == 1).all():
+        return None
+    places, channels = math.prod(kernel), each * group
+    channel = columns // places + np.arange(outputs) // (outputs // group) * each
+    copied = columns % places * channels + channel
+    grid = np.arange(outputs).reshape(*kernel, channels)
+    for order in itertools.permutations(range(grid.ndim)):
+        if (grid.transpose(order).reshape(-1) == copied).all():
+            return order
+    return None
+
+
+def rule(case: Case, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the map of a node of `COPYING`, see `GraphMaps`."""
+    if (node.domain, node.op_type) != COPYING:
+        return None
+    known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    view = NodeView(node.op_type, known, inputs, list(node.output), legal=True)
+    return copying_conv(case, view, known["channels"], known["order"])

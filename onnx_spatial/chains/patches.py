@@ -1,0 +1,314 @@
+"""Read which patches an index map is, and prove it: windows of an image or volume, moved to other axes.
+
+    y[n, i, j, k; l; c] = x[n, i*s + k*r - p, j*s + l*r - p, c]    channels last, places before channels
+    y[n, c; k; l, i; j] = x[n, c, i*s + k*r - p, j*s + l*r - p]    torch.nn.Unfold
+
+A digit of the output's index (`Tensor.axes`) is the image, a window or a place in the window along one
+axis, or the channel. The output may have them in any order, joined to axes in any way.
+
+What is read is a guess from one case, and proven for all sizes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from onnx_spatial.chains.chain_map import ChainMap
+from onnx_spatial.chains.reading import Digit, DigitMap
+from onnx_spatial.index_map import operators
+from onnx_spatial.index_map.cases import Case
+from onnx_spatial.index_map.compare import compare
+from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, product
+from onnx_spatial.index_map.regrouping import reshaped
+from onnx_spatial.index_map.rules_reshape import transposed
+from onnx_spatial.index_map.rules_select import padded
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.patches import AutoPad, Layout
+
+#: The most spatial axes.
+_MOST_AXES = 3
+
+#: The largest kernel along an axis, stride, rate and pad that are tried.
+_LARGEST = 1 << 12
+
+
+@dataclass(frozen=True)
+class Patches:
+    """ExtractPatches behind a Transpose and a Pad, and how its digits are arranged behind it.
+
+    A digit has a number: 0 the image, 1 .. d the windows along each spatial axis, d + 1 .. 2*d the
+    places in a window along each, 2*d + 1 the channel.
+
+    Attributes:
+        operator: the operator; its output has digits in the order of its layout and of its `major`.
+        before: permutation of the axes in front of it.
+        pads: zeros in front of and behind each spatial axis, beside those of the operator.
+        groups: for each axis of the result the digits that it joins.
+        channels: number of input channels; None if only the run knows it.
+    """
+
+    operator: ExtractPatches
+    before: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, ...], ...]
+    channels: int | None
+
+    @property
+    def axes(self) -> int:
+        """Number of spatial axes."""
+        return len(self.operator.kernel)
+
+    @property
+    def digits(self) -> tuple[tuple[int, ...], ...]:
+        """The digits of each axis of the operator's output."""
+        windows = [(1 + i,) for i in range(self.axes)]
+        places, channel = tuple(range(self.axes + 1, 2 * self.axes + 1)), 2 * self.axes + 1
+        by_place = self.operator.major == "place"
+        depth = (*places, channel) if by_place else (channel, *places)
+        if self.operator.layout == "channels_last":
+            return ((0,), *windows, depth)
+        return ((0,), depth, *windows)
+
+    def channels_last(self) -> Patches:
+        """Return the same patches by an operator with channels last, between Transposes if need be."""
+        if self.operator.layout == "channels_last":
+            return self
+        images, channel, *spatial = self.before
+        operator = replace(self.operator, layout="channels_last")
+        return replace(self, operator=operator, before=(images, *spatial, channel))
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The digits in the order of the result; those of size 1 may be missing."""
+        return tuple(digit for group in self.groups for digit in group)
+
+
+@dataclass(frozen=True)
+class Likely:
+    """What is known of patches before they are read.
+
+    Attributes:
+        kernel: the windows; empty if it is not known, then those side by side are likely, or small ones.
+        ends: zeros behind each spatial axis.
+    """
+
+    kernel: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
+def read(
+    case: Case, source: str, x: Tensor, y: Tensor, likely: Likely | None = None
+) -> Iterator[Patches]:
+    """Yield the patches that the map of `y` may be, in this case, the likeliest first.
+
+    Args:
+        case: the case.
+        source: name of the input.
+        x: the input.
+        y: the output.
+        likely: what is known of them.
+    """
+    if not 3 <= x.rank <= _MOST_AXES + 2 or y.order is not None:
+        return
+    if not all(case.decide(d - 1) for d in y.dims):
+        return
+    element = y.at(y.index()).lone_atom
+    key = element.key if element is not None else None
+    if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
+        return
+    parts = DigitMap(case, x, y, tuple(key.operands))
+    if parts.is_linear:
+        yield from _Reading(parts, likely or Likely()).patches()
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A spatial axis: the digits of windows and places, and the parameters."""
+
+    axis: int
+    window: Atom | None
+    place: Atom | None
+    kernel: int
+    stride: int
+    rate: int
+    begin: Polynomial
+
+
+class _Reading:
+    """Reads patches from a map."""
+
+    def __init__(self, parts: DigitMap, likely: Likely) -> None:
+        self._map, self._likely = parts, likely
+        self._digit: dict[Atom, Digit] = {d.atom: d for axis in parts.digits for d in axis}
+
+    def patches(self) -> Iterator[Patches]:
+        m = self._map
+        used = [atom for factors in m.factors for atom in factors]
+        if sorted(a.serial for a in used) != sorted(a.serial for a in self._digit):
+            return  # a digit is used twice, or not at all
+        rank = m.x.rank
+        needed = {axis for axis in range(rank) if not self._is_plain(axis)}
+        rows = [
+            (layout, row)
+            for layout, spatial in self._layouts(needed, rank)
+            for row in itertools.product(*(list(self._windows(axis)) for axis in spatial))
+        ]
+        for layout, row in sorted(rows, key=lambda each: self._rank(each[1])):
+            yield from self._with_pads(layout, row)
+
+    def _rank(self, row: Sequence[_Window]) -> tuple[bool, bool, int]:
+        """Return how likely windows are, the likeliest first."""
+        kernel = tuple(w.kernel for w in row)
+        apart = any((w.stride, w.rate) != (w.kernel, 1) for w in row)
+        return kernel != self._likely.kernel, apart, math.prod(kernel)
+
+    def _is_plain(self, axis: int) -> bool:
+        """Return whether the index along an axis is that of a digit."""
+        m = self._map
+        return m.coordinates[axis] in (
+            ZERO,
+            *(Polynomial({(atom,): 1}) for atom in m.factors[axis]),
+        ) and (m.coordinates[axis] != ZERO or m.x.dims[axis] == ONE)
+
+    @staticmethod
+    def _layouts(needed: set[int], rank: int) -> Iterator[tuple[Layout, tuple[int, ...]]]:
+        """Yield layouts and spatial axes: those of the usual layouts, else any with a Transpose."""
+        first, last = tuple(range(2, rank)), tuple(range(1, rank - 1))
+        usual = [
+            (name, axes)
+            for name, axes in (("channels_first", first), ("channels_last", last))
+            if needed <= set(axes)
+        ]
+        yield from usual  # type: ignore[misc]
+        if not usual and len(needed) == rank - 2:
+            yield "channels_last", tuple(sorted(needed))
+
+    def _windows(self, axis: int) -> Iterator[_Window]:
+        """Yield what the digits along a spatial axis may be."""
+        m = self._map
+        factors = {a: f.constant for a, f in m.factors[axis].items()}
+        if len(factors) > 2 or any(f is None or not 0 < f <= _LARGEST for f in factors.values()):
+            return
+        steps = {a: f for a, f in factors.items() if f is not None}
+        # With one digit it is a window, or a place in the only window.
+        atoms: list[Atom | None] = [*steps, *[None] * (2 - len(steps))]
+        for window, place in itertools.permutations(atoms):
+            kernel = 1 if place is None else self._digit[place].extent
+            if kernel is None or kernel > _LARGEST:
+                continue
+            at = ZERO
+            for atom in (window, place):
+                if atom is not None:
+                    at = at + Polynomial({(atom,): 1}) * steps[atom]
+            begin = at - m.coordinates[axis]
+            if m.is_number(begin):
+                stride = 1 if window is None else steps[window]
+                rate = 1 if place is None else steps[place]
+                yield _Window(axis, window, place, kernel, stride, rate, begin)
+
+    def _with_pads(self, layout: Layout, row: Sequence[_Window]) -> Iterator[Patches]:
+        m, spatial = self._map, [w.axis for w in row]
+        images, channel = (axis for axis in range(m.x.rank) if axis not in spatial)
+        if not (self._is_plain(images) and self._is_plain(channel)):
+            return
+        numbers: dict[Atom, int] = {}
+        for i, w in enumerate(row):
+            numbers |= {w.window: 1 + i} if w.window is not None else {}
+            numbers |= {w.place: 1 + len(row) + i} if w.place is not None else {}
+        plain = [(images, 0), (channel, 2 * len(row) + 1)]
+        for axis, number in plain:
+            numbers.update(dict.fromkeys(m.factors[axis], number))
+        groups = tuple(tuple(numbers[d.atom] for d in axis) for axis in m.digits)
+        last = layout == "channels_last"
+        before = (images, *spatial, channel) if last else (images, channel, *spatial)
+        depth = [digit for group in groups for digit in group if digit > len(row)]
+        by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
+        operator = ExtractPatches(
+            tuple(w.kernel for w in row),
+            tuple(w.stride for w in row),
+            tuple(w.rate for w in row),
+            "valid",
+            layout,
+            clamp_negative=True,
+            major="channel" if by_channel else "place",
+        )
+        none = ((0, 0),) * len(row)
+        plain_patches = Patches(operator, before, none, groups, m.x.dims[channel].constant)
+        begins = [w.begin.constant for w in row]
+        if begins == [0] * len(row):
+            yield plain_patches
+        kinds: tuple[AutoPad, ...] = ("same_upper", "same_lower")
+        for kind in kinds:
+            if any(b is None or b for b in begins) or operator.kernel != operator.strides:
+                yield replace(plain_patches, operator=replace(operator, auto_pad=kind))
+        known = [b for b in begins if b is not None and 0 <= b <= _LARGEST]
+        if len(known) == len(row):
+            yield from (
+                replace(plain_patches, pads=pads) for pads in self._pads(operator, row, known)
+            )
+
+    def _pads(
+        self, operator: ExtractPatches, row: Sequence[_Window], begins: Sequence[int]
+    ) -> Iterator[tuple[tuple[int, int], ...]]:
+        """Yield pads: at the end as many as are known, as the windows need, or as at the begin."""
+        ends: list[list[int]] = []
+        for i, (w, begin) in enumerate(zip(row, begins, strict=True)):
+            size = self._map.x.dims[w.axis].constant
+            extent = 1 if w.window is None else self._digit[w.window].extent
+            behind = [begin]
+            if size is not None and extent is not None:
+                needed = (extent - 1) * w.stride + operator.extent(i) - size - begin
+                behind = [needed] if 0 <= needed <= _LARGEST else [0]
+            else:
+                behind = [*self._likely.ends[i : i + 1], begin, 0]
+            ends.append(list(dict.fromkeys(behind)))
+        for row_of_ends in itertools.product(*ends):
+            pads = tuple(zip(begins, row_of_ends, strict=True))
+            if any(map(any, pads)):
+                yield pads
+
+
+def is_patches(patches: Patches, chain: Callable[[Case], ChainMap], case: Case) -> bool:
+    """Return whether a chain is provably these patches, in every run in which a window fits.
+
+    Args:
+        patches: the patches.
+        chain: returns the map of the chain in a case.
+        case: an empty case.
+    """
+
+    def maps(now: Case) -> tuple[Tensor, Tensor]:
+        mapped = chain(now)
+        # First, because it assumes that a window fits: Range has no element where none does.
+        expected = _expected(now, patches, mapped.x)
+        return expected, mapped.y
+
+    return compare(case, maps).equal
+
+
+def _expected(case: Case, patches: Patches, x: Tensor) -> Tensor:
+    """Return the map of the result of the patches of `x`."""
+    op = patches.operator
+    x = transposed(case, x, patches.before)
+    pads = {
+        axis: (Polynomial.of(begin), Polynomial.of(end))
+        for axis, (begin, end) in zip(op.spatial_axes, patches.pads, strict=True)
+    }
+    x = padded(case, x, {axis: pair for axis, pair in pads.items() if pair != (ZERO, ZERO)})
+    y = operators.apply(case, ExtractPatches, op, x)
+    extents = [x.dims[0], *(y.dims[axis] for axis in op.spatial_axes)]
+    extents += [*map(Polynomial.of, op.kernel), x.dims[op.channel_axis]]
+    split = [digit for axis in patches.digits for digit in axis]
+    y = reshaped(case, y, [extents[digit] for digit in split])
+    missing = [digit for digit in split if digit not in patches.order]
+    for digit in missing:
+        case.require_equal(extents[digit], ONE, "a digit is missing")
+    y = transposed(case, y, [split.index(digit) for digit in (*patches.order, *missing)])
+    return reshaped(
+        case, y, [product([extents[digit] for digit in group]) for group in patches.groups]
+    )

@@ -1,0 +1,76 @@
+"""Compare a model whose one-hot Convs became patches: they differ for NaN, infinities and -0.0.
+
+The Conv multiplies NaN and infinities by 0 and spreads them over the window; what copies does not. So
+the original is compared with patches in the place of such a Conv, where the converted model has none.
+That the Conv copies is proven by its weight; all that is left out is these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from onnx_spatial import analysis, chains
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.verification.checks.model_pair import ModelPair
+from onnx_spatial.verification.report import SiteResult, Verification
+
+
+def replaced(pair: ModelPair) -> list[chains.Chain]:
+    """Return the patches of the original by a one-hot Conv that the converted model lacks."""
+    original = pair.original
+    one_hot = chains.find_one_hot(original.proto, original.folder)
+    convs = {
+        (place, name)
+        for place, _, node in traversal.nodes(pair.converted.proto)
+        if node.op_type == "Conv" and op_traits.is_standard(node)
+        for name in node.output
+    }
+    gone = {(place, name) for place, names in one_hot.items() for name in names} - convs
+    if not gone:
+        return []
+    infos = analysis.find(original.proto, pair.domains, original.folder)
+    return [
+        chain
+        for chain in chains.find(original.proto, infos, original.folder)
+        if any((chain.place, name) in gone for node in chain.nodes for name in node.output)
+    ]
+
+
+def with_patches(pair: ModelPair, found: Sequence[chains.Chain]) -> ModelPair:
+    """Return the pair with operators in the place of some chains of the original."""
+    if not found:
+        return pair
+    named, _ = chains.with_operators(pair.original.proto, found)
+    domains = pair.domains | {chains.DOMAIN}
+    return replace(pair, original=pair.original.holding(named), domains=domains)
+
+
+def describe(result: Verification, found: Iterable[chains.Chain]) -> Verification:
+    """Return a result that names the chains as the original has them, and what their proofs assume."""
+    of = {(str(chain.place), traversal.label(chain.nodes[-1])): chain for chain in found}
+    return replace(result, sites=[_described(site, of) for site in result.sites])
+
+
+def _described(site: SiteResult, of: dict[tuple[str, str], chains.Chain]) -> SiteResult:
+    chain = of.get((site.graph, site.node))
+    if site.domain != chains.DOMAIN or chain is None:
+        return replace(site, domain="") if site.domain == chains.DOMAIN else site
+    assumptions = site.assumptions
+    if chain.one_hot and site.proven in ("all sizes", "these sizes"):
+        assumptions = (*assumptions, chains.ASSUMPTION)
+    return replace(site, domain="", op_type=chains.op_type_of(chain), assumptions=assumptions)
+
+
+def notes(found: Sequence[chains.Chain], result: Verification) -> list[str]:
+    """Say for which values one-hot Convs differ, which were compared as patches."""
+    summed = {(site.graph, site.node) for site in result.sites if not site.exact}
+    labels: dict[str, list[str]] = {}
+    for chain in (chain for chain in found if chain.one_hot):
+        label = traversal.label(chain.nodes[-1])
+        text = chains.NOTE_OF_SUMS if (str(chain.place), label) in summed else chains.NOTE
+        labels.setdefault(text, []).append(label)
+    return [
+        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {text}"
+        for text, names in labels.items()
+    ]

@@ -1,0 +1,88 @@
+"""Patches of tf2onnx with unknown sizes, which no runtime loads, are operators again."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import patch_models
+import pytest
+from chain_models import Net
+
+import onnx_spatial
+from onnx_spatial.chains import ILLEGAL, with_legal_patches
+from onnx_spatial.operators import ExtractPatches
+
+SHAPES = {
+    "batch": (None, 11, 13, 3),
+    "all sizes": (None, None, None, 3),
+    "height and width": (2, None, None, 3),
+    "named batch": ("n", 11, 13, 3),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize(("stride", "rate"), [(1, 1), (2, 1), (1, 2)])
+def test_convert(shape, stride, rate):
+    model = patch_models.tf2onnx(shape, stride=stride, rate=rate)
+    with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
+        onnxruntime.InferenceSession(model.SerializeToString())
+    result = onnx_spatial.convert(model)
+    (site,) = result.inspection.sites
+    assert (site.op_type, site.domain, site.action) == ("ExtractImagePatches", "", "lower")
+    assert site.notes == (ILLEGAL,)
+    assert result.verification.status == "passed"
+    x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
+    operator = ExtractPatches((3, 3), (stride,) * 2, (rate,) * 2, "valid")
+    session = onnxruntime.InferenceSession(result.model.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], operator(x))
+    assert all(node.op_type not in ("Conv", "EyeLike") for node in result.model.graph.node)
+
+
+@pytest.mark.parametrize("mode", ["function", "custom-op"])
+def test_other_modes(mode):
+    model = patch_models.tf2onnx((None, 11, 13, 3))
+    result = onnx_spatial.convert(model, mode=mode)
+    assert result.verification.status == "passed"
+    assert onnx_spatial.convert(result.model).verification.status == "passed"
+
+
+def test_inspect_and_verify():
+    model = patch_models.tf2onnx((None, 11, 13, 3))
+    found = onnx_spatial.inspect(model)
+    assert [site.op_type for site in found.sites] == ["ExtractImagePatches"]
+    assert found.chains == []
+    result = onnx_spatial.optimize(model)
+    assert [site.action for site in result.inspection.sites] == ["lower"]
+    assert onnx_spatial.verify(model, result.model).status == "passed"
+    other = onnx_spatial.convert(patch_models.tf2onnx((None, 11, 13, 3), rate=2)).model
+    assert onnx_spatial.verify(model, other).status == "failed"
+
+
+def test_with_other_nodes_around():
+    model = patch_models.tf2onnx((None, 11, 13, 3))
+    last = model.graph.output[0].name
+    model.graph.node.append(onnx.helper.make_node("Relu", [last], ["relu"]))
+    model.graph.output[0].name = "relu"
+    result = onnx_spatial.convert(model)
+    assert result.model.graph.node[-1].op_type == "Relu"
+    assert result.verification.status == "passed"
+
+
+def test_legal_models_stay():
+    model = patch_models.tf2onnx((2, 11, 13, 3))
+    assert with_legal_patches(model).model is model
+    assert not onnx_spatial.convert(model).changed
+
+
+def test_another_illegal_reshape_stays():
+    net = Net()
+    model = net.model(("n", 6), net("Reshape", "x", [-3, 2]))
+    assert with_legal_patches(model).model is model
+    patches = patch_models.tf2onnx((None, 11, 13, 3))
+    last = patches.graph.output[0].name
+    shape = onnx.numpy_helper.from_array(np.array([-2, 9], np.int64), "other")
+    patches.graph.initializer.append(shape)
+    patches.graph.node.append(onnx.helper.make_node("Reshape", [last, "other"], ["more"]))
+    patches.graph.output[0].name = "more"
+    assert with_legal_patches(patches).model is patches

@@ -1,0 +1,236 @@
+"""One-hot Convs and Gathers of windows are patches, if all that they copy is a whole window."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import patch_models
+import pytest
+from chain_models import Net
+from onnx import TensorProto, helper, numpy_helper
+from patch_models import one_hot
+
+import onnx_spatial
+from onnx_spatial.chains import find
+
+K3 = {
+    "valid": {},
+    "pads": {"pads": [1, 1, 1, 1]},
+    "auto_pad": {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    "lower": {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
+    "uneven pads": {"pads": [0, 2, 1, 3], "strides": [2, 1]},
+    "dilations": {"dilations": [2, 3]},
+}
+
+
+def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return session.run(None, {"x": x})[0]
+
+
+def patches_of(model: onnx.ModelProto):
+    (chain,) = find(model)
+    return chain.patches
+
+
+def same_values(model: onnx.ModelProto, shape) -> None:
+    """Compare the model with its chain as a named operator, by its numpy kernel."""
+    chains = find(model)
+    named, _ = onnx_spatial.chains.with_operators(model, chains)
+    x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    converted = onnx_spatial.convert(named, domains=[onnx_spatial.chains.DOMAIN], verify=False)
+    assert all(node.op_type != "Conv" for node in converted.model.graph.node)
+    np.testing.assert_array_equal(run(converted.model, x), run(model, x))
+
+
+@pytest.mark.parametrize("major", ["place", "channel"])
+@pytest.mark.parametrize("attributes", K3.values(), ids=K3)
+@pytest.mark.parametrize("shape", [(2, 3, 9, 11), ("n", 3, "h", "w")], ids=["static", "dynamic"])
+def test_one_hot_convolutions(shape, attributes, major):
+    model = patch_models.channels_first(one_hot((3, 3), 3, major=major), shape, **attributes)
+    found = patches_of(model)
+    assert (found.operator.kernel, found.operator.major) == ((3, 3), major)
+    same_values(model, (2, 3, 9, 11))
+
+
+def test_transposes_around_are_part_of_the_operator():
+    shape = ("n", "h", "w", 3)
+    model = patch_models.channels_last(one_hot((2, 4), 3), shape, strides=[2, 3])
+    (chain,) = find(model)
+    assert [node.op_type for node in chain.nodes] == ["Transpose", "Conv", "Transpose"]
+    assert chain.patches.operator.layout == "channels_last"
+    assert chain.patches.before == (0, 1, 2, 3)
+    same_values(model, (2, 9, 11, 3))
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_one_axis_and_three(axes):
+    weight, sizes = one_hot((2,) * axes, 2), (7, 5, 6)[:axes]
+    model = patch_models.channels_first(weight, ("n", 2, *"dhw"[:axes]), strides=[2] * axes)
+    assert patches_of(model).operator.kernel == (2,) * axes
+    same_values(model, (2, 2, *sizes))
+
+
+def test_depthwise_convolutions_put_the_channels_first():
+    weight = one_hot((3, 3), 4, group=True)
+    model = patch_models.channels_first(weight, ("n", 4, "h", "w"), group=4)
+    assert patches_of(model).operator.major == "channel"
+    same_values(model, (2, 4, 7, 8))
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 11, 3), (2, 9, 11, 3)])
+def test_tf2onnx_form(shape):
+    model = patch_models.tf2onnx(shape, stride=2)
+    (chain,) = find(model)
+    assert (chain.source, chain.output) == ("x", model.graph.output[0].name)
+    assert chain.patches.channels == 3
+    same_values(model, shape)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("arguments", [(3, 1, 1), (3, 2, 1, 2), (4, 4, 0), (2, 3, 0)])
+def test_gathers_of_windows(arguments, computed):
+    shape = ("n", 2, "h", "w") if computed else (2, 2, 13, 12)
+    model = patch_models.im2col(shape, *arguments, computed=computed)
+    (chain,) = find(model)
+    assert chain.nodes[-1].op_type == "Reshape"
+    assert not chain.one_hot
+    same_values(model, (2, 2, 13, 12))
+
+
+def test_the_digits_of_patches_may_be_in_any_order():
+    net = Net()
+    value = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
+    value = net("Reshape", value, [2, 2, 2, 3, 4, 5])
+    value = net("Transpose", value, perm=[0, 4, 1, 5, 2, 3])
+    model = net.model((2, 3, 8, 10), net("Reshape", value, [2, 8, 10, 3]))
+    assert patches_of(model).groups == ((0,), (1, 3), (2, 4), (5,))
+    same_values(model, (2, 3, 8, 10))
+
+
+def test_weights_that_nodes_compute():
+    net = Net()
+    weight = net("Cast", net("Reshape", np.eye(12), [12, 3, 2, 2]), to=TensorProto.FLOAT)
+    node = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(np.eye(12)))
+    net.nodes.insert(0, node)
+    net.nodes[1].input[0] = "w"
+    model = net.model((2, 3, 8, 10), net("Conv", "x", weight, net.constant(np.zeros(12, "f"))))
+    assert patches_of(model).operator.major == "channel"
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16])
+def test_element_types(kind):
+    model = patch_models.channels_first(one_hot((2, 2), 3), (2, 3, 8, 10), opset=22)
+    graph = model.graph
+    array = numpy_helper.to_array(graph.initializer[0])
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(array.astype(dtype), graph.initializer[0].name)
+    )
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.elem_type = kind
+    assert patches_of(model).operator.kernel == (2, 2)
+
+
+def test_weights_in_external_data(tmp_path):
+    model = patch_models.channels_first(one_hot((4, 4), 3), (1, 3, 64, 64), strides=[4, 4])
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    result = onnx_spatial.optimize(tmp_path / "m.onnx", tmp_path / "o.onnx")
+    assert [site.action for site in result.inspection.chains] == ["lower"]
+
+
+def _wrong(change) -> np.ndarray:
+    weight = one_hot((3, 3), 2)
+    change(weight)
+    return weight
+
+
+WRONG = {
+    "a weight of 2": _wrong(lambda w: w.__imul__(2)),
+    "two ones": _wrong(lambda w: w.__setitem__((0, 0, 1, 1), 1)),
+    "no one": _wrong(lambda w: w.__setitem__(0, 0)),
+    "a channel twice": _wrong(lambda w: w.__setitem__(0, w[1])),
+    "mixed channels": _wrong(lambda w: w.__setitem__(slice(None), w[[1, 0, *range(2, 18)]])),
+    "a part of the patches": one_hot((3, 3), 2)[:9],
+    "NaN": _wrong(lambda w: w.__setitem__((0, 1, 2, 2), np.nan)),
+}
+
+
+@pytest.mark.parametrize("weight", WRONG.values(), ids=WRONG)
+def test_other_convolutions_are_no_patches(weight):
+    assert find(patch_models.channels_first(weight, (1, 2, 9, 9))) == []
+
+
+def test_a_bias_is_more_than_patches():
+    net = Net()
+    model = net.model((1, 2, 9, 9), net("Conv", "x", one_hot((3, 3), 2), np.ones(18, "f")))
+    assert find(model) == []
+
+
+def test_a_weight_that_callers_may_replace_is_unknown():
+    model = patch_models.channels_first(one_hot((3, 3), 2), (1, 2, 9, 9))
+    weight = model.graph.initializer[0]
+    assert len(find(model)) == 1
+    model.graph.input.append(
+        helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, list(weight.dims))
+    )
+    assert find(model) == []
+
+
+def test_values_that_others_read_end_a_chain():
+    net = Net()
+    conv = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
+    net("Relu", conv)
+    model = net.model((1, 3, 8, 8), net("Transpose", conv, perm=[0, 2, 3, 1]))
+    (chain,) = find(model)
+    assert chain.output == conv
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 1]])
+def test_grids_that_are_no_windows(rows):
+    grid = np.array(rows)[:, None] + np.arange(8)
+    net = Net()
+    value = net("Gather", net("Gather", "x", grid, axis=2), grid, axis=4)
+    value = net("Transpose", value, perm=[0, 1, 2, 4, 3, 5])
+    model = net.model((1, 2, 10, 10), net("Reshape", value, [1, 18, 64]))
+    assert len(find(model)) == (rows == [0, 1, 2])
+
+
+def test_one_hot_convolutions_in_functions_and_branches():
+    model = patch_models.channels_first(one_hot((2, 2), 3), (1, 3, 64, 64), strides=[2, 2])
+    graph, weight = model.graph, model.graph.initializer[0]
+    constant = helper.make_node("Constant", [], [weight.name], value=weight)
+    output = graph.output[0].name
+    opset = [helper.make_opsetid("", 17)]
+    function = helper.make_function(
+        "local", "Unfold", ["x"], [output], [constant, *graph.node], opset
+    )
+    call = helper.make_node("Unfold", ["x"], [output], domain="local")
+    main = helper.make_graph([call], "g", graph.input, graph.output)
+    imports = [*opset, helper.make_opsetid("local", 1)]
+    calling = helper.make_model(main, functions=[function], opset_imports=imports, ir_version=8)
+    assert [str(c.place) for c in find(calling)] == ["function local:Unfold"]
+    inner = helper.make_graph(list(graph.node), "then", [], graph.output)
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["y"], ["z"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    choice = helper.make_node("If", ["c"], ["out"], then_branch=inner, else_branch=other)
+    value_info = helper.make_tensor_value_info
+    inputs = [
+        *graph.input,
+        value_info("c", TensorProto.BOOL, []),
+        value_info("y", TensorProto.FLOAT, None),
+    ]
+    outputs = [value_info("out", TensorProto.FLOAT, None)]
+    branching = helper.make_model(
+        helper.make_graph([choice], "g", inputs, outputs, [weight]),
+        opset_imports=opset,
+        ir_version=8,
+    )
+    assert [str(c.place) for c in find(branching)] == ["main graph > If out.then_branch"]

@@ -1,0 +1,73 @@
+"""Patches whose channels come before the places of a window, as torch.nn.Unfold has them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_spatial
+from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators.spellings import chain_ops, python_ops
+
+WINDOWS = {"tiles": (2, 2, 1), "overlapping": (3, 1, 1), "strided": (2, 3, 2)}
+
+
+def model(operator: ExtractPatches, shape) -> onnx.ModelProto:
+    node = helper.make_node(
+        operator.name,
+        ["x"],
+        ["y"],
+        domain=chain_ops.DOMAIN,
+        parameters=python_ops.as_json(operator),
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shape))
+    graph = helper.make_graph([node], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(chain_ops.DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_kernel(axes, layout):
+    by_channel = ExtractPatches(
+        (2,) * axes, (2,) * axes, (1,) * axes, "valid", layout, major="channel"
+    )
+    by_place = ExtractPatches((2,) * axes, (2,) * axes, (1,) * axes, "valid", layout)
+    sizes = [4, 6, 5][:axes]
+    shape = [2, 3, *sizes] if layout == "channels_first" else [2, *sizes, 3]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    axis = by_place.channel_axis
+    one, other = by_channel(x), by_place(x)
+    for channel, place in itertools.product(range(3), range(2**axes)):
+        np.testing.assert_array_equal(
+            one.take(channel * 2**axes + place, axis), other.take(place * 3 + channel, axis)
+        )
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("strategy", ["planes", "separable-gather", "transpose"])
+def test_lowerings(strategy, window, layout, dynamic):
+    operator = ExtractPatches(*((n, n) for n in window), "same_upper", layout, major="channel")
+    shape = [2, 3, 7, 6] if layout == "channels_first" else [2, 7, 6, 3]
+    if dynamic:
+        shape = [d if d == 3 else f"d{i}" for i, d in enumerate(shape)]
+    result = onnx_spatial.convert(
+        model(operator, shape), domains=[chain_ops.DOMAIN], strategy=strategy
+    )
+    (site,) = result.inspection.sites
+    assert result.verification.status == "passed"
+    assert site.strategy == strategy or (strategy == "transpose" and window != (2, 2, 1))
+
+
+def test_other_lowerings_refuse_them():
+    operator = ExtractPatches((3, 3), (1, 1), (1, 1), "valid", "channels_first", major="channel")
+    found = onnx_spatial.inspect(model(operator, [2, 3, 7, 6]), domains=[chain_ops.DOMAIN])
+    names = {each.strategy for each in found.sites[0].candidates}
+    assert names == {"planes", "separable-gather"}

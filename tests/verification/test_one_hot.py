@@ -1,0 +1,112 @@
+"""One-hot convolutions that became patches: equal for finite values, and other mistakes are found."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import patch_models
+import pytest
+from chain_models import Net, weights
+from onnx import numpy_helper
+from patch_models import one_hot
+
+import onnx_spatial
+from onnx_spatial import chains
+
+
+@pytest.fixture(scope="module")
+def keras() -> onnx.ModelProto:
+    """Like Keras 3: one-hot Conv between Transposes, on images of any number."""
+    return patch_models.channels_last(one_hot((8, 8), 3), ("n", 64, 64, 3), strides=[8, 8])
+
+
+@pytest.fixture(scope="module")
+def result(keras) -> onnx_spatial.Conversion:
+    return onnx_spatial.optimize(keras)
+
+
+def test_optimize_says_which_values_differ(result):
+    (site,) = result.inspection.chains
+    assert (site.op_type, site.action) == ("ExtractImagePatches", "lower")
+    assert site.notes == (chains.NOTE,)
+    assert "NaN" in json.loads(json.dumps(result.to_dict()))["inspection"]["chains"][0]["notes"][0]
+    (proven,) = result.verification.sites
+    assert (proven.proven, proven.op_type) == ("all sizes", "ExtractImagePatches")
+    assert chains.ASSUMPTION in proven.assumptions
+    assert any("every size" in assumption for assumption in proven.assumptions)
+
+
+def test_the_weight_goes(keras, result):
+    assert keras.ByteSize() > 100_000 > 5_000 > result.model.ByteSize()
+    assert all(node.op_type != "Conv" for node in result.model.graph.node)
+
+
+@pytest.mark.parametrize("outputs_only", [False, True])
+def test_verify_passes_and_says_it(keras, result, outputs_only):
+    verification = onnx_spatial.verify(keras, result.model, outputs_only=outputs_only)
+    assert verification.status == "passed"
+    assert any("NaN" in note and "infinities" in note for note in verification.notes)
+    if not outputs_only:
+        assert [site.op_type for site in verification.sites] == ["ExtractImagePatches"]
+        assert chains.ASSUMPTION in verification.sites[0].assumptions
+
+
+def test_values_differ_as_is_said(keras, result):
+    import onnxruntime
+
+    x = np.ones((1, 64, 64, 3), np.float32)
+    x[0, 0, 0] = np.nan, np.inf, -0.0
+    before, after = (
+        onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+        for model in (keras, result.model)
+    )
+    assert np.isnan(after).sum() == 1
+    assert np.isnan(before[0, 0, 0]).all()
+    assert np.signbit(after[0, 0, 0, 2]) and after[0, 0, 0, 2] == 0
+
+
+def test_other_mistakes_are_found(keras, result):
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(result.model)
+    for tensor in wrong.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.size > 8:
+            tensor.CopyFrom(numpy_helper.from_array(np.roll(array, 1), tensor.name))
+    assert onnx_spatial.verify(keras, wrong).status == "failed"
+
+
+def test_the_same_convolution_has_no_note(keras):
+    verification = onnx_spatial.verify(keras, keras)
+    assert verification.status == "passed"
+    assert verification.notes == []
+
+
+def test_with_a_product_behind_them_they_become_a_strided_convolution():
+    net = Net()
+    conv = net("Conv", "x", one_hot((3, 3), 4, major="channel"), pads=[1, 1, 1, 1])
+    model = net.model(("n", 4, "h", "w"), net("Conv", conv, weights(8, 36, 1, 1), weights(8)))
+    result = onnx_spatial.optimize(model)
+    (site,) = result.inspection.chains
+    assert (site.strategy, site.notes) == ("strided convolution", (chains.NOTE_OF_SUMS,))
+    assert [n.op_type for n in result.model.graph.node if n.op_type == "Conv"] == ["Conv"]
+    assert result.verification.status == "passed"
+    verification = onnx_spatial.verify(model, result.model)
+    assert verification.status == "passed"
+    assert any("infinities" in note and "-0.0" not in note for note in verification.notes)
+
+
+def test_gathers_copy_all_values():
+    model = patch_models.im2col((2, 3, 32, 40), computed=True)
+    result = onnx_spatial.optimize(model)
+    (site,) = result.inspection.chains
+    assert (site.action, site.notes) == ("lower", ())
+    assert onnx_spatial.verify(model, result.model).notes == []
+
+
+def test_convolutions_that_are_as_fast_stay():
+    model = patch_models.channels_last(one_hot((3, 3), 3), (1, 32, 32, 3), pads=[1] * 4)
+    result = onnx_spatial.optimize(model)
+    assert not result.changed
+    assert [site.action for site in result.inspection.chains] == ["leave"]
