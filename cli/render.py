@@ -39,7 +39,7 @@ _VERDICTS = {
 def inspection(console: Console, found: Inspection, *, verbose: bool = False) -> None:
     """Print a table of the operators of a model, and the reasons below it."""
     if not found.sites:
-        todo = "" if found.chains else ", nothing to do"
+        todo = "" if found.summary is not None else ", nothing to do"
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
@@ -58,9 +58,10 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
 
 def chains(console: Console, found: Inspection) -> None:
     """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
-    if found.summary is not None:
+    if found.chains:
         console.print("chains of standard nodes that are spatial operators:")
         sites(console, found.chains)
+    if found.summary is not None:
         say(console, f"optimize: {found.summary}")
 
 

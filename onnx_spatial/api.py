@@ -49,6 +49,8 @@ class Inspection:
         chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
+        layouts: number of nodes before and after that change the layout of a value, if `optimize`
+            removes some beside convolutions that it does not fuse.
         remaining: the operators that onnxruntime lacks also after a conversion.
     """
 
@@ -58,19 +60,23 @@ class Inspection:
     sites: list[Site] = field(default_factory=list)
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
+    layouts: tuple[int, int] = (0, 0)
     remaining: list[UnknownOperator] = field(default_factory=list)
 
     @property
     def summary(self) -> str | None:
-        """What `optimize` does with the chains, in one line; None if there are none."""
-        if not self.chains:
+        """What `optimize` does, in one line; None if there are no chains and no changes of layout."""
+        removed = self.layouts[0] - self.layouts[1]
+        if not self.chains and not removed:
             return None
         kinds = Counter(site.strategy for site in self.chains)
         left = kinds.pop(None, 0)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
+        if removed:
+            parts.append(f"{removed} change{'' if removed == 1 else 's'} of layout removed")
         before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds or removed else "")
 
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes, `summary`, and each `Site` and `UnknownOperator` as a dict."""
@@ -82,6 +88,7 @@ class Inspection:
             "sites": [site.to_dict() for site in self.sites],
             "chains": [site.to_dict() for site in self.chains],
             "nodes": list(self.nodes),
+            "layouts": list(self.layouts),
             "summary": self.summary,
             "remaining": [dict(vars(each)) for each in self.remaining],
         }
@@ -136,7 +143,8 @@ class Conversion:
         if not self.changed or self.original is None:
             return None
         rewritten = [site for site in self.inspection.chains if site.converted]
-        return summarize(self.original, self.result, [*self.inspection.sites, *rewritten])
+        sites = [*self.inspection.sites, *rewritten]
+        return summarize(self.original, self.result, sites, self.inspection.layouts)
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -536,4 +544,5 @@ def inspection_of(
     found.remaining = remaining
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
+        found.layouts = optimized.layouts
     return found

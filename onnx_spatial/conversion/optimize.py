@@ -2,7 +2,8 @@
 
 The operators are put in the place of their chains in memory, and converted with those of the file. A
 chain is only rewritten where its operator became part of something else: a dilated convolution, a region
-without blocks, a pair that cancels. All other chains stay as they are, byte for byte.
+without blocks, a pair that cancels. All other chains stay as they are, byte for byte. In the end changes
+of layout between convolutions are removed (`graph_layouts`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
@@ -34,6 +36,8 @@ class OptimizeResult:
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        layouts: number of nodes before and after that change the layout of a value, where some of them
+            were removed beside convolutions that no chain became part of.
     """
 
     edit: EditResult
@@ -41,6 +45,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    layouts: tuple[int, int] = (0, 0)
 
 
 def optimize_operators(
@@ -67,9 +72,20 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
     if plain.refused():
         return alone
+    return _with_layouts(proto, _with_chains(proto, alone, options, folder, progress), folder)
+
+
+def _with_chains(
+    proto: onnx.ModelProto,
+    alone: OptimizeResult,
+    options: ConvertOptions,
+    folder: Path | None,
+    progress: Progress | None,
+) -> OptimizeResult:
+    """Convert the chains, too, where that is better than the operators `alone`."""
     infos = analysis.find(proto, options.domains, folder)
     every = find(proto, infos, folder)
-    best = _rewritten(proto, every, plain, options, folder, progress) or alone
+    best = _rewritten(proto, every, alone.plain, options, folder, progress) or alone
     if best.nodes[1] >= alone.nodes[1]:
         best = alone
     done = {(site.graph, site.output) for site in best.chains}
@@ -107,6 +123,31 @@ def _rewritten(
         nodes = (_number_of_nodes(proto), _number_of_nodes(after))
         return OptimizeResult(edit, plain, rewritten, named, nodes)
     return None
+
+
+def _with_layouts(
+    proto: onnx.ModelProto, result: OptimizeResult, folder: Path | None
+) -> OptimizeResult:
+    """Remove changes of layout beside all convolutions, fused or not."""
+    before = result.edit.model or proto
+    moved = remove_layout_changes(before, folder)
+    if moved.model is None:
+        return result
+    rewritten = [site for site in result.chains if site.converted]
+    both = EditResult(moved.model, result.edit.site_at | dict(enumerate(rewritten, 1 << 30)))
+    for edit in (result.edit, moved):
+        for place, types in edit.types.items():
+            both.types.setdefault(place, {}).update(types)
+        for place, names in edit.lost.items():
+            both.lost.setdefault(place, set()).update(names)
+    edit = replace(result.edit, model=moved.model, types=both.types, lost=both.lost)
+    edit.touched = diff_models(proto, both)
+    return replace(
+        result,
+        edit=edit,
+        nodes=(result.nodes[0], _number_of_nodes(moved.model)),
+        layouts=(number_of_changes(before), number_of_changes(moved.model)),
+    )
 
 
 def _remove_unread(
