@@ -100,11 +100,9 @@ def _chains(number: int) -> str:
 
 def _became(strategy: str, number: int) -> str:
     """Say what some chains become, by `Site.strategy`."""
-    if strategy == "dilated convolution":
+    if strategy.endswith("convolution"):
         one = number == 1
-        return (
-            f"{_chains(number)} {'is a dilated convolution' if one else 'are dilated convolutions'}"
-        )
+        return f"{_chains(number)} {f'is a {strategy}' if one else f'are {strategy}s'}"
     return f"{_chains(number)} {strategy}"
 
 

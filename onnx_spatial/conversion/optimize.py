@@ -2,8 +2,9 @@
 
 The operators are put in the place of their chains in memory, and converted with those of the file. A
 chain is only rewritten where its operator became part of something else: a dilated convolution, a region
-without blocks, a pair that cancels. All other chains stay as they are, byte for byte. In the end changes
-of layout between convolutions are removed (`graph_layouts`).
+without blocks, a pair that cancels. All other chains stay as they are, byte for byte. Chains that move
+blocks to the channels of a convolution are fused with it before (`depth_convs`); in the end changes of
+layout between convolutions are removed (`graph_layouts`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
@@ -34,7 +36,8 @@ class OptimizeResult:
         edit: the edited model, and what was done with the operators of the file.
         plain: what `convert` does: the model with its chains as they are.
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
-        named: the model with operators in the place of the chains that were rewritten; None if none.
+        named: the model with operators in the place of the chains that were rewritten, or with what was
+            fused before; None if neither.
         nodes: number of nodes in all graphs before and after.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed beside convolutions that no chain became part of.
@@ -72,7 +75,16 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
     if plain.refused():
         return alone
-    return _with_layouts(proto, _with_chains(proto, alone, options, folder, progress), folder)
+    strided = fuse_depth_convs(proto, folder)
+    if strided.model is not None:
+        fused = convert_operators(strided.model, options, folder=folder, progress=progress)
+        number = _number_of_nodes(fused.model or strided.model)
+        alone = OptimizeResult(fused, plain, nodes=(before, number))
+    middle = strided.model or proto
+    result = _with_chains(middle, alone, options, folder, progress)
+    result.chains[:0] = strided.sites
+    moved = remove_layout_changes(result.edit.model or middle, folder)
+    return _joined(proto, strided, result, moved)
 
 
 def _with_chains(
@@ -85,7 +97,7 @@ def _with_chains(
     """Convert the chains, too, where that is better than the operators `alone`."""
     infos = analysis.find(proto, options.domains, folder)
     every = find(proto, infos, folder)
-    best = _rewritten(proto, every, alone.plain, options, folder, progress) or alone
+    best = _rewritten(proto, every, alone, options, folder, progress) or alone
     if best.nodes[1] >= alone.nodes[1]:
         best = alone
     done = {(site.graph, site.output) for site in best.chains}
@@ -96,7 +108,7 @@ def _with_chains(
 def _rewritten(
     proto: onnx.ModelProto,
     chains: Sequence[Chain],
-    plain: EditResult,
+    alone: OptimizeResult,
     options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
@@ -120,34 +132,33 @@ def _rewritten(
         result.types, result.lost = edit.types, edit.lost
         edit.touched = diff_models(proto, result)
         edit.model = after
-        nodes = (_number_of_nodes(proto), _number_of_nodes(after))
-        return OptimizeResult(edit, plain, rewritten, named, nodes)
+        nodes = (alone.nodes[0], _number_of_nodes(after))
+        return OptimizeResult(edit, alone.plain, rewritten, named, nodes)
     return None
 
 
-def _with_layouts(
-    proto: onnx.ModelProto, result: OptimizeResult, folder: Path | None
+def _joined(
+    proto: onnx.ModelProto, strided: EditResult, result: OptimizeResult, moved: EditResult
 ) -> OptimizeResult:
-    """Remove changes of layout beside all convolutions, fused or not."""
-    before = result.edit.model or proto
-    moved = remove_layout_changes(before, folder)
-    if moved.model is None:
+    """Join the edits in front of a conversion and behind it to one of the original."""
+    if strided.model is None and moved.model is None:
         return result
+    middle = result.edit.model or strided.model or proto
     rewritten = [site for site in result.chains if site.converted]
-    both = EditResult(moved.model, result.edit.site_at | dict(enumerate(rewritten, 1 << 30)))
-    for edit in (result.edit, moved):
+    both = EditResult(moved.model or middle)
+    both.site_at = result.edit.site_at | dict(enumerate(rewritten, 1 << 30))
+    for edit in (strided, result.edit, moved):
         for place, types in edit.types.items():
             both.types.setdefault(place, {}).update(types)
         for place, names in edit.lost.items():
             both.lost.setdefault(place, set()).update(names)
-    edit = replace(result.edit, model=moved.model, types=both.types, lost=both.lost)
+    edit = replace(result.edit, model=both.model, types=both.types, lost=both.lost)
     edit.touched = diff_models(proto, both)
-    return replace(
-        result,
-        edit=edit,
-        nodes=(result.nodes[0], _number_of_nodes(moved.model)),
-        layouts=(number_of_changes(before), number_of_changes(moved.model)),
-    )
+    result = replace(result, edit=edit, named=result.named or strided.model)
+    if moved.model is not None:
+        result.nodes = (result.nodes[0], _number_of_nodes(moved.model))
+        result.layouts = (number_of_changes(middle), number_of_changes(moved.model))
+    return result
 
 
 def _remove_unread(

@@ -127,7 +127,7 @@ def _concat(case: Case, node: NodeView) -> list[Tensor]:
             raise UndecidedError("Concat: the ranks differ")
         for a in range(part.rank):
             if a != axis:
-                case.require_equal(part.dims[a], parts[0].dims[a], "Concat: dims may differ")
+                node.need_equal(case, part.dims[a], parts[0].dims[a], "Concat: dims may differ")
     ends: list[Polynomial] = []
     total = ZERO
     for part in parts:
