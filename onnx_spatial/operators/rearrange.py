@@ -59,6 +59,7 @@ class Rearrange(FixedOperator):
     name = "Rearrange"
     noun = "rearrangement"
     positions_of = "factors"
+    positions = ()
 
     def __post_init__(self) -> None:
         for field in ("sizes", "splits", "order", "joins"):
@@ -100,11 +101,6 @@ class Rearrange(FixedOperator):
     def outputs(self) -> tuple[tuple[int, ...], ...]:
         """The factors of each axis of the output."""
         return _groups(self.order, self.joins)
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Known elements of each axis of the input that stay together."""
-        return tuple(self.known(axis) for axis in range(self.rank))
 
     @property
     def is_identity(self) -> bool:
