@@ -22,11 +22,11 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.paths import Path, paths
+from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import ELEMENT, Index
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
 
 #: The most channels that are read, and the largest block of an axis.
@@ -94,11 +94,10 @@ def find_depth_chains(
     candidates = [_candidates(graph, local) for _, graph in graphs]
     if not any(candidates):
         return []
-    scopes = constant_folding.scopes(analysis.inferred(proto, infos, folder))
-    names = shape_inference.symbols(proto)
+    places = [place for (place, _), each in zip(graphs, candidates, strict=True) if each]
+    scopes = graph_scopes(proto, infos, folder, places)
     end, found = thread_time() + _MODEL_SECONDS, list[DepthChain]()
-    for (place, _), (scope, _), each in zip(graphs, scopes, candidates, strict=True):
-        known = GraphScope(scope, names)
+    for (place, _), known, each in zip(graphs, scopes, candidates, strict=True):
         for path, conv in each:
             for start in range(len(path.nodes)):
                 case = Case(min(_PART_SECONDS, end - thread_time()))
