@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
-from onnx_spatial.cli import summary
+from onnx_spatial.cli import limits, summary
 from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
@@ -43,6 +43,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
+        limits.show(console, found.limits, verbose=verbose)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -54,6 +55,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
     _remaining(console, found)
+    limits.show(console, found.limits, verbose=verbose)
 
 
 def chains(console: Console, found: Inspection) -> None:
@@ -192,7 +194,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         why = "no operators to convert" if found else "no spatial operators"
         if found and all(site.action == "function" for site in found):
             why = "its operators call local functions already"
-        say(console, f"{model}: {why}, nothing to do")
+        beyond = result.inspection.limits is not None and result.inspection.limits.nodes
+        say(console, f"{model}: {why}, nothing {'was changed' if beyond else 'to do'}")
         if found:
             sites(console, found)
     else:
@@ -212,6 +215,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         verification(console, result.verification, verbose=verbose)
     elif result.changed:
         console.print("not verified")
+    limits.show(console, result.inspection.limits, verbose=verbose)
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
         say(console, f"{what} {result.output}")

@@ -17,6 +17,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.limits import LimitReport, check_limits
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
@@ -34,6 +35,7 @@ class OptimizeResult:
         chains: each chain of standard nodes that is a spatial operator, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        limits: the nodes of the result that the limits of the options do not admit; None without limits.
     """
 
     edit: EditResult
@@ -41,6 +43,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
 
 
 def optimize_operators(
@@ -74,6 +77,10 @@ def optimize_operators(
         best = alone
     done = {(site.graph, site.output) for site in best.chains}
     left = [_left(c) for c in every if (str(c.place), c.output) not in done]
+    limits = options.limits
+    if limits is not None:
+        model = best.edit.model or proto
+        best = replace(best, limits=check_limits(model, limits, options.domains, folder))
     return replace(best, chains=[*best.chains, *left])
 
 

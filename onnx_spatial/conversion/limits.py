@@ -1,0 +1,181 @@
+"""Look through a model for nodes that a limit of rank, or a target, does not admit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.analysis import GraphFacts
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.limits import Limits
+from onnx_spatial.operators import Dim
+
+_RANDOM = op_traits.having(op_traits.Trait.RANDOM)
+
+
+@dataclass(frozen=True)
+class NodeBeyond:
+    """A node beyond a limit, or one of which that is not known.
+
+    Attributes:
+        node, graph, op_type, domain: as of `Site`.
+        value: name of the input or output with the largest rank; None for a refused operator type.
+        rank: its rank; None if it is unknown.
+        shape: its shape.
+        limit: the largest rank that the operator may have here; None for a refused operator type.
+        reason: what is beyond the limit, in one line without the node.
+    """
+
+    node: str
+    graph: str
+    op_type: str
+    domain: str
+    value: str | None
+    rank: int | None
+    shape: tuple[Dim, ...] | None
+    limit: int | None
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes, the shape as a list."""
+        return {**vars(self), "shape": None if self.shape is None else list(self.shape)}
+
+
+@dataclass(frozen=True)
+class LimitReport:
+    """The nodes of a model that limits do not admit.
+
+    Attributes:
+        max_rank: the largest rank, of the target or given; operator types may have another.
+        target: name of the target; None without one.
+        title: the limits in a few words.
+        nodes: the nodes beyond the limits, in the order of `traversal.nodes`.
+        unknown: nodes that read or compute values of unknown rank.
+    """
+
+    max_rank: int | None
+    target: str | None
+    title: str
+    nodes: tuple[NodeBeyond, ...] = ()
+    unknown: tuple[NodeBeyond, ...] = ()
+
+    @property
+    def text(self) -> str | None:
+        """Say in one line how many nodes are beyond the limits; None if there are none."""
+        if not self.nodes:
+            return None
+        one = len(self.nodes) == 1
+        return f"{len(self.nodes):,} node{' does' if one else 's do'} not fit {self.title}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes, each node as a dict."""
+        nodes, unknown = ([each.to_dict() for each in row] for row in (self.nodes, self.unknown))
+        return {**vars(self), "nodes": nodes, "unknown": unknown}
+
+
+def check_limits(
+    model: onnx.ModelProto,
+    limits: Limits,
+    domains: Iterable[str] = (),
+    folder: Path | None = None,
+) -> LimitReport:
+    """List the nodes of a model that limits do not admit.
+
+    Nodes that only compute constants are left out: runtimes compute these when they load a model.
+
+    Args:
+        model: the model; it is not changed.
+        limits: what each node is compared with.
+        domains: further domains of spatial operators.
+        folder: where external data lies.
+    """
+    infos = analysis.find(model, domains, folder)
+    functions = {(f.domain, f.name) for f in model.functions}
+    constants = _Constants()
+    nodes, unknown = list[NodeBeyond](), list[NodeBeyond]()
+    facts = analysis.graph_facts(model, infos, folder)
+    for (place, graph), known in zip(traversal.graphs(model), facts, strict=True):
+        constants.add(graph, known)
+        for node in graph.node:
+            if (node.domain, node.op_type) in functions or constants.computes(node, known):
+                continue
+            beyond = _beyond(node, place, known, limits)
+            if beyond is not None:
+                (unknown if beyond.rank is None and beyond.limit is not None else nodes).append(
+                    beyond
+                )
+    target = None if limits.target is None else limits.target.name
+    return LimitReport(limits.max_rank, target, limits.title, tuple(nodes), tuple(unknown))
+
+
+def _beyond(
+    node: onnx.NodeProto, place: traversal.Place, known: GraphFacts, limits: Limits
+) -> NodeBeyond | None:
+    """Return the first limit that a node exceeds, or else that a rank of it is unknown."""
+    here = (traversal.label(node), str(place), node.op_type, node.domain)
+    if op_traits.is_standard(node):
+        dilations = [d for a in node.attribute if a.name == "dilations" for d in a.ints]
+        if (reason := limits.refusal(node.op_type, dilations)) is not None:
+            return NodeBeyond(*here, None, None, None, None, reason)
+    limit = limits.rank_of(node.op_type)
+    if limit is None:
+        return None
+    shapes = dict(_shapes(node, known))
+    ranks = {name: limits.counted(shape) for name, shape in shapes.items() if shape is not None}
+    largest = max(ranks, key=lambda name: ranks[name], default=None)
+    if largest is not None and ranks[largest] > limit:
+        shape = shapes[largest]
+        rank = len(shape or ())
+        reason = f"rank {rank}, the limit is {limit}"
+        return NodeBeyond(*here, largest, rank, shape, limit, reason)
+    lacking = next((name for name, shape in shapes.items() if shape is None), None)
+    if lacking is None:
+        return None
+    return NodeBeyond(*here, lacking, None, None, limit, f"the rank of {lacking!r} is unknown")
+
+
+def _shapes(
+    node: onnx.NodeProto, known: GraphFacts
+) -> Iterator[tuple[str, tuple[Dim, ...] | None]]:
+    """Yield the tensors that a node reads and computes; a shape is None if its rank is unknown."""
+    for name in (*node.input, *node.output):
+        declared = known.scope.type(name) if name else None
+        kind = None if declared is None else declared.WhichOneof("value")
+        if name and kind in (None, "tensor_type"):  # not sequences, optionals and maps
+            yield name, shape_inference.dims(declared)
+
+
+class _Constants:
+    """Values that no input of the model changes, by graph."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, set[str]] = {}
+
+    def add(self, graph: traversal.GraphLike, known: GraphFacts) -> None:
+        """Find the constants of a graph; those of the graphs around it are known."""
+        names = self._names.setdefault(id(known.scope), set())
+        names.update(tensor.name for tensor in getattr(graph, "initializer", ()))
+        for node in traversal.in_order(graph):
+            inputs = (name for name in node.input if name)
+            if _is_foldable(node) and all(self._holds(name, known) for name in inputs):
+                names.update(node.output)
+
+    def computes(self, node: onnx.NodeProto, known: GraphFacts) -> bool:
+        """Tell whether a node computes only constants."""
+        return all(not name or self._holds(name, known) for name in node.output)
+
+    def _holds(self, name: str, known: GraphFacts) -> bool:
+        owner = known.scope.owner(name)
+        held = owner is not None and name in self._names.get(id(owner), ())
+        return held or known.scope.value(name) is not None
+
+
+def _is_foldable(node: onnx.NodeProto) -> bool:
+    inner = any(True for _ in traversal.subgraphs(node))
+    return op_traits.is_standard(node) and node.op_type not in _RANDOM and not inner
