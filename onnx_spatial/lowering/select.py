@@ -148,10 +148,18 @@ def lower(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
             "(fix its sizes with --static, or export the model again with a newer opset)"
         )
-    reasons = [f"{name}: {reason}" for name, reason in ranking.reasons.items()]
+    names: dict[str, list[str]] = {}
+    for name, reason in ranking.reasons.items():
+        names.setdefault(reason, []).append(name)
+    reasons = "; ".join(f"{', '.join(each)}: {reason}" for reason, each in names.items())
     unknown = request.shape is None or not all(isinstance(dim, int) for dim in request.shape)
-    advice = " (fix its sizes with --static)" if target is not None and unknown else ""
-    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}{advice}")
+    at_run_time = target is not None and unknown and _not_for(target) in reasons
+    advice = " (fix its sizes with --static)" if at_run_time else ""
+    raise ConversionError(f"no lowering fits: {reasons}{advice}")
+
+
+def _not_for(target: Target) -> str:
+    return f", not for {target.title}"
 
 
 def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered]:
@@ -230,7 +238,7 @@ def _ranked(
         if max_rank is not None and emitted.max_rank > max_rank:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
         elif target and (unusable := target.unusable([n.op_type for n in emitted.nodes])):
-            reasons[candidate.name] = f"needs {', '.join(unusable)}, not for {target.title}"
+            reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
     fitting.sort(key=lambda each: each.estimated_us)
