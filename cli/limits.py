@@ -32,6 +32,8 @@ def show(console: Console, report: LimitReport | None, *, verbose: bool) -> None
             say(console, f"  {one_line(line)}")
         if not verbose and (rest := lines[_REASONS:]):
             say(console, f"  and {count(len(rest), 'other reason')} (-v shows all)")
+    for note in report.notes:
+        say(console, one_line(note), style="yellow")
     if verbose:
         for node in report.unknown:
             say(console, one_line(f"{node.node} ({_place(node)}) was not compared: {node.reason}"))

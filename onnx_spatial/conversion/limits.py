@@ -15,6 +15,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.limits import Limits
 from onnx_spatial.operators import Dim
+from onnx_spatial.operators.shapes import show
 
 _RANDOM = op_traits.having(op_traits.Trait.RANDOM)
 
@@ -57,6 +58,7 @@ class LimitReport:
         title: the limits in a few words.
         nodes: the nodes beyond the limits, in the order of `traversal.nodes`.
         unknown: nodes that read or compute values of unknown rank.
+        notes: what else the target requires of the model, in one line each.
     """
 
     max_rank: int | None
@@ -64,6 +66,7 @@ class LimitReport:
     title: str
     nodes: tuple[NodeBeyond, ...] = ()
     unknown: tuple[NodeBeyond, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str | None:
@@ -76,7 +79,7 @@ class LimitReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, each node as a dict."""
         nodes, unknown = ([each.to_dict() for each in row] for row in (self.nodes, self.unknown))
-        return {**vars(self), "nodes": nodes, "unknown": unknown}
+        return {**vars(self), "nodes": nodes, "unknown": unknown, "notes": list(self.notes)}
 
 
 def check_limits(
@@ -105,23 +108,48 @@ def check_limits(
         for node in graph.node:
             if (node.domain, node.op_type) in functions or constants.computes(node, known):
                 continue
-            beyond = _beyond(node, place, known, limits)
+            beyond = _beyond(node, place, known, limits, constants)
             if beyond is not None:
                 (unknown if beyond.rank is None and beyond.limit is not None else nodes).append(
                     beyond
                 )
     target = None if limits.target is None else limits.target.name
-    return LimitReport(limits.max_rank, target, limits.title, tuple(nodes), tuple(unknown))
+    notes = tuple(_notes(model, limits))
+    return LimitReport(limits.max_rank, target, limits.title, tuple(nodes), tuple(unknown), notes)
+
+
+def _notes(model: onnx.ModelProto, limits: Limits) -> Iterator[str]:
+    """Yield what the target requires of the whole model and does not get."""
+    if limits.target is None or not limits.target.fixed_sizes:
+        return
+    stored = {tensor.name for tensor in model.graph.initializer}
+    shapes = {
+        v.name: shape_inference.dims(v.type) for v in model.graph.input if v.name not in stored
+    }
+    open_ = [
+        f"{name} {show(shape)}"
+        for name, shape in shapes.items()
+        if shape is not None and not all(isinstance(dim, int) for dim in shape)
+    ]
+    if open_:
+        yield f"{limits.title} needs fixed sizes (--static): {', '.join(open_)}"
 
 
 def _beyond(
-    node: onnx.NodeProto, place: traversal.Place, known: GraphFacts, limits: Limits
+    node: onnx.NodeProto,
+    place: traversal.Place,
+    known: GraphFacts,
+    limits: Limits,
+    constants: _Constants,
 ) -> NodeBeyond | None:
     """Return the first limit that a node exceeds, or else that a rank of it is unknown."""
     here = (traversal.label(node), str(place), node.op_type, node.domain)
     if op_traits.is_standard(node):
         dilations = [d for a in node.attribute if a.name == "dilations" for d in a.ints]
-        if (reason := limits.refusal(node.op_type, dilations)) is not None:
+        reason = limits.refusal(node.op_type, dilations) or _not_constant(
+            node, known, limits, constants
+        )
+        if reason is not None:
             return NodeBeyond(*here, None, None, None, None, reason)
     limit = limits.rank_of(node.op_type)
     if limit is None:
@@ -138,6 +166,20 @@ def _beyond(
     if lacking is None:
         return None
     return NodeBeyond(*here, lacking, None, None, limit, f"the rank of {lacking!r} is unknown")
+
+
+def _not_constant(
+    node: onnx.NodeProto, known: GraphFacts, limits: Limits, constants: _Constants
+) -> str | None:
+    """Return which input the target needs as a constant; None if all of these are."""
+    if limits.target is None:
+        return None
+    for position in limits.target.constant_inputs.get(node.op_type, ()):
+        name = node.input[position] if position < len(node.input) else ""
+        if name and not constants.holds(name, known):
+            parameter = onnx.defs.get_schema(node.op_type).inputs[position].name
+            return f"{limits.target.title} runs {node.op_type} only with constant {parameter}"
+    return None
 
 
 def _shapes(
@@ -163,14 +205,15 @@ class _Constants:
         names.update(tensor.name for tensor in getattr(graph, "initializer", ()))
         for node in traversal.in_order(graph):
             inputs = (name for name in node.input if name)
-            if _is_foldable(node) and all(self._holds(name, known) for name in inputs):
+            if _is_foldable(node) and all(self.holds(name, known) for name in inputs):
                 names.update(node.output)
 
     def computes(self, node: onnx.NodeProto, known: GraphFacts) -> bool:
         """Tell whether a node computes only constants."""
-        return all(not name or self._holds(name, known) for name in node.output)
+        return all(not name or self.holds(name, known) for name in node.output)
 
-    def _holds(self, name: str, known: GraphFacts) -> bool:
+    def holds(self, name: str, known: GraphFacts) -> bool:
+        """Tell whether a value is constant."""
         owner = known.scope.owner(name)
         held = owner is not None and name in self._names.get(id(owner), ())
         return held or known.scope.value(name) is not None

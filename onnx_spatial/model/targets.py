@@ -63,7 +63,9 @@ class Target:
         max_rank_of: the same for operator types with a limit of their own.
         refused: operator types that it does not run.
         avoided: operator types of which it runs some forms only; lowerings do not use them.
+        constant_inputs: positions of inputs that must be constants, by operator type.
         dilated_pools: whether it runs pools with dilations.
+        fixed_sizes: whether the inputs of a model must have fixed sizes.
         uncounted_batch: whether a first axis of size 1 does not count in the rank.
         facts: these facts in words.
     """
@@ -75,7 +77,11 @@ class Target:
     max_rank_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     refused: frozenset[str] = frozenset()
     avoided: frozenset[str] = frozenset()
+    constant_inputs: Mapping[str, tuple[int, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     dilated_pools: bool = True
+    fixed_sizes: bool = False
     uncounted_batch: bool = False
 
     def unusable(self, op_types: Sequence[str]) -> list[str]:
@@ -123,6 +129,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     "Trilu",
                     "Unique",
                 },
+                constant_inputs=MappingProxyType(
+                    {"Pad": (1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Split": (1,)}
+                ),
                 dilated_pools=False,
                 facts=(
                     Fact(
@@ -150,13 +159,14 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     ),
                     Fact("no pools with dilations", (f"{_COREML}/impl/pool_op_builder.cc",)),
                     Fact(
-                        "the shape of a Reshape must be a constant, and so must be pads and bounds "
-                        "of slices",
+                        "the shape of Reshape must be constant, and so must the inputs of Pad, Slice "
+                        "and Split be, apart from the data",
                         (
                             f"{_COREML}/impl/reshape_op_builder.cc",
                             f"{_COREML}/impl/pad_op_builder.cc",
+                            f"{_ONNXRUNTIME}/blob/main/tools/ci_build/github/apple/"
+                            "coreml_supported_mlprogram_ops.md",
                         ),
-                        checked=False,
                     ),
                 ),
             ),
@@ -199,6 +209,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     "Unique",
                 },
                 dilated_pools=False,
+                fixed_sizes=True,
                 facts=(
                     Fact(
                         "tensors have rank 5 at most",
@@ -235,7 +246,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                         (
                             "https://onnxruntime.ai/docs/execution-providers/QNN-ExecutionProvider.html",
                         ),
-                        checked=False,
                     ),
                     Fact(
                         "rank 5 runs on the NPU, but slower than rank 4: use --max-rank 4 as well",
@@ -268,6 +278,8 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     "Unique",
                 },
                 avoided=frozenset({"Einsum"}),
+                constant_inputs=MappingProxyType({"Reshape": (1,)}),
+                fixed_sizes=True,
                 facts=(
                     Fact(
                         "tensors have rank 4 at most",
@@ -287,7 +299,15 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                             _ONNX2TF,
                         ),
                     ),
-                    Fact("onnx2tf converts only matrix products of Einsum", (_ONNX2TF,)),
+                    Fact(
+                        "of Einsum onnx2tf converts only matrix products, and Reshape only with a "
+                        "constant shape",
+                        (_ONNX2TF,),
+                    ),
+                    Fact(
+                        "no dynamic shapes: fix them with --static",
+                        (f"{_TENSORFLOW}/issues/58746",),
+                    ),
                     Fact(
                         "on the CPU, TRANSPOSE takes rank 6: use --max-rank 6 in the place of the "
                         "target for a model that needs no delegate",

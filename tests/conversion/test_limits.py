@@ -172,7 +172,7 @@ def test_sequences_have_no_rank():
 
 def test_the_document():
     document = check(SIX, 5, "coreml").to_dict()
-    assert list(document) == ["max_rank", "target", "title", "nodes", "unknown"]
+    assert list(document) == ["max_rank", "target", "title", "nodes", "unknown", "notes"]
     assert (document["max_rank"], document["target"], document["title"]) == (5, "coreml", "Core ML")
     assert document["nodes"][1] == {
         "node": "turn",
@@ -192,3 +192,30 @@ def test_operators_of_other_domains_have_ranks_only(target):
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
     g (float[2,3] x) => (float[2,3] y) { y = com.microsoft.Unique(x) }"""
     assert not check(text, TARGETS[target].max_rank, target).nodes
+
+
+def test_inputs_that_must_be_constant():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,4] x, int64[2] given) => (float[?,?] y, float[?,?] z, float[?,?] v)
+    <int64[2] two = {-1, 2}, int64[1] one = {1}, int64[1] zero = {0}> {
+        [fixed] y = Reshape(x, two)
+        s = Shape(x)
+        [computed] z = Reshape(x, s)
+        n = Gather(s, zero)
+        [cut] v = Slice(x, zero, n, zero)
+    }"""
+    report = check(text, 5, "coreml")
+    assert [(each.node, each.reason) for each in report.nodes] == [
+        ("computed", "Core ML runs Reshape only with constant shape"),
+        ("cut", "Core ML runs Slice only with constant ends"),
+    ]
+    assert names(check(text, 8, "tensorrt")) == []
+
+
+def test_fixed_sizes_are_noted():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,4] x, float[2,4] u, float[?,4] w) => (float[?,4] y) { t = Add(x, u) y = Add(t, w) }"""
+    assert check(text, 5, "qnn").notes == ("QNN needs fixed sizes (--static): x [n, 4], w [?, 4]",)
+    assert check(text, 5, "qnn").nodes == ()
+    assert check(text, 5, "coreml").notes == ()
+    assert check(text.replace("[n,", "[2,").replace("[?,", "[2,"), 5, "qnn").notes == ()
