@@ -143,6 +143,14 @@ class ChainMap:
         """
         return self._maps.value(self._last)
 
+    def dims_of(self, name: str) -> Sequence[Polynomial]:
+        """Return the dims of a value of the chain.
+
+        Raises:
+            UndecidedError: it has no index map.
+        """
+        return self._maps.value(name).dims
+
     def divided_exactly(self, padded: Sequence[Polynomial], block: Sequence[int]) -> bool:
         """Return whether a run of the chain fails unless each block divides its padded size.
 

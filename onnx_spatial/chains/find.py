@@ -20,15 +20,14 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
-from onnx_spatial.chains.function_types import add_function_types
 from onnx_spatial.chains.paths import REGROUPING, Path, may_hold_operator, paths
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
+from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
-from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
 
@@ -89,17 +88,11 @@ def find(
     found = [paths(graph, local) for _, graph in graphs]
     if not any(found):
         return []
-    scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
-    scoped = [
-        (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
-    ]
-    if any(each and place.function for each, (place, _) in zip(found, graphs, strict=True)):
-        add_function_types(proto.functions, scoped)
-    names = shape_inference.symbols(proto)
+    places = [place for (place, _), each in zip(graphs, found, strict=True) if each]
+    scopes = graph_scopes(proto, infos, folder, places)
     chains: list[Chain] = []
     end = thread_time() + _MODEL_SECONDS
-    for (place, _), (scope, _), each in zip(graphs, scopes, found, strict=True):
-        known = GraphScope(scope, names)
+    for (place, _), known, each in zip(graphs, scopes, found, strict=True):
         of_graph: dict[str, Chain] = {}
         for path in each:
             search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))

@@ -10,6 +10,7 @@ them from the dims of values. The nodes of a chain go, unless others read them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain as flatten
 
 import onnx
@@ -17,6 +18,7 @@ import onnx_ir as ir
 
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
+from onnx_spatial.chains.movements import Movement
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto, replace_nodes
@@ -34,7 +36,7 @@ OP_TYPES = {SpaceToBatch: ("SpaceToBatchND", "paddings"), BatchToSpace: ("BatchT
 
 
 def with_operators(
-    proto: onnx.ModelProto, chains: Sequence[Chain]
+    proto: onnx.ModelProto, chains: Sequence[Chain | Movement]
 ) -> tuple[onnx.ModelProto, list[str]]:
     """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is.
 
@@ -50,7 +52,8 @@ def with_operators(
         last = graphs.nodes[each.place, each.output]
         read = unread.setdefault(each.place, set())
         read.update(v.name for v in last.inputs if v is not None and v.name)
-        draft, operator = _draft(each, last, graphs)
+        make = _moved if isinstance(each, Movement) else _draft
+        draft, operator = make(each, last, graphs)  # type: ignore[arg-type]
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
         replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
@@ -93,6 +96,25 @@ class _Graphs:
             place = traversal.Place(place.function, place.steps[:-1])
         value = self._values[place, name]
         return self.replaced.get(value, value)
+
+
+def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
+    """Draft the Rearrange, and behind it the functions of the chain, in the place of its last node."""
+    emit = Emitter(graphs.opset(chain.place))
+    assert chain.operator is not None
+    attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
+    source = graphs.value(chain.place, chain.source)
+    operator = ir.node(chain.operator.name, [source], attributes, domain=DOMAIN)
+    emit.nodes.append(operator)
+    result = operator.outputs[0]
+    for message in chain.functions:
+        node = graphs.nodes[chain.place, message.output[0]]
+        inputs = [result, *(v and graphs.replaced.get(v, v) for v in node.inputs[1:])]
+        copy = ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), num_outputs=1)
+        emit.nodes.append(copy)
+        result = copy.outputs[0]
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
+    return draft, operator
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:

@@ -1,20 +1,29 @@
 """Convert a model, and its chains of standard nodes that are spatial operators (`chains`).
 
 The operators are put in the place of their chains in memory, and converted with those of the file. A
-chain is only rewritten where its operator became part of something else: a dilated convolution, a region
-without blocks, a pair that cancels. All other chains stay as they are, byte for byte.
+chain is only rewritten where its operator became part of something else (a dilated convolution, a region
+without blocks, a pair that cancels), where its price is clearly better (`chains.pricing`), or where a
+tensor of it exceeds the rank limit. All other chains stay as they are, byte for byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains import DOMAIN, OP_TYPES, Chain, find, with_operators
+from onnx_spatial.chains import (
+    DOMAIN,
+    OP_TYPES,
+    Chain,
+    Movement,
+    find,
+    find_movements,
+    with_operators,
+)
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.limits import LimitReport, check_limits
@@ -23,6 +32,7 @@ from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
+from onnx_spatial.operators import Rearrange
 
 
 @dataclass
@@ -32,7 +42,8 @@ class OptimizeResult:
     Attributes:
         edit: the edited model, and what was done with the operators of the file.
         plain: what `convert` does: the model with its chains as they are.
-        chains: each chain of standard nodes that is a spatial operator, and what was done with it.
+        chains: each chain of standard nodes that is a spatial operator, is rewritten or exceeds the rank
+            limit, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
         limits: the nodes of the result that the limits of the options do not admit; None without limits.
@@ -71,37 +82,116 @@ def optimize_operators(
     if plain.refused():
         return alone
     infos = analysis.find(proto, options.domains, folder)
+
+    def rewritten(chains: Sequence[Chain | Movement]) -> OptimizeResult | None:
+        return _rewritten(proto, chains, plain, options, folder, progress)
+
     every = find(proto, infos, folder)
-    best = _rewritten(proto, every, plain, options, folder, progress) or alone
+    best = rewritten(every) or alone
     if best.nodes[1] >= alone.nodes[1]:
         best = alone
-    done = {(site.graph, site.output) for site in best.chains}
-    left = [_left(c) for c in every if (str(c.place), c.output) not in done]
+    moves = _movements(proto, infos, folder, options, every, best)
+    best = _with_movements(moves, best, every, rewritten)
+    best = replace(best, chains=[*best.chains, *_remaining(every, moves, best)])
+    return _compared(best, proto, options, folder)
+
+
+def _compared(
+    result: OptimizeResult, proto: onnx.ModelProto, options: ConvertOptions, folder: Path | None
+) -> OptimizeResult:
+    """List the nodes of a result that the limits of the options do not admit, if there are limits."""
     limits = options.limits
-    if limits is not None:
-        model = best.edit.model or proto
-        best = replace(best, limits=check_limits(model, limits, options.domains, folder))
-    return replace(best, chains=[*best.chains, *left])
+    if limits is None:
+        return result
+    model = result.edit.model or proto
+    return replace(result, limits=check_limits(model, limits, options.domains, folder))
+
+
+def _key(chain: Chain | Movement) -> tuple[str, str]:
+    return str(chain.place), chain.output
+
+
+def _done(result: OptimizeResult) -> set[tuple[str, str]]:
+    """Return the keys of the chains that were rewritten."""
+    return {(site.graph, site.output) for site in result.chains}
+
+
+def _movements(
+    proto: onnx.ModelProto,
+    infos: Sequence[analysis.OperatorInfo],
+    folder: Path | None,
+    options: ConvertOptions,
+    chains: Sequence[Chain],
+    best: OptimizeResult,
+) -> list[Movement]:
+    """Find the chains that only move data, apart from those that became part of something else."""
+    done, taken = _done(best), dict[traversal.Place, set[str]]()
+    for chain in chains:
+        if _key(chain) in done:
+            outputs = (name for node in chain.nodes for name in node.output)
+            taken.setdefault(chain.place, set()).update(outputs)
+    return find_movements(proto, infos, folder, max_rank=options.max_rank, taken=taken)
+
+
+def _with_movements(
+    moves: Sequence[Movement],
+    best: OptimizeResult,
+    chains: Sequence[Chain],
+    rewritten: Callable[[Sequence[Chain | Movement]], OptimizeResult | None],
+) -> OptimizeResult:
+    """Rewrite movements too, unless other operators fuse less then."""
+    fused = [chain for chain in chains if _key(chain) in _done(best)]
+    ready = [move for move in moves if move.operator is not None]
+    for some in (ready, [move for move in ready if move.required]):
+        more = rewritten([*fused, *some]) if some else None
+        if more is not None and _fused(best) <= _fused(more):
+            return more
+    return best
+
+
+def _fused(result: OptimizeResult) -> set[tuple[str, str, str | None]]:
+    """Return the operators that became part of something else."""
+    return {(s.graph, s.output, s.strategy) for s in result.edit.sites if _is_fused(s)} | {
+        (s.graph, s.output, s.strategy) for s in result.chains if _is_fused(s)
+    }
+
+
+def _remaining(
+    chains: Sequence[Chain], moves: Sequence[Movement], result: OptimizeResult
+) -> Iterator[Site]:
+    """Report the chains that stay, except those a part of which was rewritten."""
+    done = _done(result)
+    listed = {id(n) for move in moves if move.required or _key(move) in done for n in move.nodes}
+    for chain in chains:
+        if _key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
+            yield _left(chain, OP_TYPES[chain.blocks.kind][0], _ALONE)
+    for move in moves:
+        if move.required and _key(move) not in done:
+            yield _left(move, Rearrange.name, move.reason or _HINDERS)
+
+
+_ALONE = "it does not fuse with other nodes, and alone nothing is gained"
+_HINDERS = "rewritten, it would keep other operators from fusing"
 
 
 def _rewritten(
     proto: onnx.ModelProto,
-    chains: Sequence[Chain],
+    chains: Sequence[Chain | Movement],
     plain: EditResult,
     options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
 ) -> OptimizeResult | None:
-    """Convert the chains that fuse, with the operators of the file; None if no chain does."""
+    """Convert chains with the operators of the file where that pays; None if it does for none."""
     options = replace(options, domains=(*options.domains, DOMAIN))
     while chains:
         named, outputs = with_operators(proto, chains)
         edit = convert_operators(named, options, folder=folder, progress=progress)
         sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
         of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        fused = [c for c, site in zip(chains, of, strict=True) if site and _is_fused(site)]
-        if len(fused) < len(chains):
-            chains = fused
+        good = [c for c, site in zip(chains, of, strict=True) if site and _is_better(c, site)]
+        if len(good) < len(chains):
+            chains = good
             continue
         edit.site_at = {i: s for i, s in edit.site_at.items() if s.domain != DOMAIN}
         rewritten = [_described(c, s) for c, s in zip(chains, of, strict=True) if s]
@@ -132,13 +222,27 @@ def _is_fused(site: Site) -> bool:
     return site.converted and site.strategy not in STRATEGY_NAMES
 
 
+def _is_better(chain: Chain | Movement, site: Site) -> bool:
+    """Return whether the operator in the place of a chain became part of something, or pays."""
+    if isinstance(chain, Chain) or _is_fused(site):
+        return _is_fused(site)
+    if chain.operator is not None and chain.operator.is_identity:
+        return site.converted
+    return site.estimated_us is not None and chain.pays(site.estimated_us, site.nodes_after)
+
+
 def _number_of_nodes(model: onnx.ModelProto) -> int:
     return sum(1 for _ in traversal.nodes(model))
 
 
-def _described(chain: Chain, site: Site) -> Site:
+def _described(chain: Chain | Movement, site: Site) -> Site:
     """Describe a chain by the report of the operator that took its place."""
     labels = [traversal.label(node) for node in chain.nodes]
+    before = None
+    if isinstance(chain, Movement):
+        before = chain.before_us
+        if chain.operator is not None and chain.operator.is_identity:
+            site = replace(site, strategy="cancelled", estimated_us=chain.after_us)
     return replace(
         site,
         node=labels[-1],
@@ -147,21 +251,22 @@ def _described(chain: Chain, site: Site) -> Site:
         output=chain.output,
         absorbed=tuple(labels[:-1]),
         nodes_before=len(labels) + len(site.between),
+        before_us=before,
     )
 
 
-def _left(chain: Chain) -> Site:
+def _left(chain: Chain | Movement, op_type: str, reason: str) -> Site:
     """Report a chain that stays as it is."""
     labels = [traversal.label(node) for node in chain.nodes]
     known = chain.element_type
     return Site(
         node=labels[-1],
         graph=str(chain.place),
-        op_type=OP_TYPES[chain.blocks.kind][0],
+        op_type=op_type,
         domain="",
         dialect=report.CHAIN,
         action="leave",
-        reason="it does not fuse with other nodes, and alone nothing is gained",
+        reason=reason,
         strategy=None,
         element_type=analysis.dtype_name(known) if known else None,
         input_shape=chain.input_shape,
@@ -170,4 +275,5 @@ def _left(chain: Chain) -> Site:
         nodes_before=len(labels),
         nodes_after=len(labels),
         absorbed=tuple(labels[:-1]),
+        before_us=chain.before_us if isinstance(chain, Movement) else None,
     )

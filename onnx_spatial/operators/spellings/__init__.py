@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.operators.shapes import show
-from onnx_spatial.operators.spellings import openvino, python_ops, tensorflow
+from onnx_spatial.operators.spellings import chains, openvino, python_ops, tensorflow
 from onnx_spatial.operators.spellings.block_call import MAX_BLOCKED, BlockCall
 from onnx_spatial.operators.spellings.call import (
     Call,
@@ -48,6 +48,7 @@ _FIXED_READERS: dict[str, Callable[[NodeFacts], Call]] = {
     "ExtractImagePatches": _read_image_patches,
     "ExtractVolumePatches": tensorflow.patches,
     "ReorgYolo": openvino.reorg,
+    "Rearrange": chains.rearrange,
 }
 OP_TYPES = _BLOCK_READERS.keys() | _FIXED_READERS.keys()
 
@@ -83,6 +84,8 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
     if domain == python_ops.DOMAIN:
         return op_type in python_ops.OP_TYPES
+    if op_type in chains.OP_TYPES:
+        return domain in chains.DOMAINS
     if op_type in OP_TYPES:
         return True
     return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3

@@ -1,0 +1,152 @@
+"""Find the chains of nodes that only move the elements of one tensor, without types or shapes.
+
+    x -> Reshape -> Transpose -> Relu -> Reshape -> y
+
+Functions of single elements (Relu) may stand between: they give the same behind the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import onnx
+
+from onnx_spatial.chains.paths import MAX_STEPS
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.op_traits import Trait
+
+REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
+MOVING = REORDERING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+_SIZES = op_traits.having(Trait.SIZES)
+_ELEMENTWISE = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
+
+
+class MovementPath:
+    """Nodes that follow one another, each of which moves or changes the elements of the value before.
+
+    Attributes:
+        values: names of the values, from the source to the last.
+        nodes: the nodes between them.
+    """
+
+    def __init__(self, values: list[str], nodes: list[onnx.NodeProto]) -> None:
+        self.values, self.nodes = values, nodes
+
+
+class MovementGraph:
+    """The chains of one graph, and who reads what.
+
+    Args:
+        graph: the graph.
+        local: domains and names of the local functions, which hide ONNX's operators.
+        taken: names of values whose nodes belong to other chains.
+    """
+
+    def __init__(
+        self,
+        graph: traversal.GraphLike,
+        local: Collection[tuple[str, str]],
+        taken: Collection[str] = (),
+    ) -> None:
+        self._outputs = {v if isinstance(v, str) else v.name for v in graph.output}
+        self._fixed = {t.name for t in getattr(graph, "initializer", ())}
+        self._local, self._taken = local, taken
+        self._producers: dict[str, onnx.NodeProto] = {}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._steps: dict[str, onnx.NodeProto] = {}
+        for node in traversal.in_order(graph):
+            self._add(node)
+
+    def _add(self, node: onnx.NodeProto) -> None:
+        needs = traversal.needs(node) if node.attribute else set(filter(None, node.input))
+        for name in needs:
+            self._readers.setdefault(name, []).append(node)
+        self._producers.update(dict.fromkeys(filter(None, node.output), node))
+        standard = op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
+        if standard and (node.op_type in _SIZES or needs <= self._fixed):
+            self._fixed.update(node.output)
+        elif standard and self._is_step(node):
+            self._steps[node.output[0]] = node
+
+    def _is_step(self, node: onnx.NodeProto) -> bool:
+        data = node.input[0] if node.input else ""
+        outputs = [name for name in node.output if name]
+        if not data or data in self._fixed or len(outputs) != 1 or outputs[0] in self._taken:
+            return False
+        if any(attribute.ref_attr_name for attribute in node.attribute):
+            return False
+        parameters = {name for name in node.input[1:] if name}
+        if node.op_type in MOVING:
+            return data not in parameters
+        # The parameters of other functions (bounds of Clip) must be there wherever the node goes.
+        return node.op_type in _ELEMENTWISE and parameters <= self._fixed
+
+    def paths(self) -> list[MovementPath]:
+        """Return the longest chains, the last value of each is read by other nodes."""
+        found: dict[str, MovementPath] = {}
+        for end in self._steps:
+            if self._is_read(end):
+                path = self._path(end)
+                if path is not None:
+                    found.setdefault(path.values[-1], path)
+        return list(found.values())
+
+    def _is_read(self, name: str) -> bool:
+        readers = self._readers.get(name, [])
+        return name in self._outputs or any(not self._continues(n, name) for n in readers)
+
+    def _continues(self, node: onnx.NodeProto, name: str) -> bool:
+        """Return whether a node is a step of a chain from a value on, or reads only its sizes."""
+        if node.op_type in _SIZES and op_traits.is_standard(node):
+            return True
+        return (
+            bool(node.output) and self._steps.get(node.output[0]) is node and node.input[0] == name
+        )
+
+    def _path(self, end: str) -> MovementPath | None:
+        values, nodes = [end], list[onnx.NodeProto]()
+        while (node := self._steps.get(values[0])) is not None and len(nodes) < MAX_STEPS:
+            nodes.insert(0, node)
+            values.insert(0, node.input[0])
+        return self.trimmed(MovementPath(values, nodes))
+
+    @staticmethod
+    def trimmed(path: MovementPath) -> MovementPath | None:
+        """Return a path without the functions at its ends; None if nothing is left."""
+        places = [i for i, node in enumerate(path.nodes) if node.op_type in MOVING]
+        if not places:
+            return None
+        first, last = places[0], places[-1]
+        return MovementPath(path.values[first : last + 2], path.nodes[first : last + 1])
+
+    def forks(self, path: MovementPath) -> list[int]:
+        """Return the positions of the inner values of a path that stay for other readers."""
+        return [
+            place
+            for place, name in enumerate(path.values[:-1])
+            if place and (name in self._outputs or len(self._readers.get(name, ())) > 1)
+        ]
+
+    def freed(self, path: MovementPath) -> list[onnx.NodeProto]:
+        """Return the nodes that nobody needs if other nodes compute the last value from the first."""
+        last = path.nodes[-1]
+        gone = {id(last): last}
+        todo = [last]
+        while todo:
+            node = todo.pop()
+            for name in traversal.needs(node):
+                maker = self._producers.get(name)
+                if maker is None or id(maker) in gone or name == path.values[0]:
+                    continue
+                if not any(self._is_needed(output, gone) for output in maker.output if output):
+                    gone[id(maker)] = maker
+                    todo.append(maker)
+        return list(gone.values())
+
+    def _is_needed(self, name: str, gone: Collection[int]) -> bool:
+        readers = self._readers.get(name, ())
+        return name in self._outputs or any(id(reader) not in gone for reader in readers)
+
+    def readers(self, name: str) -> Iterator[onnx.NodeProto]:
+        """Yield the nodes that read a value."""
+        yield from self._readers.get(name, ())

@@ -1,0 +1,188 @@
+"""Estimate the time of nodes that move data, and say which rewriting of them pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial import analysis
+from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementPath
+from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial.index_map.expressions import FLOOR
+from onnx_spatial.lowering import Lowered, Request, lower
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.builder import TYPICAL_DIM
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.operators import Dim, Rearrange
+from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
+
+#: A rewriting takes at most this share of the time of the nodes that it replaces, and saves this many
+#: microseconds: estimates are not better than that.
+MARGIN, LEAST_GAIN = 0.8, 2.0
+
+#: The same for one with more nodes: onnxruntime merges Transposes with others in a net, which no
+#: estimate of a part of it knows.
+MARGIN_OF_MORE, LEAST_GAIN_OF_MORE = 0.5, 10.0
+
+#: Sizes of an unknown batch and of other unknown dims; a rewriting has to pay with both.
+TYPICAL, SMALL = (TYPICAL_BATCH, TYPICAL_DIM), (1, 16)
+
+#: Dims of values by name; None where the rank is unknown.
+_Dims = Mapping[str, Sequence[int] | None]
+
+
+def pays(before: float, after: float, nodes_before: int, nodes_after: int) -> bool:
+    """Return whether a rewriting is clearly better by its price.
+
+    Args:
+        before, after: estimated times in microseconds.
+        nodes_before, nodes_after: numbers of nodes.
+    """
+    more = nodes_after > nodes_before
+    margin, gain = (MARGIN_OF_MORE, LEAST_GAIN_OF_MORE) if more else (MARGIN, LEAST_GAIN)
+    return after <= margin * before and before - after >= gain
+
+
+class Prices:
+    """Estimated times, in microseconds, of chains with data of one type.
+
+    Args:
+        element_type: ONNX element type.
+        opset: version of the default domain.
+        max_rank: largest rank of a tensor; None for any.
+    """
+
+    def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
+        self._type, self._opset, self._max_rank = element_type, opset, max_rank
+        self._itemsize = self._request(Rearrange((-1,), (1,), (0,), (1,)), (None,)).itemsize
+
+    def removed(
+        self, path: MovementPath, gone: Sequence[onnx.NodeProto], dims: _Dims
+    ) -> tuple[float, int]:
+        """Return time and number of the nodes that go with a path, apart from its functions.
+
+        Args:
+            path: the path.
+            gone: the nodes that nobody needs without it.
+            dims: of the values of the path.
+        """
+        data = {id(n): dims[name] for name, n in zip(path.values, path.nodes, strict=False)}
+        counted = [
+            node
+            for node in gone
+            if node.op_type != "Constant" and (id(node) not in data or node.op_type in MOVING)
+        ]
+        return sum(self._price(node, data.get(id(node)) or ()) for node in counted), len(counted)
+
+    def least(self, path: MovementPath, dims: _Dims) -> float:
+        """Return a time below which no rewriting of a path comes: 0 unless it holds one Transpose."""
+        reordering = [i for i, node in enumerate(path.nodes) if node.op_type in REORDERING]
+        node, sizes = path.nodes[reordering[0]] if reordering else None, None
+        if node is not None and len(reordering) == 1 and node.op_type == "Transpose":
+            sizes = dims[path.values[reordering[0]]]
+        if node is None or sizes is None or 0 in sizes:
+            return 0.0
+        rank, perm = len(sizes), _perm(node, len(sizes))
+        if sorted(perm) != list(range(rank)):
+            return 0.0
+        alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
+        done = self.lowered(alone, sizes)
+        return 0.0 if isinstance(done, str) else done.cost
+
+    def lowered(
+        self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
+    ) -> Lowered | str:
+        """Lower a Rearrange, or return why that is not possible.
+
+        Args:
+            operator: the operator.
+            shape: of its input.
+            strategy: name of the strategy; None for the cheapest.
+        """
+        try:
+            request = self._request(operator, shape)
+            return lower(request, max_rank=self._max_rank, strategy=strategy)
+        except (ConversionError, OperatorError) as error:
+            return str(error)
+
+    def resized(
+        self, operator: Rearrange, done: Lowered, typical: Sequence[int], small: Sequence[int]
+    ) -> float:
+        """Return the price of a lowering for other sizes of its input.
+
+        Args:
+            operator: the operator.
+            done: the lowering, for sizes that are unknown.
+            typical: the sizes of the input for which it is priced.
+            small: the other sizes.
+        """
+        each = [self.lowered(operator, dims, done.strategy) for dims in (typical, small)]
+        first, second = (done.cost if isinstance(one, str) else one.cost for one in each)
+        return done.cost - first + second
+
+    def _request(self, operator: Rearrange, shape: Sequence[Dim]) -> Request:
+        facts = InputFacts(analysis.dtype_name(self._type), tuple(shape))
+        call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
+        node = NodeFacts(operator.name, "", (facts,))
+        return Request.of(call, node, values, frozenset({self._type}), self._opset)
+
+    def _price(self, node: onnx.NodeProto, dims: Sequence[int]) -> float:
+        """Return the time of a node with data of these dims; of a Reshape for other operators."""
+        count, perm = math.prod(dims), _perm(node, len(dims))
+        work = cost_model.small()
+        if node.op_type == "Transpose" and sorted(perm) == list(range(len(dims))):
+            work = cost_model.transpose(tuple(dims), perm, self._itemsize)
+        elif node.op_type in ("DepthToSpace", "SpaceToDepth") and len(dims) == 4:
+            block, to_depth = _blocksize(node), node.op_type == "SpaceToDepth"
+            inner = max(1, dims[3] // block if to_depth else block)
+            work = cost_model.depth(count, count * self._itemsize, inner, to_depth=to_depth)
+        return work.nanoseconds / 1000
+
+
+def _perm(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+    perms = [tuple(a.ints) for a in node.attribute if a.name == "perm"]
+    return perms[0] if perms else tuple(reversed(range(rank)))
+
+
+def _blocksize(node: onnx.NodeProto) -> int:
+    return max(1, next((int(a.i) for a in node.attribute if a.name == "blocksize"), 1))
+
+
+def estimated(dims: Sequence[Dim] | None, scale: tuple[int, int]) -> tuple[int, ...] | None:
+    """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank."""
+    if dims is None:
+        return None
+    return tuple(
+        dim if isinstance(dim, int) else scale[min(axis, 1)] for axis, dim in enumerate(dims)
+    )
+
+
+def values_of(dims: Sequence[Polynomial], sizes: Sequence[int]) -> dict[Atom, int]:
+    """Return values of the symbols in dims that are multiples of one, for these sizes of the dims."""
+    values: dict[Atom, int] = {}
+    for dim, size in zip(dims, sizes, strict=False):
+        if len(dim.terms) == 1 and dim.constant is None:
+            ((atoms, factor),) = dim.terms.items()
+            if len(atoms) == 1:
+                values[atoms[0]] = max(1, size // factor)
+    return values
+
+
+def evaluated(p: Polynomial, values: Mapping[Atom, int], other: int) -> int:
+    """Return the value of a polynomial, with `other` for each symbol without a value."""
+    total = 0
+    for atoms, factor in p.terms.items():
+        total += factor * math.prod(_value(atom, values, other) for atom in atoms)
+    return total
+
+
+def _value(atom: Atom, values: Mapping[Atom, int], other: int) -> int:
+    key = atom.key
+    if atom in values or not isinstance(key, OperationKey) or key.operator != FLOOR:
+        return values.get(atom, other)
+    dividend, divisor = key.operands
+    return evaluated(dividend, values, other) // max(1, evaluated(divisor, values, other))
