@@ -221,8 +221,10 @@ class _Search:
         prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
         before, freed = prices.removed(path, gone, dims)
         is_open = None in dims.values() or self._may_be_identity(path)
-        if not is_open and not pays(before, prices.least(path, dims), freed, 1):
-            return None
+        if not is_open:
+            least, count = prices.least(path, dims)
+            if not pays(before, least, freed, count):
+                return None
         reading = self._read(path)
         if reading is None:
             return None
@@ -235,7 +237,7 @@ class _Search:
             done = prices.lowered(operator, listed.input_shape or ())
             if isinstance(done, str):
                 return None
-            after, count = done.cost, len(done.emitted.nodes)
+            after, count = done.cost, done.nodes
             better = pays(before, after, freed, count)
             if better and reading.small != reading.typical:
                 least, _ = prices.removed(path, gone, reading.small)

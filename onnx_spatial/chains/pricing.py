@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -12,7 +14,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementPath
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.index_map.expressions import FLOOR
-from onnx_spatial.lowering import Lowered, Request, lower
+from onnx_spatial.lowering import Request, lower
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
@@ -47,6 +49,14 @@ def pays(before: float, after: float, nodes_before: int, nodes_after: int) -> bo
     return after <= margin * before and before - after >= gain
 
 
+class Lowering(NamedTuple):
+    """The strategy, estimated microseconds and number of nodes of a lowering."""
+
+    strategy: str
+    cost: float
+    nodes: int
+
+
 class Prices:
     """Estimated times, in microseconds, of chains with data of one type.
 
@@ -58,12 +68,15 @@ class Prices:
 
     def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
         self._type, self._opset, self._max_rank = element_type, opset, max_rank
-        self._itemsize = self._request(Rearrange((-1,), (1,), (0,), (1,)), (None,)).itemsize
+        copy = Rearrange((-1,), (1,), (0,), (1,))
+        self._itemsize = _request(copy, (None,), element_type, opset).itemsize
 
     def removed(
         self, path: MovementPath, gone: Sequence[onnx.NodeProto], dims: _Dims
     ) -> tuple[float, int]:
         """Return time and number of the nodes that go with a path, apart from its functions.
+
+        Nodes that compute parameters take no time: runtimes fold many of them when they load.
 
         Args:
             path: the path.
@@ -76,26 +89,33 @@ class Prices:
             for node in gone
             if node.op_type != "Constant" and (id(node) not in data or node.op_type in MOVING)
         ]
-        return sum(self._price(node, data.get(id(node)) or ()) for node in counted), len(counted)
+        time = sum(self._price(n, data[id(n)] or ()) for n in counted if id(n) in data)
+        return time, len(counted)
 
-    def least(self, path: MovementPath, dims: _Dims) -> float:
-        """Return a time below which no rewriting of a path comes: 0 unless it holds one Transpose."""
+    def least(self, path: MovementPath, dims: _Dims) -> tuple[float, int]:
+        """Return a time and a number of nodes below which no rewriting of a path comes.
+
+        That is nothing, unless the path holds one Transpose: all others only regroup axes.
+        """
         reordering = [i for i, node in enumerate(path.nodes) if node.op_type in REORDERING]
         node, sizes = path.nodes[reordering[0]] if reordering else None, None
         if node is not None and len(reordering) == 1 and node.op_type == "Transpose":
             sizes = dims[path.values[reordering[0]]]
         if node is None or sizes is None or 0 in sizes:
-            return 0.0
+            return 0.0, 0
         rank, perm = len(sizes), _perm(node, len(sizes))
         if sorted(perm) != list(range(rank)):
-            return 0.0
+            return 0.0, 0
         alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
         done = self.lowered(alone, sizes)
-        return 0.0 if isinstance(done, str) else done.cost
+        if isinstance(done, str):
+            return 0.0, 0
+        # The Reshapes at both ends may not be needed.
+        return done.cost - 2 * cost_model.small().nanoseconds / 1000, done.nodes - 2
 
     def lowered(
         self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
-    ) -> Lowered | str:
+    ) -> Lowering | str:
         """Lower a Rearrange, or return why that is not possible.
 
         Args:
@@ -103,14 +123,10 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        try:
-            request = self._request(operator, shape)
-            return lower(request, max_rank=self._max_rank, strategy=strategy)
-        except (ConversionError, OperatorError) as error:
-            return str(error)
+        return _lowered(operator, tuple(shape), self._type, self._opset, self._max_rank, strategy)
 
     def resized(
-        self, operator: Rearrange, done: Lowered, typical: Sequence[int], small: Sequence[int]
+        self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
     ) -> float:
         """Return the price of a lowering for other sizes of its input.
 
@@ -124,12 +140,6 @@ class Prices:
         first, second = (done.cost if isinstance(one, str) else one.cost for one in each)
         return done.cost - first + second
 
-    def _request(self, operator: Rearrange, shape: Sequence[Dim]) -> Request:
-        facts = InputFacts(analysis.dtype_name(self._type), tuple(shape))
-        call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
-        node = NodeFacts(operator.name, "", (facts,))
-        return Request.of(call, node, values, frozenset({self._type}), self._opset)
-
     def _price(self, node: onnx.NodeProto, dims: Sequence[int]) -> float:
         """Return the time of a node with data of these dims; of a Reshape for other operators."""
         count, perm = math.prod(dims), _perm(node, len(dims))
@@ -141,6 +151,30 @@ class Prices:
             inner = max(1, dims[3] // block if to_depth else block)
             work = cost_model.depth(count, count * self._itemsize, inner, to_depth=to_depth)
         return work.nanoseconds / 1000
+
+
+def _request(operator: Rearrange, shape: Sequence[Dim], element_type: int, opset: int) -> Request:
+    facts = InputFacts(analysis.dtype_name(element_type), tuple(shape))
+    call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
+    node = NodeFacts(operator.name, "", (facts,))
+    return Request.of(call, node, values, frozenset({element_type}), opset)
+
+
+@lru_cache(maxsize=4096)
+def _lowered(
+    operator: Rearrange,
+    shape: tuple[Dim, ...],
+    element_type: int,
+    opset: int,
+    max_rank: int | None,
+    strategy: str | None,
+) -> Lowering | str:
+    try:
+        request = _request(operator, shape, element_type, opset)
+        done = lower(request, max_rank=max_rank, strategy=strategy)
+    except (ConversionError, OperatorError) as error:
+        return str(error)
+    return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
 
 
 def _perm(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
