@@ -42,17 +42,22 @@ def show(console: Console, report: LimitReport | None, *, verbose: bool) -> None
 def _each(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
     for node in nodes:
         shape = "" if node.shape is None else f" ({node.value!r} {show_shape(node.shape)})"
-        yield f"{node.node} ({_place(node)}): {node.reason}{shape}"
+        yield f"{node.node} ({_place(node)}): {node.reason}{shape}{_kept(node)}"
 
 
 def _grouped(nodes: Sequence[NodeBeyond]) -> Iterator[str]:
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         what = node.op_type if node.rank is not None else ""
-        names.setdefault(f"{what}: {node.reason}" if what else node.reason, []).append(node.node)
-    for reason, labels in names.items():
+        reason = f"{what}: {node.reason}" if what else node.reason
+        names.setdefault((reason, _kept(node)), []).append(node.node)
+    for (reason, kept), labels in names.items():
         more = f" and {len(labels) - _NODES:,} more" if len(labels) > _NODES else ""
-        yield f"{reason}: {', '.join(labels[:_NODES])}{more}"
+        yield f"{reason}: {', '.join(labels[:_NODES])}{more}{kept}"
+
+
+def _kept(node: NodeBeyond) -> str:
+    return "" if node.kept is None else f"; the chain stays: {node.kept}"
 
 
 def _place(node: NodeBeyond) -> str:

@@ -18,7 +18,7 @@ from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
-from onnx_spatial.operators import Dim
+from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification import OutputResult, Verification
 
@@ -207,7 +207,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found, verbose=verbose)
     if verbose:
         chains(console, result.inspection)
-    elif left := sum(not site.converted for site in result.inspection.chains):
+    elif left := sum(_is_idle(site) for site in result.inspection.chains):
         what = _count(left, "chain")
         say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
     _remaining(console, result.inspection)
@@ -221,6 +221,11 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         say(console, f"{what} {result.output}")
     if result.backup is not None:
         say(console, f"the original is kept as {result.backup}")
+
+
+def _is_idle(site: Site) -> bool:
+    """Return whether a chain was left for nothing would be gained; others are beyond a limit."""
+    return not site.converted and site.op_type != Rearrange.name
 
 
 def _absorbed(found: list[Site]) -> str:

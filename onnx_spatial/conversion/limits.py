@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class NodeBeyond:
         shape: its shape.
         limit: the largest rank that the operator may have here; None for a refused operator type.
         reason: what is beyond the limit, in one line without the node.
+        kept: why the chain that the node belongs to is not rewritten; None if it belongs to none.
     """
 
     node: str
@@ -42,6 +43,7 @@ class NodeBeyond:
     shape: tuple[Dim, ...] | None
     limit: int | None
     reason: str
+    kept: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, the shape as a list."""
@@ -87,6 +89,8 @@ def check_limits(
     limits: Limits,
     domains: Iterable[str] = (),
     folder: Path | None = None,
+    *,
+    kept: Mapping[tuple[str, str], str] | None = None,
 ) -> LimitReport:
     """List the nodes of a model that limits do not admit.
 
@@ -97,6 +101,7 @@ def check_limits(
         limits: what each node is compared with.
         domains: further domains of spatial operators.
         folder: where external data lies.
+        kept: why chains are not rewritten, by graph and label of each of their nodes.
     """
     infos = analysis.find(model, domains, folder)
     functions = {(f.domain, f.name) for f in model.functions}
@@ -110,6 +115,7 @@ def check_limits(
                 continue
             beyond = _beyond(node, place, known, limits, constants)
             if beyond is not None:
+                beyond = replace(beyond, kept=(kept or {}).get((beyond.graph, beyond.node)))
                 (unknown if beyond.rank is None and beyond.limit is not None else nodes).append(
                     beyond
                 )

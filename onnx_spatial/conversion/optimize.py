@@ -104,7 +104,10 @@ def _compared(
     if limits is None:
         return result
     model = result.edit.model or proto
-    return replace(result, limits=check_limits(model, limits, options.domains, folder))
+    left = [site for site in result.chains if not site.converted]
+    kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
+    report = check_limits(model, limits, options.domains, folder, kept=kept)
+    return replace(result, limits=report)
 
 
 def _key(chain: Chain | Movement) -> tuple[str, str]:

@@ -184,6 +184,7 @@ def test_the_document():
         "shape": [1, 2, 2, 3, 2, 3],
         "limit": 5,
         "reason": "rank 6, the limit is 5",
+        "kept": None,
     }
 
 
