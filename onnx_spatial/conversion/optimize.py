@@ -30,6 +30,7 @@ from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
 from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
+from onnx_spatial.conversion.limits import LimitReport, check_limits
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
@@ -52,6 +53,7 @@ class OptimizeResult:
         nodes: number of nodes in all graphs before and after.
         layouts: number of nodes before and after that change the layout of a value, where some of them
             were removed beside convolutions that no chain became part of.
+        limits: the nodes of the result that the limits of the options do not admit; None without limits.
     """
 
     edit: EditResult
@@ -60,6 +62,7 @@ class OptimizeResult:
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
     layouts: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
 
 
 def optimize_operators(
@@ -95,7 +98,7 @@ def optimize_operators(
     result = _with_chains(middle, alone, options, folder, progress)
     result.chains[:0] = strided.sites
     moved = remove_layout_changes(result.edit.model or middle, folder)
-    return _joined(proto, strided, result, moved)
+    return _compared(_joined(proto, strided, result, moved), proto, options, folder)
 
 
 def _with_chains(
@@ -118,6 +121,20 @@ def _with_chains(
     moves = _movements(proto, infos, folder, options, every, best)
     best = _with_movements(moves, best, every, rewritten)
     return replace(best, chains=[*best.chains, *_remaining(every, moves, best)])
+
+
+def _compared(
+    result: OptimizeResult, proto: onnx.ModelProto, options: ConvertOptions, folder: Path | None
+) -> OptimizeResult:
+    """List the nodes of a result that the limits of the options do not admit, if there are limits."""
+    limits = options.limits
+    if limits is None:
+        return result
+    model = result.edit.model or proto
+    left = [site for site in result.chains if not site.converted]
+    kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
+    report = check_limits(model, limits, options.domains, folder, kept=kept)
+    return replace(result, limits=report)
 
 
 def _key(chain: Chain | Movement) -> tuple[str, str]:
