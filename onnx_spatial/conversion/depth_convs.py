@@ -28,15 +28,11 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import attributes
 from onnx_spatial.chains.space_to_depth import Depth, DepthChain, find_depth_chains
 from onnx_spatial.conversion import report
-from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.node_editor import NodeEditor
 from onnx_spatial.conversion.report import EditResult, Site
 from onnx_spatial.fusion.strided_conv import STRIDED
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import patch_proto, replace_nodes
-from onnx_spatial.model.graph.naming import Names
-from onnx_spatial.model.graph.remove_unused import remove_unused
-from onnx_spatial.model.graph.replace_nodes import Draft, GraphEdit
-from onnx_spatial.model.graph.strip_types import strip_types
+from onnx_spatial.model.graph.replace_nodes import Draft
 from onnx_spatial.model.traversal import Place
 
 #: The largest weight that is written anew, in bytes: larger ones may stay on disk.
@@ -63,40 +59,17 @@ def fuse_depth_convs(proto: onnx.ModelProto, folder: Path | None = None) -> Edit
         proto: the model.
         folder: where external data lies.
     """
-    result = EditResult()
     stored = _stored(proto)
-    fused = [
-        each
-        for chain in find_depth_chains(proto, (), folder)
-        if (each := _fused(chain, stored)) is not None
-    ]
+    found = (_fused(chain, stored) for chain in find_depth_chains(proto, (), folder))
+    fused = [each for each in found if each is not None]
     if not fused:
-        return result
-    model = ir.from_proto(strip_types(proto))
-    patch, names = patch_proto.Patch(proto, model), Names(proto)
-    nodes = {
-        (place, message.output[0]): (index, node)
-        for index, ((place, _, message), node) in enumerate(
-            zip(traversal.nodes(proto), traversal.ir_nodes(model), strict=True)
-        )
-    }
-    unread: dict[Place, set[str]] = {}
+        return EditResult()
+    editor = NodeEditor(proto)
     for each in fused:
-        chain = each.chain
-        index, conv = nodes[chain.place, chain.conv.output[0]]
-        source = _value(chain, nodes)
-        draft = _draft(each, conv, source)
-        unread.setdefault(chain.place, set()).update(chain.conv.input[:2])
-        replace_nodes.apply(GraphEdit([draft]), names, initializers=proto.ir_version >= 4)
-        result.site_at[index] = _site(each)
-    result.model = patch.apply()
-    for place, gone in remove_unused(result.model, unread).items():
-        result.lost.setdefault(place, set()).update(gone)
-    for each in fused:
-        types = result.types.setdefault(each.chain.place, {})
-        types[each.chain.conv.output[0]] = onnx.TypeProto()  # as it was
-    result.touched = diff_models(proto, result)
-    return result
+        place, conv = each.chain.place, each.chain.conv
+        draft = _draft(each, editor.node(place, conv), _source(each.chain, editor))
+        editor.replace(place, conv, draft, _site(each), conv.input[:2])
+    return editor.result()
 
 
 def _stored(proto: onnx.ModelProto) -> dict[tuple[Place, str], onnx.TensorProto]:
@@ -110,14 +83,11 @@ def _stored(proto: onnx.ModelProto) -> dict[tuple[Place, str], onnx.TensorProto]
     }
 
 
-def _value(chain: DepthChain, nodes: dict[tuple[Place, str], tuple[int, ir.Node]]) -> ir.Value:
+def _source(chain: DepthChain, editor: NodeEditor) -> ir.Value:
     """Return the image that the chain reads."""
-    for message in chain.nodes:
-        _, node = nodes[chain.place, message.output[0]]
-        for value in node.inputs:
-            if value is not None and value.name == chain.source:
-                return value
-    raise LookupError(chain.source)
+    nodes = (editor.node(chain.place, message) for message in chain.nodes)
+    values = (value for node in nodes for value in node.inputs if value is not None)
+    return next(value for value in values if value.name == chain.source)
 
 
 def _fused(chain: DepthChain, stored: dict[tuple[Place, str], onnx.TensorProto]) -> _Fused | None:

@@ -4,8 +4,9 @@ The operators are put in the place of their chains in memory, and converted with
 chain is only rewritten where its operator became part of something else (a dilated convolution, a region
 without blocks, a pair that cancels), where its price is clearly better (`chains.pricing`), or where a
 tensor of it exceeds the rank limit. All other chains stay as they are, byte for byte. Chains that move
-blocks to the channels of a convolution are fused with it before (`depth_convs`); in the end changes of
-layout between convolutions are removed (`graph_layouts`).
+blocks to the channels of a convolution are fused with it before (`depth_convs`), and Col2Im is replaced
+for targets that lack it (`col2im`); in the end changes of layout between convolutions are removed
+(`graph_layouts`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from onnx_spatial.chains import (
 )
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.col2im import replace_col2im
 from onnx_spatial.conversion.depth_convs import fuse_depth_convs
 from onnx_spatial.conversion.graph_layouts import number_of_changes, remove_layout_changes
 from onnx_spatial.conversion.limits import LimitReport, check_limits
@@ -89,16 +91,18 @@ def optimize_operators(
     alone = OptimizeResult(plain, plain, nodes=(before, _number_of_nodes(plain.model or proto)))
     if plain.refused():
         return alone
-    strided = fuse_depth_convs(proto, folder)
-    if strided.model is not None:
-        fused = convert_operators(strided.model, options, folder=folder, progress=progress)
-        number = _number_of_nodes(fused.model or strided.model)
-        alone = OptimizeResult(fused, plain, nodes=(before, number))
-    middle = strided.model or proto
+    first = [fuse_depth_convs(proto, folder)]
+    middle = first[0].model or proto
+    first.append(replace_col2im(middle, options, folder))
+    middle = first[1].model or middle
+    if middle is not proto:
+        edit = convert_operators(middle, options, folder=folder, progress=progress)
+        number = _number_of_nodes(edit.model or middle)
+        alone = OptimizeResult(edit, plain, nodes=(before, number))
     result = _with_chains(middle, alone, options, folder, progress)
-    result.chains[:0] = strided.sites
+    result.chains[:0] = [site for edit in first for site in edit.sites]
     moved = remove_layout_changes(result.edit.model or middle, folder)
-    return _compared(_joined(proto, strided, result, moved), proto, options, folder)
+    return _compared(_joined(proto, first, middle, result, moved), proto, options, folder)
 
 
 def _with_chains(
@@ -237,23 +241,28 @@ def _rewritten(
 
 
 def _joined(
-    proto: onnx.ModelProto, strided: EditResult, result: OptimizeResult, moved: EditResult
+    proto: onnx.ModelProto,
+    first: Sequence[EditResult],
+    before: onnx.ModelProto,
+    result: OptimizeResult,
+    moved: EditResult,
 ) -> OptimizeResult:
-    """Join the edits in front of a conversion and behind it to one of the original."""
-    if strided.model is None and moved.model is None:
+    """Join the edits in front of a conversion of `before`, and behind it, to one of the original."""
+    if before is proto and moved.model is None:
         return result
-    middle = result.edit.model or strided.model or proto
+    middle = result.edit.model or before
     rewritten = [site for site in result.chains if site.converted]
     both = EditResult(moved.model or middle)
     both.site_at = result.edit.site_at | dict(enumerate(rewritten, 1 << 30))
-    for edit in (strided, result.edit, moved):
+    for edit in (*first, result.edit, moved):
         for place, types in edit.types.items():
             both.types.setdefault(place, {}).update(types)
         for place, names in edit.lost.items():
             both.lost.setdefault(place, set()).update(names)
     edit = replace(result.edit, model=both.model, types=both.types, lost=both.lost)
     edit.touched = diff_models(proto, both)
-    result = replace(result, edit=edit, named=result.named or strided.model)
+    named = result.named or (None if before is proto else before)
+    result = replace(result, edit=edit, named=named)
     if moved.model is not None:
         result.nodes = (result.nodes[0], _number_of_nodes(moved.model))
         result.layouts = (number_of_changes(middle), number_of_changes(moved.model))
