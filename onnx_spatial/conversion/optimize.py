@@ -133,7 +133,9 @@ def _movements(
         if _key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
-    return find_movements(proto, infos, folder, max_rank=options.max_rank, taken=taken)
+    return find_movements(
+        proto, infos, folder, max_rank=options.max_rank, target=options.runtime, taken=taken
+    )
 
 
 def _with_movements(

@@ -197,7 +197,7 @@ def rank(
         tuple(v is None for v in request.inputs),
         max_rank,
         strategy,
-        target and target.name,
+        target,
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:
