@@ -414,8 +414,8 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     Fact("the refused operators are not in pnnx's list", (_PNNX,)),
                     Fact(
                         "pnnx reads SpaceToDepth as PixelUnshuffle, whose channels have another "
-                        "order; of DepthToSpace it takes only mode CRD, of Gather one constant index or a "
-                        "table",
+                        "order; of DepthToSpace it takes only mode CRD, of Gather one constant "
+                        "index or a table",
                         (
                             _PNNX,
                             f"{_NCNN}/tools/pnnx/src/pass_level2/F_pixel_unshuffle.cpp",
