@@ -280,15 +280,22 @@ class _Search:
 
     def _read(self, path: MovementPath) -> _Reading | None:
         """Return the Rearrange that a path may be."""
-        case = self._case()
-        try:
-            body = partial(self._read_in, case, path)
-            return next((each for each in islice(case.all(body), _CASES) if each is not None), None)
-        except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
-            return None
+        dims = self._graph.dims(path.values[0]) or ()
+        unknown = tuple(axis for axis, dim in enumerate(dims) if not isinstance(dim, int))
+        # Nodes that divide a dim require that it is a multiple of the divisor.
+        for multiples in ((), unknown) if unknown else ((),):
+            case = self._case()
+            try:
+                readings = islice(case.all(partial(self._read_in, case, path, multiples)), _CASES)
+                for reading in readings:
+                    if reading is not None:
+                        return reading
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+        return None
 
-    def _read_in(self, case: Case, path: MovementPath) -> _Reading | None:
-        mapped = self._map(path, case)
+    def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
+        mapped = self._map(path, case, multiples)
         operator = read_rearrange(case, mapped.source, mapped.x, mapped.y)
         if operator is None:
             return None
@@ -296,19 +303,19 @@ class _Search:
         source = self._graph.dims(path.values[0])
         each = []
         for scale in (TYPICAL, SMALL):
-            sizes = values_of(mapped.x.dims, estimated(source, scale) or ())
+            sizes = values_of(mapped.x.dims, estimated(source, scale, operator) or ())
             each.append(
                 {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
             )
         return _Reading(operator, *each)
 
     def _is_proven(self, path: MovementPath, operator: Rearrange) -> bool:
-        return is_rearrange(operator, partial(self._map, path), self._case)
+        return is_rearrange(operator, lambda case: self._map(path, case), self._case)
 
-    def _map(self, path: MovementPath, case: Case) -> ChainMap:
+    def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
         nodes = tuple((_moving_alone(node),) for node in path.nodes)
         plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes))
+        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
         return Case(min(_PART_SECONDS, self._deadline - thread_time()))
