@@ -78,6 +78,12 @@ class Movement:
     required: bool = False
     reason: str | None = None
 
+    def data_of(self, node: onnx.NodeProto) -> str:
+        """Return the value of the chain that a node of it reads."""
+        inner = {self.source, *(name for each in self.nodes for name in each.output)}
+        names: list[str] = [name for name in node.input if name in inner]
+        return names[0]
+
     @property
     def functions(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes of the chain that change elements."""
@@ -202,6 +208,9 @@ class _Search:
             )
             if part is None or (part.values[0], part.values[-1]) in seen:
                 continue
+            gone = {id(node) for node in self._moves.freed(part)}
+            if any(n.op_type not in MOVING and id(n) not in gone for n in part.nodes):
+                continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
             if len(seen) > _PARTS or thread_time() > self._deadline:
                 return
@@ -294,35 +303,45 @@ class _Search:
 
     def _read(self, path: MovementPath) -> _Reading | None:
         """Return the Rearrange that a path may be."""
-        case = self._case()
-        try:
-            body = partial(self._read_in, case, path)
-            return next((each for each in islice(case.all(body), _CASES) if each is not None), None)
-        except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
-            return None
+        dims = self._graph.dims(path.values[0]) or ()
+        unknown = tuple(axis for axis, dim in enumerate(dims) if not isinstance(dim, int))
+        # Nodes that divide a dim require that it is a multiple of the divisor.
+        for multiples in ((), unknown) if unknown else ((),):
+            case = self._case()
+            try:
+                readings = islice(case.all(partial(self._read_in, case, path, multiples)), _CASES)
+                for reading in readings:
+                    if reading is not None:
+                        return reading
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+        return None
 
-    def _read_in(self, case: Case, path: MovementPath) -> _Reading | None:
-        mapped = self._map(path, case)
+    def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
+        mapped = self._map(path, case, multiples)
         operator = read_rearrange(case, mapped.source, mapped.x, mapped.y)
-        if operator is None:
+        if operator is None or not all(mapped.dims_of(name) for name in path.values):
             return None
         dims = {name: mapped.dims_of(name) for name in path.values}
         source = self._graph.dims(path.values[0])
         each = []
         for scale in (TYPICAL, SMALL):
-            sizes = values_of(mapped.x.dims, estimated(source, scale) or ())
+            sizes = values_of(mapped.x.dims, estimated(source, scale, operator) or ())
             each.append(
                 {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
             )
         return _Reading(operator, *each)
 
     def _is_proven(self, path: MovementPath, operator: Rearrange) -> bool:
-        return is_rearrange(operator, partial(self._map, path), self._case)
+        return is_rearrange(operator, lambda case: self._map(path, case), self._case)
 
-    def _map(self, path: MovementPath, case: Case) -> ChainMap:
-        nodes = tuple((_moving_alone(node),) for node in path.nodes)
+    def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
+        nodes = tuple(
+            (_moving_alone(node, data),)
+            for node, data in zip(path.nodes, path.values, strict=False)
+        )
         plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes))
+        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
         return Case(min(_PART_SECONDS, self._deadline - thread_time()))
@@ -337,8 +356,8 @@ class _Reading:
     small: Mapping[str, list[int]]
 
 
-def _moving_alone(node: onnx.NodeProto) -> onnx.NodeProto:
+def _moving_alone(node: onnx.NodeProto, data: str) -> onnx.NodeProto:
     """Return a node as its index map sees it: a function of single elements is an Identity."""
     if node.op_type in MOVING:
         return node
-    return onnx.helper.make_node("Identity", node.input[:1], node.output)
+    return onnx.helper.make_node("Identity", [data], node.output)

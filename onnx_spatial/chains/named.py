@@ -109,7 +109,11 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
     result = operator.outputs[0]
     for message in chain.functions:
         node = graphs.nodes[chain.place, message.output[0]]
-        inputs = [result, *(v and graphs.replaced.get(v, v) for v in node.inputs[1:])]
+        data = chain.data_of(message)
+        inputs = [
+            result if v is not None and v.name == data else v and graphs.replaced.get(v, v)
+            for v in node.inputs
+        ]
         copy = ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), num_outputs=1)
         emit.nodes.append(copy)
         result = copy.outputs[0]
