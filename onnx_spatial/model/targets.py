@@ -9,7 +9,7 @@ To add a target, add a `Target`, and its rows in docs/targets.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -83,10 +83,6 @@ class Target:
     dilated_pools: bool = True
     fixed_sizes: bool = False
     uncounted_batch: bool = False
-
-    def unusable(self, op_types: Sequence[str]) -> list[str]:
-        """Return the operator types among these that a lowering must not use, sorted."""
-        return sorted({*op_types} & (self.refused | self.avoided))
 
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
