@@ -152,11 +152,14 @@ def lower(
     tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
     for name in tried or ranking.reasons:
         names.setdefault(ranking.reasons[name], []).append(name)
-    reasons = "; ".join(f"{', '.join(each)}: {reason}" for reason, each in names.items())
-    unknown = request.shape is None or not all(isinstance(dim, int) for dim in request.shape)
-    at_run_time = target is not None and unknown and _not_for(target) in reasons
-    advice = " (fix its sizes with --static)" if at_run_time else ""
-    raise ConversionError(f"no lowering fits: {reasons}{advice}")
+    needs = [reason for reason in names if target is not None and _not_for(target) in reason]
+    if needs and (request.shape is None or not all(isinstance(dim, int) for dim in request.shape)):
+        raise ConversionError(
+            f"no lowering fits: with unknown sizes it {min(needs, key=len)} "
+            "(fix its sizes with --static)"
+        )
+    reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
+    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}")
 
 
 def _not_for(target: Target) -> str:
