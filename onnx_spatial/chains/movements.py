@@ -40,6 +40,8 @@ from onnx_spatial.operators import Dim, Rearrange
 #: Processor seconds for reading and proving a part of a chain, and for all chains of a model.
 _PART_SECONDS, _MODEL_SECONDS = 1.0, 10.0
 
+_SHARED = "other nodes read what functions in it compute"
+
 #: The most cases in which a chain is read, and the most parts of it that are tried.
 _CASES, _PARTS = 24, 12
 
@@ -88,6 +90,11 @@ class Movement:
     def functions(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes of the chain that change elements."""
         return tuple(node for node in self.nodes if node.op_type not in MOVING)
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether only its functions are left."""
+        return self.operator is not None and self.operator.is_identity and bool(self.functions)
 
     def pays(self, after: float, nodes: int) -> bool:
         """Return whether nodes of this price and number are better, or needed."""
@@ -153,23 +160,16 @@ class _Search:
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
         self._max_rank, self._target, self._deadline = max_rank, target, deadline
-        self._proven: dict[object, Rearrange | None] = {}
 
     def best(self, path: MovementPath) -> Movement | None:
-        """Return the longest part of a path that pays; with a rank limit also why none is within it."""
+        """Return the longest part of a path that pays; with limits also why none is within them."""
         beyond, refused = self._beyond(path), self._refused(path)
-        if not beyond and not refused:
+        ends = [i for i in beyond if i in (0, len(path.values) - 1)]
+        if ends or not (beyond or refused):
             parts = (self._priced(part) for part in self._parts(path))
-            return next((part for part in parts if part is not None), None)
-        listed = self._listed(path)
-        first, last = (beyond[0], beyond[-1]) if beyond else (1, 0)
-        if last == len(path.values) - 1 or first == 0:
-            name, rank = (
-                path.values[last if first else 0],
-                self._rank(path.values[last if first else 0]),
-            )
-            what = "its output" if first else "its input"
-            return replace(listed, required=True, reason=f"{what} {name!r} has rank {rank}")
+            best = next((part for part in parts if part is not None), None)
+            return best or (self._bounded(path, ends[0]) if ends else None)
+        listed = replace(self._listed(path), required=True)
         reasons: list[str] = []
         for part in self._parts(path):
             inner = set(part.values[1:-1]) >= {path.values[i] for i in beyond}
@@ -178,7 +178,13 @@ class _Search:
                 if movement.reason is None:
                     return movement
                 reasons.append(movement.reason)
-        return replace(listed, required=True, reason=reasons[0])
+        return replace(listed, reason=reasons[0] if reasons else _SHARED)
+
+    def _bounded(self, path: MovementPath, end: int) -> Movement:
+        """Return a path that stays because its first or last value exceeds the rank limit."""
+        name = path.values[end]
+        reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank(name)}"
+        return replace(self._listed(path), required=True, reason=reason)
 
     def _beyond(self, path: MovementPath) -> list[int]:
         """Return the positions of the values of a path that exceed the rank limit."""
@@ -251,7 +257,8 @@ class _Search:
         before, freed = prices.removed(path, gone, reading.typical)
         listed = replace(listed, operator=operator, before_us=before, freed=freed)
         if operator.is_identity:
-            better, after = freed > 1, 0.0
+            reorders = any(node.op_type in REORDERING for node in gone)
+            better, after = freed > 1 or reorders, 0.0
         else:
             done = prices.lowered(operator, listed.input_shape or ())
             if isinstance(done, str):
