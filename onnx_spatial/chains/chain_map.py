@@ -19,7 +19,8 @@ from onnx_spatial.chains.formulas import ValueDim
 from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array
-from onnx_spatial.index_map.expressions import product
+from onnx_spatial.index_map.division import exact
+from onnx_spatial.index_map.expressions import ONE, ZERO, product
 from onnx_spatial.index_map.graph import RULES, GraphMaps
 from onnx_spatial.index_map.node import WHOLE
 from onnx_spatial.index_map.tensor import Tensor, given
@@ -155,28 +156,58 @@ class ChainMap:
         """Return whether a run of the chain fails unless each block divides its padded size.
 
         A Reshape that has the quotients among its dims keeps the number of elements only then:
-        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is.
+        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is. One with
+        a -1 fails unless the other dims divide the number of elements.
         """
         pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
         below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
         above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
         for node in self._nodes:
-            if node.op_type != "Reshape" or len(node.input) < 2:
-                continue
             try:
                 before = self._maps.value(node.input[0]).dims
-                shape = self._maps.value(node.input[1]).elements()
+                shape = self._shape(node)
             except UndecidedError:
                 continue
-            # Sizes that are computed are at least 1, as all sizes that proofs are about.
-            if not set(padded) <= set(before) or any(
-                d.constant is not None and d.constant < 1 for d in shape
-            ):
+            if shape is None or not set(padded) <= set(before):
                 continue
-            for rounded in (below, above):
-                if product([rounded.get(d, d) for d in before]) == product(shape):
+            # Sizes that are computed are at least 1, as all sizes that proofs are about.
+            known = [d for d in shape if d != -ONE]
+            if any(d.constant is not None and d.constant < 1 for d in known):
+                continue
+            if len(known) < len(shape):
+                others = [d for d in before if len(pairs) > 1 or d != padded[0]]
+                part = exact(product(known), product(others))
+                if len(pairs) == 1 and part is not None and exact(part, pairs[0][1]) is not None:
                     return True
+            elif any(
+                product([rounded.get(d, d) for d in before]) == product(shape)
+                for rounded in (below, above)
+            ):
+                return True
         return False
+
+    def _shape(self, node: onnx.NodeProto) -> list[Polynomial] | None:
+        """Return the shape that a node gives its data with at most one -1; None if it has none.
+
+        Raises:
+            UndecidedError: an entry is unknown.
+        """
+        if node.op_type == "SpaceToDepth":
+            dims = self._maps.value(node.input[0]).dims
+            (block,) = (a.i for a in node.attribute if a.name == "blocksize")
+            rows, columns = (self._case.floor_div(d, Polynomial.of(block)) for d in dims[2:])
+            return [*dims[:2], rows * block, columns * block]
+        if node.op_type != "Reshape" or len(node.input) < 2:
+            return None
+        copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
+        before, shape = (
+            self._maps.value(node.input[0]).dims,
+            self._maps.value(node.input[1]).elements(),
+        )
+        return [
+            before[i] if d == ZERO and copies and i < len(before) else d
+            for i, d in enumerate(shape)
+        ]
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""

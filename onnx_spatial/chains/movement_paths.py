@@ -2,12 +2,13 @@
 
     x -> Reshape -> Transpose -> Relu -> Reshape -> y
 
-Functions of single elements (Relu) may stand between: they give the same behind the chain.
+Functions of single elements (Relu, Mul by a number) may stand between: they give the same behind the
+chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import onnx
 
@@ -18,7 +19,8 @@ from onnx_spatial.model.op_traits import Trait
 REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 MOVING = REORDERING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _SIZES = op_traits.having(Trait.SIZES)
-_ELEMENTWISE = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
+_UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
+_BROADCASTING = op_traits.having(Trait.BROADCASTS)
 
 
 class MovementPath:
@@ -49,11 +51,14 @@ class MovementGraph:
         taken: Collection[str] = (),
     ) -> None:
         self._outputs = {v if isinstance(v, str) else v.name for v in graph.output}
-        self._fixed = {t.name for t in getattr(graph, "initializer", ())}
+        stored = getattr(graph, "initializer", ())
+        self._fixed = {t.name for t in stored}
+        self._numbers = {t.name for t in stored if len(t.dims) < 2 and set(t.dims) <= {1}}
         self._local, self._taken = local, taken
         self._producers: dict[str, onnx.NodeProto] = {}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
-        self._steps: dict[str, onnx.NodeProto] = {}
+        # For the output of each step of a chain: the node, and its data.
+        self._steps: dict[str, tuple[onnx.NodeProto, str]] = {}
         for node in traversal.in_order(graph):
             self._add(node)
 
@@ -65,21 +70,27 @@ class MovementGraph:
         standard = op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
         if standard and (node.op_type in _SIZES or needs <= self._fixed):
             self._fixed.update(node.output)
-        elif standard and self._is_step(node):
-            self._steps[node.output[0]] = node
+            if node.op_type == "Constant" and _is_number(node):
+                self._numbers.update(node.output)
+        elif standard and (data := self._data(node)) is not None:
+            self._steps[node.output[0]] = (node, data)
 
-    def _is_step(self, node: onnx.NodeProto) -> bool:
-        data = node.input[0] if node.input else ""
+    def _data(self, node: onnx.NodeProto) -> str | None:
+        """Return the value whose elements a node moves or changes; None if it does something else."""
         outputs = [name for name in node.output if name]
-        if not data or data in self._fixed or len(outputs) != 1 or outputs[0] in self._taken:
-            return False
+        if len(outputs) != 1 or outputs[0] in self._taken or outputs[0] != node.output[0]:
+            return None
         if any(attribute.ref_attr_name for attribute in node.attribute):
-            return False
-        parameters = {name for name in node.input[1:] if name}
-        if node.op_type in MOVING:
-            return data not in parameters
-        # The parameters of other functions (bounds of Clip) must be there wherever the node goes.
-        return node.op_type in _ELEMENTWISE and parameters <= self._fixed
+            return None
+        inputs = [name for name in node.input if name]
+        if node.op_type in _BROADCASTING:
+            inputs.sort(key=lambda name: name in self._numbers)
+            if not set(inputs[1:]) <= self._numbers:
+                return None
+        elif node.op_type not in MOVING | _UNARY:
+            return None
+        data, *parameters = inputs or [""]
+        return None if data in self._fixed or data in parameters else data
 
     def paths(self) -> list[MovementPath]:
         """Return the longest chains, the last value of each is read by other nodes."""
@@ -99,15 +110,14 @@ class MovementGraph:
         """Return whether a node is a step of a chain from a value on, or reads only its sizes."""
         if node.op_type in _SIZES and op_traits.is_standard(node):
             return True
-        return (
-            bool(node.output) and self._steps.get(node.output[0]) is node and node.input[0] == name
-        )
+        step = self._steps.get(next(iter(node.output), ""))
+        return step is not None and step[0] is node and step[1] == name
 
     def _path(self, end: str) -> MovementPath | None:
         values, nodes = [end], list[onnx.NodeProto]()
-        while (node := self._steps.get(values[0])) is not None and len(nodes) < MAX_STEPS:
-            nodes.insert(0, node)
-            values.insert(0, node.input[0])
+        while (step := self._steps.get(values[0])) is not None and len(nodes) < MAX_STEPS:
+            nodes.insert(0, step[0])
+            values.insert(0, step[1])
         return self.trimmed(MovementPath(values, nodes))
 
     @staticmethod
@@ -147,6 +157,11 @@ class MovementGraph:
         readers = self._readers.get(name, ())
         return name in self._outputs or any(id(reader) not in gone for reader in readers)
 
-    def readers(self, name: str) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes that read a value."""
-        yield from self._readers.get(name, ())
+
+def _is_number(node: onnx.NodeProto) -> bool:
+    """Return whether a Constant holds a single number."""
+    return any(
+        a.name in ("value_float", "value_int")
+        or (a.name == "value" and len(a.t.dims) < 2 and set(a.t.dims) <= {1})
+        for a in node.attribute
+    )

@@ -2,8 +2,8 @@
 
 A chain is read as one Rearrange (`rearranging`). The price of its lowering is compared with that of the
 nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the rank
-limit, and is proven to be the Rearrange for all sizes. What cannot pay is not read at all: nets are full
-of Reshapes beside single Transposes.
+limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot pay is
+not read at all: nets are full of Reshapes beside single Transposes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ from onnx_spatial.chains.rearranging import is_rearrange, read_rearrange
 from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.model import traversal
+from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 
 #: Processor seconds for reading and proving a part of a chain, and for all chains of a model.
 _PART_SECONDS, _MODEL_SECONDS = 1.0, 10.0
+
+_SHARED = "other nodes read what functions in it compute"
 
 #: The most cases in which a chain is read, and the most parts of it that are tried.
 _CASES, _PARTS = 24, 12
@@ -59,7 +62,7 @@ class Movement:
         before_us: estimated time of the nodes that nobody needs without the chain.
         after_us: the same of the nodes in their place.
         freed: number of the nodes that nobody needs without the chain.
-        required: whether a tensor of the chain exceeds the rank limit.
+        required: whether a tensor of the chain exceeds the rank limit, or a target refuses a node.
         reason: why it stays.
     """
 
@@ -77,10 +80,21 @@ class Movement:
     required: bool = False
     reason: str | None = None
 
+    def data_of(self, node: onnx.NodeProto) -> str:
+        """Return the value of the chain that a node of it reads."""
+        inner = {self.source, *(name for each in self.nodes for name in each.output)}
+        names: list[str] = [name for name in node.input if name in inner]
+        return names[0]
+
     @property
     def functions(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes of the chain that change elements."""
         return tuple(node for node in self.nodes if node.op_type not in MOVING)
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether only its functions are left."""
+        return self.operator is not None and self.operator.is_identity and bool(self.functions)
 
     def pays(self, after: float, nodes: int) -> bool:
         """Return whether nodes of this price and number are better, or needed."""
@@ -93,6 +107,7 @@ def find_movements(
     folder: FilePath | None = None,
     *,
     max_rank: int | None = None,
+    target: Target | None = None,
     taken: Mapping[traversal.Place, Collection[str]] | None = None,
 ) -> list[Movement]:
     """Return the chains of a model that pay, and with a rank limit those that exceed it.
@@ -102,6 +117,7 @@ def find_movements(
         infos: its named spatial operators.
         folder: where external data lies.
         max_rank: the largest rank of a tensor.
+        target: runtime that must run the nodes.
         taken: values whose nodes belong to other chains, by graph.
     """
     local = {(f.domain, f.name) for f in proto.functions}
@@ -118,7 +134,7 @@ def find_movements(
     end = thread_time() + _MODEL_SECONDS
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
-        search = _Search(place, moves, scope, max_rank, end)
+        search = _Search(place, moves, scope, max_rank, target, end)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
         movements += [movement for movement in found if movement is not None]
     return movements
@@ -139,35 +155,36 @@ class _Search:
         moves: MovementGraph,
         graph: GraphScope,
         max_rank: int | None,
+        target: Target | None,
         deadline: float,
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
-        self._max_rank, self._deadline = max_rank, deadline
-        self._proven: dict[object, Rearrange | None] = {}
+        self._max_rank, self._target, self._deadline = max_rank, target, deadline
 
     def best(self, path: MovementPath) -> Movement | None:
-        """Return the longest part of a path that pays; with a rank limit also why none is within it."""
-        beyond = self._beyond(path)
-        if not beyond:
+        """Return the longest part of a path that pays; with limits also why none is within them."""
+        beyond, refused = self._beyond(path), self._refused(path)
+        ends = [i for i in beyond if i in (0, len(path.values) - 1)]
+        if ends or not (beyond or refused):
             parts = (self._priced(part) for part in self._parts(path))
-            return next((part for part in parts if part is not None), None)
-        first, last = beyond[0], beyond[-1]
-        listed = self._listed(path)
-        if last == len(path.values) - 1 or first == 0:
-            name, rank = (
-                path.values[last if first else 0],
-                self._rank(path.values[last if first else 0]),
-            )
-            what = "its output" if first else "its input"
-            return replace(listed, required=True, reason=f"{what} {name!r} has rank {rank}")
+            best = next((part for part in parts if part is not None), None)
+            return best or (self._bounded(path, ends[0]) if ends else None)
+        listed = replace(self._listed(path), required=True)
         reasons: list[str] = []
         for part in self._parts(path):
-            if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
+            inner = set(part.values[1:-1]) >= {path.values[i] for i in beyond}
+            if inner and refused <= set(map(id, part.nodes)):
                 movement = self._within(part)
                 if movement.reason is None:
                     return movement
                 reasons.append(movement.reason)
-        return replace(listed, required=True, reason=reasons[0])
+        return replace(listed, reason=reasons[0] if reasons else _SHARED)
+
+    def _bounded(self, path: MovementPath, end: int) -> Movement:
+        """Return a path that stays because its first or last value exceeds the rank limit."""
+        name = path.values[end]
+        reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank(name)}"
+        return replace(self._listed(path), required=True, reason=reason)
 
     def _beyond(self, path: MovementPath) -> list[int]:
         """Return the positions of the values of a path that exceed the rank limit."""
@@ -175,6 +192,11 @@ class _Search:
             return []
         ranks = [self._rank(name) for name in path.values]
         return [i for i, rank in enumerate(ranks) if rank is not None and rank > self._max_rank]
+
+    def _refused(self, path: MovementPath) -> set[int]:
+        """Return the ids of the nodes of a path that the target does not run."""
+        refused = frozenset[str]() if self._target is None else self._target.refused
+        return {id(node) for node in path.nodes if node.op_type in refused}
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)
@@ -192,6 +214,9 @@ class _Search:
             )
             if part is None or (part.values[0], part.values[-1]) in seen:
                 continue
+            gone = {id(node) for node in self._moves.freed(part)}
+            if any(n.op_type not in MOVING and id(n) not in gone for n in part.nodes):
+                continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
             if len(seen) > _PARTS or thread_time() > self._deadline:
                 return
@@ -218,7 +243,7 @@ class _Search:
             return None
         gone = self._moves.freed(path)
         dims = {name: estimated(self._graph.dims(name), TYPICAL) for name in path.values}
-        prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
+        prices = self._prices(listed)
         before, freed = prices.removed(path, gone, dims)
         is_open = None in dims.values() or self._may_be_identity(path)
         if not is_open:
@@ -232,7 +257,8 @@ class _Search:
         before, freed = prices.removed(path, gone, reading.typical)
         listed = replace(listed, operator=operator, before_us=before, freed=freed)
         if operator.is_identity:
-            better, after = freed > 1, 0.0
+            reorders = any(node.op_type in REORDERING for node in gone)
+            better, after = freed > 1 or reorders, 0.0
         else:
             done = prices.lowered(operator, listed.input_shape or ())
             if isinstance(done, str):
@@ -257,7 +283,7 @@ class _Search:
         reading = self._read(path)
         if reading is None:
             return replace(listed, reason="it permutes no factors of its axes that are known")
-        prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
+        prices = self._prices(listed)
         before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
         listed = replace(listed, before_us=before, freed=freed)
         done = prices.lowered(reading.operator, listed.input_shape or ())
@@ -266,6 +292,10 @@ class _Search:
         if not self._is_proven(path, reading.operator):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=reading.operator, after_us=done.cost)
+
+    def _prices(self, listed: Movement) -> Prices:
+        opset = self._graph.scope.opset
+        return Prices(listed.element_type, opset, self._max_rank, self._target)
 
     def _may_be_identity(self, path: MovementPath) -> bool:
         first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])
@@ -280,35 +310,45 @@ class _Search:
 
     def _read(self, path: MovementPath) -> _Reading | None:
         """Return the Rearrange that a path may be."""
-        case = self._case()
-        try:
-            body = partial(self._read_in, case, path)
-            return next((each for each in islice(case.all(body), _CASES) if each is not None), None)
-        except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
-            return None
+        dims = self._graph.dims(path.values[0]) or ()
+        unknown = tuple(axis for axis, dim in enumerate(dims) if not isinstance(dim, int))
+        # Nodes that divide a dim require that it is a multiple of the divisor.
+        for multiples in ((), unknown) if unknown else ((),):
+            case = self._case()
+            try:
+                readings = islice(case.all(partial(self._read_in, case, path, multiples)), _CASES)
+                for reading in readings:
+                    if reading is not None:
+                        return reading
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+        return None
 
-    def _read_in(self, case: Case, path: MovementPath) -> _Reading | None:
-        mapped = self._map(path, case)
+    def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
+        mapped = self._map(path, case, multiples)
         operator = read_rearrange(case, mapped.source, mapped.x, mapped.y)
-        if operator is None:
+        if operator is None or not all(mapped.dims_of(name) for name in path.values):
             return None
         dims = {name: mapped.dims_of(name) for name in path.values}
         source = self._graph.dims(path.values[0])
         each = []
         for scale in (TYPICAL, SMALL):
-            sizes = values_of(mapped.x.dims, estimated(source, scale) or ())
+            sizes = values_of(mapped.x.dims, estimated(source, scale, operator) or ())
             each.append(
                 {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
             )
         return _Reading(operator, *each)
 
     def _is_proven(self, path: MovementPath, operator: Rearrange) -> bool:
-        return is_rearrange(operator, partial(self._map, path), self._case)
+        return is_rearrange(operator, lambda case: self._map(path, case), self._case)
 
-    def _map(self, path: MovementPath, case: Case) -> ChainMap:
-        nodes = tuple((_moving_alone(node),) for node in path.nodes)
+    def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
+        nodes = tuple(
+            (_moving_alone(node, data),)
+            for node, data in zip(path.nodes, path.values, strict=False)
+        )
         plain = Path(tuple(path.values), nodes)
-        return ChainMap(case, self._graph, plain, 0, len(nodes))
+        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
         return Case(min(_PART_SECONDS, self._deadline - thread_time()))
@@ -323,8 +363,8 @@ class _Reading:
     small: Mapping[str, list[int]]
 
 
-def _moving_alone(node: onnx.NodeProto) -> onnx.NodeProto:
+def _moving_alone(node: onnx.NodeProto, data: str) -> onnx.NodeProto:
     """Return a node as its index map sees it: a function of single elements is an Identity."""
     if node.op_type in MOVING:
         return node
-    return onnx.helper.make_node("Identity", node.input[:1], node.output)
+    return onnx.helper.make_node("Identity", [data], node.output)

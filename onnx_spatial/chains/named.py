@@ -40,14 +40,14 @@ def with_operators(
 ) -> tuple[onnx.ModelProto, list[str]]:
     """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is.
 
-    Also return the name of the output of each operator.
+    Also return the name of the output of each operator; "" for a chain that vanishes.
     """
     model = ir.from_proto(strip_types(proto))
     patch = patch_proto.Patch(proto, model)
     graphs = _Graphs(proto, model)
     names = Names(proto)
     unread: dict[traversal.Place, set[str]] = {}
-    operators: list[ir.Node] = []
+    operators: list[ir.Node | None] = []
     for each in chains:
         last = graphs.nodes[each.place, each.output]
         read = unread.setdefault(each.place, set())
@@ -61,7 +61,7 @@ def with_operators(
     result = patch.apply()
     remove_unused(result, unread)
     patch_proto.import_where_used(result, DOMAIN)
-    return result, [operator.outputs[0].name or "" for operator in operators]
+    return result, [(node and node.outputs[0].name) or "" for node in operators]
 
 
 class _Graphs:
@@ -98,22 +98,28 @@ class _Graphs:
         return self.replaced.get(value, value)
 
 
-def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
+def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node | None]:
     """Draft the Rearrange, and behind it the functions of the chain, in the place of its last node."""
     emit = Emitter(graphs.opset(chain.place))
     assert chain.operator is not None
-    attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
-    source = graphs.value(chain.place, chain.source)
-    operator = ir.node(chain.operator.name, [source], attributes, domain=DOMAIN)
-    emit.nodes.append(operator)
-    result = operator.outputs[0]
+    result, operator = graphs.value(chain.place, chain.source), None
+    if not chain.vanishes:
+        attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
+        operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
+        emit.nodes.append(operator)
+        result = operator.outputs[0]
     for message in chain.functions:
         node = graphs.nodes[chain.place, message.output[0]]
-        inputs = [result, *(v and graphs.replaced.get(v, v) for v in node.inputs[1:])]
+        data = chain.data_of(message)
+        inputs = [
+            result if v is not None and v.name == data else v and graphs.replaced.get(v, v)
+            for v in node.inputs
+        ]
         copy = ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), num_outputs=1)
         emit.nodes.append(copy)
         result = copy.outputs[0]
-    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=operator)
+    successor = operator or emit.nodes[-1]
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=successor)
     return draft, operator
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from onnx_spatial.lowering import Request, lower
 from onnx_spatial.lowering.core import cost_model
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
@@ -30,8 +32,14 @@ MARGIN, LEAST_GAIN = 0.8, 2.0
 #: estimate of a part of it knows.
 MARGIN_OF_MORE, LEAST_GAIN_OF_MORE = 0.5, 10.0
 
+#: The most nodes by which a rewriting exceeds those that it replaces.
+MOST_MORE = 8
+
 #: Sizes of an unknown batch and of other unknown dims; a rewriting has to pay with both.
 TYPICAL, SMALL = (TYPICAL_BATCH, TYPICAL_DIM), (1, 16)
+
+#: The most elements that unknown dims are taken to give together, apart from the batch.
+_MOST_ELEMENTS = 1 << 16
 
 #: Dims of values by name; None where the rank is unknown.
 _Dims = Mapping[str, Sequence[int] | None]
@@ -45,6 +53,8 @@ def pays(before: float, after: float, nodes_before: int, nodes_after: int) -> bo
         nodes_before, nodes_after: numbers of nodes.
     """
     more = nodes_after > nodes_before
+    if nodes_after > nodes_before + MOST_MORE:
+        return False
     margin, gain = (MARGIN_OF_MORE, LEAST_GAIN_OF_MORE) if more else (MARGIN, LEAST_GAIN)
     return after <= margin * before and before - after >= gain
 
@@ -64,10 +74,14 @@ class Prices:
         element_type: ONNX element type.
         opset: version of the default domain.
         max_rank: largest rank of a tensor; None for any.
+        target: runtime that must run the nodes; None for any.
     """
 
-    def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
-        self._type, self._opset, self._max_rank = element_type, opset, max_rank
+    def __init__(
+        self, element_type: int, opset: int, max_rank: int | None, target: Target | None = None
+    ) -> None:
+        self._type, self._opset = element_type, opset
+        self._limits = (max_rank, target)
         copy = Rearrange((-1,), (1,), (0,), (1,))
         self._itemsize = _request(copy, (None,), element_type, opset).itemsize
 
@@ -123,7 +137,7 @@ class Prices:
             shape: of its input.
             strategy: name of the strategy; None for the cheapest.
         """
-        return _lowered(operator, tuple(shape), self._type, self._opset, self._max_rank, strategy)
+        return _lowered(operator, tuple(shape), self._type, self._opset, self._limits, strategy)
 
     def resized(
         self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
@@ -166,12 +180,13 @@ def _lowered(
     shape: tuple[Dim, ...],
     element_type: int,
     opset: int,
-    max_rank: int | None,
+    limits: tuple[int | None, Target | None],
     strategy: str | None,
 ) -> Lowering | str:
+    max_rank, target = limits
     try:
         request = _request(operator, shape, element_type, opset)
-        done = lower(request, max_rank=max_rank, strategy=strategy)
+        done = lower(request, max_rank=max_rank, strategy=strategy, target=target)
     except (ConversionError, OperatorError) as error:
         return str(error)
     return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
@@ -186,37 +201,54 @@ def _blocksize(node: onnx.NodeProto) -> int:
     return max(1, next((int(a.i) for a in node.attribute if a.name == "blocksize"), 1))
 
 
-def estimated(dims: Sequence[Dim] | None, scale: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank."""
+def estimated(
+    dims: Sequence[Dim] | None, scale: tuple[int, int], operator: Rearrange | None = None
+) -> tuple[int, ...] | None:
+    """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank.
+
+    Args:
+        dims: the dims.
+        scale: size of the batch and of other dims, as `TYPICAL`.
+        operator: what reads the dims; each is a multiple of its known factors.
+    """
     if dims is None:
         return None
-    return tuple(
-        dim if isinstance(dim, int) else scale[min(axis, 1)] for axis, dim in enumerate(dims)
-    )
+    unknown = sum(not isinstance(dim, int) for dim in dims[1:])
+    side = min(scale[1], int(_MOST_ELEMENTS ** (1 / max(1, unknown))))
+    sizes = []
+    for axis, dim in enumerate(dims):
+        part = operator.multiple(axis) if operator is not None else 1
+        guess = part * max(1, side // part) if axis else part * scale[0]
+        sizes.append(dim if isinstance(dim, int) else guess)
+    return tuple(sizes)
 
 
-def values_of(dims: Sequence[Polynomial], sizes: Sequence[int]) -> dict[Atom, int]:
+def values_of(dims: Sequence[Polynomial], sizes: Sequence[int]) -> dict[Atom, Fraction]:
     """Return values of the symbols in dims that are multiples of one, for these sizes of the dims."""
-    values: dict[Atom, int] = {}
+    values: dict[Atom, Fraction] = {}
     for dim, size in zip(dims, sizes, strict=False):
         if len(dim.terms) == 1 and dim.constant is None:
             ((atoms, factor),) = dim.terms.items()
             if len(atoms) == 1:
-                values[atoms[0]] = max(1, size // factor)
+                values[atoms[0]] = Fraction(size, factor)
     return values
 
 
-def evaluated(p: Polynomial, values: Mapping[Atom, int], other: int) -> int:
-    """Return the value of a polynomial, with `other` for each symbol without a value."""
-    total = 0
+def evaluated(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> int:
+    """Return the value of a polynomial, at least 1, with `other` for each symbol without a value."""
+    return max(1, round(_evaluated(p, values, other)))
+
+
+def _evaluated(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> Fraction:
+    total = Fraction(0)
     for atoms, factor in p.terms.items():
         total += factor * math.prod(_value(atom, values, other) for atom in atoms)
     return total
 
 
-def _value(atom: Atom, values: Mapping[Atom, int], other: int) -> int:
+def _value(atom: Atom, values: Mapping[Atom, Fraction], other: int) -> Fraction:
     key = atom.key
     if atom in values or not isinstance(key, OperationKey) or key.operator != FLOOR:
-        return values.get(atom, other)
-    dividend, divisor = key.operands
-    return evaluated(dividend, values, other) // max(1, evaluated(divisor, values, other))
+        return values.get(atom, Fraction(other))
+    dividend, divisor = (_evaluated(each, values, other) for each in key.operands)
+    return dividend / max(Fraction(1), divisor)

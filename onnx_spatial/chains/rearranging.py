@@ -116,14 +116,13 @@ def _divides(operator: Rearrange, chain: Callable[[Case], ChainMap], case: Case)
 
     def divides(now: Case) -> bool:
         mapped = chain(now)
-        mapped.y  # noqa: B018  # what its nodes require of the sizes holds from here on
         split = [
-            (dim, operator.known(axis))
+            (dim, operator.multiple(axis))
             for axis, dim in enumerate(mapped.x.dims)
-            if dim.constant is None and operator.known(axis) > 1
+            if dim.constant is None and operator.multiple(axis) > 1
         ]
-        open_ = [(d, b) for d, b in split if now.floor_div(d, Polynomial.of(b)) * b != d]
-        return not open_ or mapped.divided_exactly([d for d, _ in open_], [b for _, b in open_])
+        together = mapped.divided_exactly([d for d, _ in split], [b for _, b in split])
+        return together or all(mapped.divided_exactly([d], [b]) for d, b in split)
 
     try:
         return all(case.all(partial(divides, case)))

@@ -164,7 +164,9 @@ def _movements(
         if _key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
-    return find_movements(proto, infos, folder, max_rank=options.max_rank, taken=taken)
+    return find_movements(
+        proto, infos, folder, max_rank=options.max_rank, target=options.runtime, taken=taken
+    )
 
 
 def _with_movements(
@@ -223,12 +225,14 @@ def _rewritten(
         edit = convert_operators(named, options, folder=folder, progress=progress)
         sites = {(site.graph, site.output): site for site in edit.sites if site.domain == DOMAIN}
         of = [sites.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        good = [c for c, site in zip(chains, of, strict=True) if site and _is_better(c, site)]
+        good = [c for c, site in zip(chains, of, strict=True) if _is_better(c, site)]
         if len(good) < len(chains):
             chains = good
             continue
         edit.site_at = {i: s for i, s in edit.site_at.items() if s.domain != DOMAIN}
-        rewritten = [_described(c, s) for c, s in zip(chains, of, strict=True) if s]
+        rewritten = [
+            _described(c, s) if s else _vanished(c) for c, s in zip(chains, of, strict=True)
+        ]
         after = edit.model or named
         _remove_unread(after, named, proto)
         result = EditResult(after, edit.site_at | dict(enumerate(rewritten, 1 << 30)))
@@ -285,8 +289,10 @@ def _is_fused(site: Site) -> bool:
     return site.converted and site.strategy not in STRATEGY_NAMES
 
 
-def _is_better(chain: Chain | Movement, site: Site) -> bool:
+def _is_better(chain: Chain | Movement, site: Site | None) -> bool:
     """Return whether the operator in the place of a chain became part of something, or pays."""
+    if site is None:
+        return isinstance(chain, Movement) and chain.vanishes
     if isinstance(chain, Chain) or _is_fused(site):
         return _is_fused(site)
     if chain.operator is not None and chain.operator.is_identity:
@@ -318,7 +324,13 @@ def _described(chain: Chain | Movement, site: Site) -> Site:
     )
 
 
-def _left(chain: Chain | Movement, op_type: str, reason: str) -> Site:
+def _vanished(chain: Chain | Movement) -> Site:
+    """Report a chain of which only functions of single elements are left."""
+    site = _left(chain, Rearrange.name, None)
+    return replace(site, action="lower", strategy="cancelled", nodes_after=0, estimated_us=0.0)
+
+
+def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
     """Report a chain that stays as it is."""
     labels = [traversal.label(node) for node in chain.nodes]
     known = chain.element_type

@@ -222,7 +222,7 @@ def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
         raise UndecidedError(f"Rearrange: the data must have rank {op.rank}")
     sizes = [Polynomial.of(size) for size in op.sizes]
     for axis, dim in enumerate(x.dims):
-        known, factor = Polynomial.of(op.known(axis)), op.unknown(axis)
+        known, factor = Polynomial.of(op.multiple(axis)), op.unknown(axis)
         if factor is None:
             case.require_equal(dim, known, f"{show(dim)} differs from {show(known)}")
         else:

@@ -149,13 +149,17 @@ def lower(
             "(fix its sizes with --static, or export the model again with a newer opset)"
         )
     names: dict[str, list[str]] = {}
-    for name, reason in ranking.reasons.items():
-        names.setdefault(reason, []).append(name)
-    reasons = "; ".join(f"{', '.join(each)}: {reason}" for reason, each in names.items())
-    unknown = request.shape is None or not all(isinstance(dim, int) for dim in request.shape)
-    at_run_time = target is not None and unknown and _not_for(target) in reasons
-    advice = " (fix its sizes with --static)" if at_run_time else ""
-    raise ConversionError(f"no lowering fits: {reasons}{advice}")
+    tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
+    for name in tried or ranking.reasons:
+        names.setdefault(ranking.reasons[name], []).append(name)
+    needs = [reason for reason in names if target is not None and _not_for(target) in reason]
+    if needs and (request.shape is None or not all(isinstance(dim, int) for dim in request.shape)):
+        raise ConversionError(
+            f"no lowering fits: with unknown sizes it {min(needs, key=len)} "
+            "(fix its sizes with --static)"
+        )
+    reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
+    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}")
 
 
 def _not_for(target: Target) -> str:
@@ -197,7 +201,7 @@ def rank(
         tuple(v is None for v in request.inputs),
         max_rank,
         strategy,
-        target and target.name,
+        target,
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:
@@ -237,12 +241,23 @@ def _ranked(
             continue
         if max_rank is not None and emitted.max_rank > max_rank:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
-        elif target and (unusable := target.unusable([n.op_type for n in emitted.nodes])):
+        elif target is not None and (unusable := _unusable(emitted, target)):
             reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
         else:
             fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
     fitting.sort(key=lambda each: each.estimated_us)
     return Ranking(tuple(fitting), reasons, newer_opset)
+
+
+def _unusable(emitted: Emitter, target: Target) -> list[str]:
+    """Name what the target does not run among the nodes of a lowering."""
+    found = {n.op_type for n in emitted.nodes if n.op_type in target.refused | target.avoided}
+    for node in emitted.nodes:
+        for position in target.constant_inputs.get(node.op_type, ()):
+            value = node.inputs[position] if position < len(node.inputs) else None
+            if value is not None and not emitted.is_constant(value):
+                found.add(f"{node.op_type} with computed sizes")
+    return sorted(found)
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:

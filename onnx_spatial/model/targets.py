@@ -9,7 +9,7 @@ To add a target, add a `Target`, and its rows in docs/targets.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -52,7 +52,7 @@ class Fact:
     checked: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """A runtime for devices, and what it does not run.
 
@@ -83,10 +83,6 @@ class Target:
     dilated_pools: bool = True
     fixed_sizes: bool = False
     uncounted_batch: bool = False
-
-    def unusable(self, op_types: Sequence[str]) -> list[str]:
-        """Return the operator types among these that a lowering must not use, sorted."""
-        return sorted({*op_types} & (self.refused | self.avoided))
 
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
@@ -393,10 +389,11 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     "ScatterElements",
                     "ScatterND",
                     "Size",
+                    "SpaceToDepth",
                     "Trilu",
                     "Unique",
                 },
-                avoided=frozenset({"DepthToSpace", "Gather", "GatherND", "SpaceToDepth"}),
+                avoided=frozenset({"DepthToSpace", "Gather", "GatherND"}),
                 uncounted_batch=True,
                 facts=(
                     Fact(
@@ -412,8 +409,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                     ),
                     Fact("the refused operators are not in pnnx's list", (_PNNX,)),
                     Fact(
-                        "of DepthToSpace only mode CRD; SpaceToDepth is read as PixelUnshuffle, whose "
-                        "channels have another order; of Gather only one constant index or a table",
+                        "pnnx reads SpaceToDepth as PixelUnshuffle, whose channels have another "
+                        "order; of DepthToSpace it takes only mode CRD, of Gather one constant "
+                        "index or a table",
                         (
                             _PNNX,
                             f"{_NCNN}/tools/pnnx/src/pass_level2/F_pixel_unshuffle.cpp",

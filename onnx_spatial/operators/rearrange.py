@@ -84,7 +84,7 @@ class Rearrange(FixedOperator):
         for axis, factors in enumerate(self.inputs):
             if [self.sizes[f] for f in factors].count(UNKNOWN) > 1:
                 raise OperatorError(f"{self.name}: axis {axis} has two factors of unknown size")
-            if self.known(axis) > INT64_MAX:
+            if self.multiple(axis) > INT64_MAX:
                 raise OperatorError(f"{self.name}: the factors of axis {axis} overflow int64")
 
     @property
@@ -111,7 +111,7 @@ class Rearrange(FixedOperator):
         )
         return before == after
 
-    def known(self, axis: int) -> int:
+    def multiple(self, axis: int) -> int:
         """Return the product of the known sizes of an axis of the input."""
         return math.prod(self.sizes[f] for f in self.inputs[axis] if self.sizes[f] != UNKNOWN)
 
@@ -122,8 +122,8 @@ class Rearrange(FixedOperator):
     def typical_sizes(self, axis: int) -> list[int]:
         """Return multiples of the known factors."""
         if self.unknown(axis) is None:
-            return [self.known(axis)]
-        return [self.known(axis) * n for n in (BATCHES if axis == 0 else CHANNELS)]
+            return [self.multiple(axis)]
+        return [self.multiple(axis) * n for n in (BATCHES if axis == 0 else CHANNELS)]
 
     def factors(self, shape: Sequence[Dim]) -> list[Dim]:
         """Return the sizes of all factors for the shape of an input; None if they are unknown.
@@ -137,7 +137,7 @@ class Rearrange(FixedOperator):
             )
         sizes: list[Dim] = list(self.sizes)
         for axis, dim in enumerate(shape):
-            known, factor = self.known(axis), self.unknown(axis)
+            known, factor = self.multiple(axis), self.unknown(axis)
             if isinstance(dim, int) and (dim % known if factor is not None else dim != known):
                 rule = "divisible by" if factor is not None else "the product of"
                 raise OperatorError(
@@ -183,7 +183,7 @@ class Rearrange(FixedOperator):
         result: list[Size] = list(self.sizes)
         for axis, dim in enumerate(dims):
             if (factor := self.unknown(axis)) is not None:
-                known = self.known(axis)
+                known = self.multiple(axis)
                 result[factor] = dim if known == 1 else sizes.div(dim, known)
         return result
 
@@ -196,7 +196,7 @@ class Rearrange(FixedOperator):
         """Return sizes that are negative for a dim that is no product of its factors."""
         result: list[Size] = []
         for axis, dim in enumerate(dims):
-            known = self.known(axis)
+            known = self.multiple(axis)
             if self.unknown(axis) is None:
                 result += [sizes.sub(dim, known), sizes.sub(known, dim)]
             elif known > 1:

@@ -13,13 +13,13 @@ from onnx_spatial.cli.main import run
 
 #: Its ends have rank 6, so that nothing can be rewritten.
 SIX = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[1,2,3,4,5,6] x, float[1,4,n,6] u) => (float[1,2,3,4,5,6] y, float[?,?,?,?] v) {
+g (float[1,2,3,4,5,6] x, float[2,2] u) => (float[1,2,3,4,5,6] y, float[2,2] v) {
     [first] a = Relu(x)
     [second] b = Relu(a)
     [third] c = Relu(b)
     [fourth] d = Relu(c)
     [last] y = Neg(d)
-    [depth] v = SpaceToDepth <blocksize = 2> (u)
+    [corner] v = Trilu(u)
 }"""
 FOUR = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,4] x) => (float[1,2,3,4] y) {
     y = Relu(x)
@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
     assert lines[start + 1 : start + 4] == [
         "  Relu: rank 6, the limit is 5: first, second, third and 1 more",
         "  Neg: rank 6, the limit is 5: last",
-        "  Core ML does not run SpaceToDepth: depth",
+        "  Core ML does not run Trilu: corner",
     ]
     assert lines[-1] == "copied byte for byte to out.onnx"
     assert (folder / "out.onnx").read_bytes() == (folder / "six.onnx").read_bytes()
@@ -117,8 +117,8 @@ def test_the_document(capsys):
     assert run(["optimize", "six.onnx", "--dry-run", "--json", "--target", "coreml"]) == 3
     limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
     assert (limits["target"], limits["max_rank"], limits["title"]) == ("coreml", 5, "Core ML")
-    assert [each["node"] for each in limits["nodes"]][-2:] == ["last", "depth"]
-    assert limits["nodes"][-1]["reason"] == "Core ML does not run SpaceToDepth"
+    assert [each["node"] for each in limits["nodes"]][-2:] == ["last", "corner"]
+    assert limits["nodes"][-1]["reason"] == "Core ML does not run Trilu"
     assert limits["nodes"][0]["shape"] == [1, 2, 3, 4, 5, 6]
 
 
@@ -153,7 +153,7 @@ def test_from_python(folder):
     result = onnx_spatial.optimize("six.onnx", "out.onnx", target="coreml", max_rank=7)
     limits = result.inspection.limits
     assert limits.title == "Core ML"
-    assert [node.op_type for node in limits.nodes] == ["Relu"] * 4 + ["Neg", "SpaceToDepth"]
+    assert [node.op_type for node in limits.nodes] == ["Relu"] * 4 + ["Neg", "Trilu"]
     assert (folder / "out.onnx").exists()
     assert onnx_spatial.optimize("four.onnx", target="coreml").inspection.limits.nodes == ()
     assert onnx_spatial.optimize("six.onnx").inspection.limits is None

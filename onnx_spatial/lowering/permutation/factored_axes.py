@@ -266,7 +266,7 @@ def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     sizes = list[Size](op.sizes)
     divides = False
     for axis, dim in enumerate(x.dims):
-        factor, known = op.unknown(axis), op.known(axis)
+        factor, known = op.unknown(axis), op.multiple(axis)
         if factor is not None:
             sizes[factor] = emit.quotient(dim, known)
             divides |= known > 1 and not isinstance(dim, int)
