@@ -3,12 +3,13 @@
     x -> Reshape -> Transpose -> Relu -> Reshape -> y
 
 Functions of single elements (Relu, Mul by a number) may stand between: they give the same behind the
-chain.
+chain. So do several nodes that are one function of a value: Mul of a value and its Sigmoid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 
@@ -20,7 +21,7 @@ REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 MOVING = REORDERING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _SIZES = op_traits.having(Trait.SIZES)
 _UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
-_BROADCASTING = op_traits.having(Trait.BROADCASTS)
+_BROADCASTING = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}
 
 
 class MovementPath:
@@ -28,11 +29,26 @@ class MovementPath:
 
     Attributes:
         values: names of the values, from the source to the last.
-        nodes: the nodes between them.
+        nodes: the nodes between them; of a function of several nodes the last one.
+        joined: all nodes of such a function in order, by the id of the last one.
     """
 
-    def __init__(self, values: list[str], nodes: list[onnx.NodeProto]) -> None:
-        self.values, self.nodes = values, nodes
+    def __init__(
+        self,
+        values: list[str],
+        nodes: list[onnx.NodeProto],
+        joined: Mapping[int, Sequence[onnx.NodeProto]] = MappingProxyType({}),
+    ) -> None:
+        self.values, self.nodes, self.joined = values, nodes, joined
+
+    @property
+    def every_node(self) -> list[onnx.NodeProto]:
+        """The nodes in order, with all those of each function."""
+        return [each for node in self.nodes for each in self.joined.get(id(node), (node,))]
+
+    def part(self, start: int, end: int) -> MovementPath:
+        """Return the part from one value to another, by their positions."""
+        return MovementPath(self.values[start : end + 1], self.nodes[start:end], self.joined)
 
 
 class MovementGraph:
@@ -59,6 +75,7 @@ class MovementGraph:
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         # For the output of each step of a chain: the node, and its data.
         self._steps: dict[str, tuple[onnx.NodeProto, str]] = {}
+        self._joined: dict[int, Sequence[onnx.NodeProto]] = {}
         for node in traversal.in_order(graph):
             self._add(node)
 
@@ -86,11 +103,34 @@ class MovementGraph:
         if node.op_type in _BROADCASTING:
             inputs.sort(key=lambda name: name in self._numbers)
             if not set(inputs[1:]) <= self._numbers:
-                return None
+                return self._join(node, [name for name in inputs if name not in self._numbers])
         elif node.op_type not in MOVING | _UNARY:
             return None
         data, *parameters = inputs or [""]
         return None if data in self._fixed or data in parameters else data
+
+    def _join(self, node: onnx.NodeProto, inputs: Sequence[str]) -> str | None:
+        """Return the nearest value that all inputs of a node are functions of; None if there is none."""
+        rows = [self._function_of(name) for name in dict.fromkeys(inputs)]
+        common = next((name for name in rows[0] if all(name in row for row in rows[1:])), None)
+        if common is None or common in self._fixed:
+            return None
+        inner = dict[int, onnx.NodeProto]()
+        for row in rows:
+            for name in reversed(row[: row.index(common)]):
+                last = self._steps[name][0]
+                inner |= {id(each): each for each in self._joined.get(id(last), (last,))}
+        self._joined[id(node)] = [*inner.values(), node]
+        return common
+
+    def _function_of(self, name: str) -> list[str]:
+        """Return a value, the value that it is a function of, and so on."""
+        row = [name]
+        while len(row) < MAX_STEPS and (step := self._steps.get(row[-1])) is not None:
+            if step[0].op_type in MOVING:
+                break
+            row.append(step[1])
+        return row
 
     def paths(self) -> list[MovementPath]:
         """Return the longest chains, the last value of each is read by other nodes."""
@@ -111,14 +151,17 @@ class MovementGraph:
         if node.op_type in _SIZES and op_traits.is_standard(node):
             return True
         step = self._steps.get(next(iter(node.output), ""))
-        return step is not None and step[0] is node and step[1] == name
+        if step is None or step[0] is not node:
+            return False
+        inner = (output for each in self._joined.get(id(node), ()) for output in each.output)
+        return step[1] == name or name in inner
 
     def _path(self, end: str) -> MovementPath | None:
         values, nodes = [end], list[onnx.NodeProto]()
         while (step := self._steps.get(values[0])) is not None and len(nodes) < MAX_STEPS:
             nodes.insert(0, step[0])
             values.insert(0, step[1])
-        return self.trimmed(MovementPath(values, nodes))
+        return self.trimmed(MovementPath(values, nodes, self._joined))
 
     @staticmethod
     def trimmed(path: MovementPath) -> MovementPath | None:
@@ -127,14 +170,15 @@ class MovementGraph:
         if not places:
             return None
         first, last = places[0], places[-1]
-        return MovementPath(path.values[first : last + 2], path.nodes[first : last + 1])
+        return path.part(first, last + 1)
 
     def forks(self, path: MovementPath) -> list[int]:
         """Return the positions of the inner values of a path that stay for other readers."""
+        own = {id(node) for node in path.every_node}
         return [
             place
             for place, name in enumerate(path.values[:-1])
-            if place and (name in self._outputs or len(self._readers.get(name, ())) > 1)
+            if place and self._is_needed(name, own)
         ]
 
     def freed(self, path: MovementPath) -> list[onnx.NodeProto]:

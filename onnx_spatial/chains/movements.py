@@ -80,12 +80,6 @@ class Movement:
     required: bool = False
     reason: str | None = None
 
-    def data_of(self, node: onnx.NodeProto) -> str:
-        """Return the value of the chain that a node of it reads."""
-        inner = {self.source, *(name for each in self.nodes for name in each.output)}
-        names: list[str] = [name for name in node.input if name in inner]
-        return names[0]
-
     @property
     def functions(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes of the chain that change elements."""
@@ -209,13 +203,11 @@ class _Search:
         spans += [(start, n - (cut - start)) for cut in range(1, n) for start in range(cut + 1)]
         seen = set[tuple[str, str]]()
         for start, end in spans:
-            part = self._moves.trimmed(
-                MovementPath(path.values[start : end + 1], path.nodes[start:end])
-            )
+            part = self._moves.trimmed(path.part(start, end))
             if part is None or (part.values[0], part.values[-1]) in seen:
                 continue
             gone = {id(node) for node in self._moves.freed(part)}
-            if any(n.op_type not in MOVING and id(n) not in gone for n in part.nodes):
+            if any(n.op_type not in MOVING and id(n) not in gone for n in part.every_node):
                 continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
             if len(seen) > _PARTS or thread_time() > self._deadline:
@@ -228,7 +220,7 @@ class _Search:
             self._place,
             source,
             output,
-            tuple(path.nodes),
+            tuple(path.every_node),
             element_type=self._graph.element_type(source),
             input_shape=self._graph.dims(source),
             output_shape=self._graph.dims(output),

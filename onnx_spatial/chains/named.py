@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
+from onnx_spatial.chains.movement_paths import MOVING
 from onnx_spatial.chains.movements import Movement
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
@@ -108,16 +109,21 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
         operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
         emit.nodes.append(operator)
         result = operator.outputs[0]
-    for message in chain.functions:
-        node = graphs.nodes[chain.place, message.output[0]]
-        data = chain.data_of(message)
-        inputs = [
-            result if v is not None and v.name == data else v and graphs.replaced.get(v, v)
-            for v in node.inputs
-        ]
-        copy = ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), num_outputs=1)
-        emit.nodes.append(copy)
-        result = copy.outputs[0]
+    moved = {chain.source: result}
+    for message in chain.nodes:
+        if message.op_type in MOVING:
+            result = moved[message.input[0]]
+        else:
+            node = graphs.nodes[chain.place, message.output[0]]
+            inputs = [
+                moved.get(v.name or "", graphs.replaced.get(v, v)) if v is not None else None
+                for v in node.inputs
+            ]
+            given = node.attributes.values()
+            copy = ir.Node(node.domain, node.op_type, inputs, given, num_outputs=1)
+            emit.nodes.append(copy)
+            result = copy.outputs[0]
+        moved[message.output[0]] = result
     successor = operator or emit.nodes[-1]
     draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=successor)
     return draft, operator

@@ -98,10 +98,11 @@ class Prices:
             dims: of the values of the path.
         """
         data = {id(n): dims[name] for name, n in zip(path.values, path.nodes, strict=False)}
+        own = {id(node) for node in path.every_node}
         counted = [
             node
             for node in gone
-            if node.op_type != "Constant" and (id(node) not in data or node.op_type in MOVING)
+            if node.op_type != "Constant" and (id(node) not in own or node.op_type in MOVING)
         ]
         time = sum(self._price(n, data[id(n)] or ()) for n in counted if id(n) in data)
         return time, len(counted)
