@@ -72,7 +72,7 @@ def _figures(summary: Summary, *, verbose: bool) -> Table:
 
 def _lines(summary: Summary, *, verbose: bool) -> Iterator[tuple[str, ...]]:
     before, after = summary.before, summary.after
-    if before.operators or not before.chains:
+    if before.operators:
         yield "operators to convert", f"{before.operators:,}", f"{after.operators:,}"
     if before.chains:
         yield "chains to rewrite", f"{before.chains:,}", f"{after.chains:,}"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
+from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.optimize import NamedChains, OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import (
@@ -49,6 +50,10 @@ class Inspection:
         chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
+        layouts: number of nodes before and after that change the layout of a value, if `optimize`
+            removes some beside convolutions that it does not fuse.
+        limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
+            without these, and of `convert`.
         remaining: the operators that onnxruntime lacks also after a conversion.
         notes: where the search for chains stopped at its limits.
     """
@@ -59,23 +64,28 @@ class Inspection:
     sites: list[Site] = field(default_factory=list)
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
+    layouts: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
     remaining: list[UnknownOperator] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def summary(self) -> str | None:
-        """What `optimize` does with the chains, in one line; None if there are none."""
-        if not self.chains:
+        """What `optimize` does, in one line; None if there are no chains and no changes of layout."""
+        removed = self.layouts[0] - self.layouts[1]
+        if not self.chains and not removed:
             return None
         kinds = Counter(site.strategy for site in self.chains)
         left = kinds.pop(None, 0)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
+        if removed:
+            parts.append(f"{removed} change{'' if removed == 1 else 's'} of layout removed")
         before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds or removed else "")
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: the attributes, `summary`, and each `Site` and `UnknownOperator` as a dict."""
+        """version 1: the attributes and `summary`, each object in them as a dict."""
         return {
             "version": 1,
             "model": self.model,
@@ -84,7 +94,9 @@ class Inspection:
             "sites": [site.to_dict() for site in self.sites],
             "chains": [site.to_dict() for site in self.chains],
             "nodes": list(self.nodes),
+            "layouts": list(self.layouts),
             "summary": self.summary,
+            "limits": None if self.limits is None else self.limits.to_dict(),
             "remaining": [dict(vars(each)) for each in self.remaining],
             "notes": self.notes,
         }
@@ -141,7 +153,8 @@ class Conversion:
         if not self.changed or self.original is None:
             return None
         rewritten = [site for site in self.inspection.chains if site.converted]
-        return summarize(self.original, self.result, [*self.inspection.sites, *rewritten])
+        sites = [*self.inspection.sites, *rewritten]
+        return summarize(self.original, self.result, sites, self.inspection.layouts)
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -172,6 +185,7 @@ def inspect(
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
     max_rank: int | None = None,
+    target: str | None = None,
     strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -184,14 +198,17 @@ def inspect(
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name.
         max_rank: largest rank of new tensors.
+        target: runtime for devices that the result is for, as in `optimize`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         progress: called with lines of text.
 
     Raises:
-        UsageError: there is no strategy or symbolic dim of that name.
+        UsageError: there is no strategy, target or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
-    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
+    options = ConvertOptions(
+        max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
+    )
     source = read_source(model, static)
     result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
     return inspection_of(source, result.plain, result)
@@ -542,4 +559,6 @@ def inspection_of(
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
         found.notes = optimized.notes
+        found.layouts = optimized.layouts
+        found.limits = optimized.limits
     return found

@@ -144,6 +144,41 @@ def reorg_yolo(x: np.ndarray, stride: int) -> np.ndarray:
     return out.reshape(batch, channels * stride * stride, height // stride, width // stride)
 
 
+def rearrange(x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+    """Every element by its index: the digits of the factors, written in another order."""
+    sizes, splits, order, joins = (list(given[n]) for n in ("sizes", "splits", "order", "joins"))
+    require(len(splits) == x.ndim, "rank")
+    inputs, first = [], 0
+    for dim, count in zip(x.shape, splits, strict=True):
+        axis = list(range(first, first + count))
+        known = prod(sizes[f] for f in axis if sizes[f] != -1)
+        for factor in axis:
+            if sizes[factor] == -1:
+                sizes[factor] = dim // known
+        require(prod(sizes[f] for f in axis) == dim, "the factors of an axis")
+        inputs.append(axis)
+        first += count
+    outputs, first = [], 0
+    for count in joins:
+        outputs.append(order[first : first + count])
+        first += count
+    out = np.full([prod(sizes[f] for f in axis) for axis in outputs], empty_value(x.dtype), x.dtype)
+    for digits in itertools.product(*map(range, sizes)):
+        source, target = (
+            tuple(_number([digits[f] for f in axis], [sizes[f] for f in axis]) for axis in axes)
+            for axes in (inputs, outputs)
+        )
+        out[target] = x[source]
+    return out
+
+
+def _number(digits: Sequence[int], sizes: Sequence[int]) -> int:
+    number = 0
+    for digit, size in zip(digits, sizes, strict=True):
+        number = number * size + digit
+    return number
+
+
 def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, Any]) -> np.ndarray:
     """The output of a node in any spelling; parameters are inputs or INTS attributes.
 
@@ -157,6 +192,8 @@ def node(op_type: str, inputs: Sequence[np.ndarray], attributes: Mapping[str, An
             attributes["stride"] if "stride" in attributes else _parameters(attributes)["stride"]
         )
         return reorg_yolo(x, given[0] if isinstance(given, list | tuple) else given)
+    if op_type == "Rearrange":
+        return rearrange(x, attributes if "sizes" in attributes else _parameters(attributes))
     if attributes.get("batch_entry"):
         block, table = (tensor[1:] for tensor in tensors)
         run = space_to_batch if op_type == "SpaceToBatch" else batch_to_space

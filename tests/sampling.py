@@ -295,6 +295,27 @@ def reorg(rng: Random) -> Sample:
     return Sample("reorg-openvino", "ReorgYolo", OPENVINO, (data,), {"stride": given})
 
 
+def rearrange(rng: Random) -> Sample:
+    """Factors in any order on any axes; one of each axis of the input follows from its size."""
+    rank = rng.randint(1, 4)
+    splits = [rng.choice((1, 1, 2, 2, 3)) for _ in range(rank)]
+    shape, sizes = [], []
+    for count in splits:
+        factors = [rng.choice((1, 2, 2, 3)) for _ in range(count)]
+        unknown = rng.randrange(count)
+        known = prod(factors) // factors[unknown]
+        shape.append(known * _dim(rng))
+        sizes += [-1 if i == unknown else size for i, size in enumerate(factors)]
+    order = rng.sample(range(len(sizes)), len(sizes))
+    joins, left = [], len(sizes)
+    while left:
+        joins.append(rng.randint(rng.choice((0, 1, 1, 1)), min(left, 3)))
+        left -= joins[-1]
+    data = array(rng, _dtype(rng), tuple(shape))
+    ints = {"sizes": sizes, "splits": splits, "order": order, "joins": joins}
+    return Sample("rearrange", "Rearrange", "onnx_spatial", (data,), ints)
+
+
 def retyped(rng: Random, sample: Sample, types: Sequence[str]) -> Sample:
     """The same node on data of one of the types."""
     data, *parameters = sample.inputs
@@ -323,6 +344,7 @@ SPELLINGS: dict[str, Callable[[Random], Sample]] = {
     "image-openvino": image_openvino,
     "volume": volume,
     "reorg-openvino": reorg,
+    "rearrange": rearrange,
 }
 
 

@@ -16,6 +16,7 @@ SPATIAL = {
     "ExtractImagePatches",
     "ExtractVolumePatches",
     "ReorgYolo",
+    "Rearrange",
 }
 
 

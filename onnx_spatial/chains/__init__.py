@@ -8,6 +8,8 @@
     one_hot     convolutions that only copy; `weights`, which say it
     proof       whether a chain is a block operator, for all sizes
     find        the chains of a model; `find_patches`, those that are patches
+    movements   chains that only permute parts of axes, and what they cost: `movement_paths`, `pricing`,
+                `rearranging`
     named       the model with named operators in the place of chains; `named_patches`
     illegal_reshape  patches that tf2onnx wrote and no runtime loads
 
@@ -17,6 +19,7 @@ A chain that is found goes the way of a named operator from there on.
 from onnx_spatial.chains.find import Chain, find
 from onnx_spatial.chains.illegal_reshape import NOTE as ILLEGAL
 from onnx_spatial.chains.illegal_reshape import with_legal_patches
+from onnx_spatial.chains.movements import Movement, find_movements
 from onnx_spatial.chains.named import DOMAIN, op_type_of, with_operators
 from onnx_spatial.chains.one_hot import ASSUMPTION, NOTE, NOTE_OF_SUMS, find_one_hot
 
@@ -27,7 +30,9 @@ __all__ = [
     "NOTE",
     "NOTE_OF_SUMS",
     "Chain",
+    "Movement",
     "find",
+    "find_movements",
     "find_one_hot",
     "op_type_of",
     "with_legal_patches",

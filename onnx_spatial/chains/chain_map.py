@@ -21,7 +21,7 @@ from onnx_spatial.chains.paths import Path
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.constants import Array
 from onnx_spatial.index_map.division import exact
-from onnx_spatial.index_map.expressions import product
+from onnx_spatial.index_map.expressions import ONE, ZERO, product
 from onnx_spatial.index_map.graph import RULES, GraphMaps
 from onnx_spatial.index_map.node import WHOLE
 from onnx_spatial.index_map.tensor import Tensor, given
@@ -154,31 +154,70 @@ class ChainMap:
         """
         return self._maps.value(self._last)
 
+    def dims_of(self, name: str) -> Sequence[Polynomial]:
+        """Return the dims of a value of the chain.
+
+        Raises:
+            UndecidedError: it has no index map.
+        """
+        return self._maps.value(name).dims
+
     def divided_exactly(self, padded: Sequence[Polynomial], block: Sequence[int]) -> bool:
         """Return whether a run of the chain fails unless each block divides its padded size.
 
         A Reshape that has the quotients among its dims keeps the number of elements only then:
-        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is.
+        b * floor(p / b) is at most p, so that a product of such numbers is smaller if one is. One with
+        a -1 fails unless the other dims divide the number of elements.
         """
         pairs = list(zip(padded, map(Polynomial.of, block), strict=True))
         below = {p: self._case.floor_div(p, b) * b for p, b in pairs}
         above = {p: self._case.floor_div(p + b - 1, b) * b for p, b in pairs}
         for node in self._all_nodes:
-            if node.op_type != "Reshape" or len(node.input) < 2:
-                continue
             try:
                 before = self._maps.value(node.input[0]).dims
-                shape = self._maps.value(node.input[1]).elements()
+                shape = self._shape(node)
             except UndecidedError:
                 continue
             # Sizes that are computed are at least 1, as all sizes that proofs are about.
-            others = exact(product(before), product(padded))
-            if others is None or any(d.constant is not None and d.constant < 1 for d in shape):
+            known = [] if shape is None else [d for d in shape if d != -ONE]
+            if shape is None or any(d.constant is not None and d.constant < 1 for d in known):
                 continue
-            for rounded in (below, above):
-                if others * product([rounded[p] for p in padded]) == product(shape):
+            others = exact(product(before), product(padded))
+            if others is None:
+                continue
+            if len(known) < len(shape):
+                part = exact(product(known), others)
+                if len(pairs) == 1 and part is not None and exact(part, pairs[0][1]) is not None:
                     return True
+            elif any(
+                others * product([rounded[p] for p in padded]) == product(shape)
+                for rounded in (below, above)
+            ):
+                return True
         return False
+
+    def _shape(self, node: onnx.NodeProto) -> list[Polynomial] | None:
+        """Return the shape that a node gives its data with at most one -1; None if it has none.
+
+        Raises:
+            UndecidedError: an entry is unknown.
+        """
+        if node.op_type == "SpaceToDepth":
+            dims = self._maps.value(node.input[0]).dims
+            (block,) = (a.i for a in node.attribute if a.name == "blocksize")
+            rows, columns = (self._case.floor_div(d, Polynomial.of(block)) for d in dims[2:])
+            return [*dims[:2], rows * block, columns * block]
+        if node.op_type != "Reshape" or len(node.input) < 2:
+            return None
+        copies = not any(a.name == "allowzero" and a.i for a in node.attribute)
+        before, shape = (
+            self._maps.value(node.input[0]).dims,
+            self._maps.value(node.input[1]).elements(),
+        )
+        return [
+            before[i] if d == ZERO and copies and i < len(before) else d
+            for i, d in enumerate(shape)
+        ]
 
     def size(self, dim: ValueDim) -> Polynomial:
         """Return the symbol of a dim, or the dim if it is known."""

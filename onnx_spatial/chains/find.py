@@ -22,7 +22,6 @@ from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.find_patches import find_patches
 from onnx_spatial.chains.formulas import Formula, UnnamedError, formula
-from onnx_spatial.chains.function_types import add_function_types
 from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches
 from onnx_spatial.chains.paths import (
@@ -35,11 +34,11 @@ from onnx_spatial.chains.paths import (
 from onnx_spatial.chains.probing import probe
 from onnx_spatial.chains.proof import is_operator
 from onnx_spatial.chains.reading import Blocks, read
+from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import traversal
-from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.symbolic.polynomial import Polynomial
 from onnx_spatial.operators import Dim
 
@@ -115,18 +114,12 @@ def find(
     copying = find_one_hot(proto, folder)
     if not any(found) and not copying:
         return []
-    scopes = list(constant_folding.scopes(analysis.inferred(proto, infos, folder)))
-    scoped = [
-        (place, graph, scope) for (place, graph), (scope, _) in zip(graphs, scopes, strict=True)
-    ]
-    searched = {place for each, (place, _) in zip(found, graphs, strict=True) if each}
-    if any(place.function for place in (*searched, *copying)):
-        add_function_types(proto.functions, scoped)
-    names = shape_inference.symbols(proto)
+    places = [place for (place, _), each in zip(graphs, found, strict=True) if each]
+    scopes = graph_scopes(proto, infos, folder, [*places, *copying])
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, _SECONDS)
-    for (place, graph), (scope, _), each in zip(graphs, scopes, found, strict=True):
-        known = GraphScope(scope, names, copying.get(place, {}))
+    for (place, graph), scope, each in zip(graphs, scopes, found, strict=True):
+        known = replace(scope, one_hot=copying.get(place, {}))
         of_graph = {c.output: c for c in _patches(place, graph, known, local, budget)}
         for path in each:
             if budget.is_exhausted:

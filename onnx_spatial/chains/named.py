@@ -10,6 +10,7 @@ them from the dims of values. The nodes of a chain go, unless others read them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import chain as flatten
 
 import onnx
@@ -18,6 +19,8 @@ import onnx_ir as ir
 from onnx_spatial.chains import named_patches
 from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
+from onnx_spatial.chains.movement_paths import MOVING
+from onnx_spatial.chains.movements import Movement
 from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
@@ -51,23 +54,24 @@ def op_type_of(chain: Chain) -> str:
 
 
 def with_operators(
-    proto: onnx.ModelProto, chains: Sequence[Chain]
+    proto: onnx.ModelProto, chains: Sequence[Chain | Movement]
 ) -> tuple[onnx.ModelProto, list[str]]:
     """Return a copy of a model with a named operator in the place of each chain; `proto` stays as it is.
 
-    Also return the name of the output of each operator.
+    Also return the name of the output of each operator; "" for a chain that vanishes.
     """
     model = ir.from_proto(strip_types(proto))
     patch = patch_proto.Patch(proto, model)
     graphs = _Graphs(proto, model)
     names = Names(proto)
     unread: dict[traversal.Place, set[str]] = {}
-    operators: list[ir.Node] = []
+    operators: list[ir.Node | None] = []
     for each in chains:
         last = graphs.nodes[each.place, each.output]
         read = unread.setdefault(each.place, set())
         read.update(v.name for v in last.inputs if v is not None and v.name)
-        draft, operator = _draft(each, last, graphs)
+        make = _moved if isinstance(each, Movement) else _draft
+        draft, operator = make(each, last, graphs)  # type: ignore[arg-type]
         operators.append(operator)
         initializers = proto.ir_version >= 4 and each.place.function is None
         replace_nodes.apply(GraphEdit([draft]), names, initializers=initializers)
@@ -75,7 +79,7 @@ def with_operators(
     result = patch.apply()
     remove_unused(result, unread)
     patch_proto.import_where_used(result, DOMAIN)
-    return result, [operator.outputs[0].name or "" for operator in operators]
+    return result, [(node and node.outputs[0].name) or "" for node in operators]
 
 
 class _Graphs:
@@ -110,6 +114,36 @@ class _Graphs:
             place = traversal.Place(place.function, place.steps[:-1])
         value = self._values[place, name]
         return self.replaced.get(value, value)
+
+
+def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node | None]:
+    """Draft the Rearrange, and behind it the functions of the chain, in the place of its last node."""
+    emit = Emitter(graphs.opset(chain.place))
+    assert chain.operator is not None
+    result, operator = graphs.value(chain.place, chain.source), None
+    if not chain.vanishes:
+        attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
+        operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
+        emit.nodes.append(operator)
+        result = operator.outputs[0]
+    moved = {chain.source: result}
+    for message in chain.nodes:
+        if message.op_type in MOVING:
+            result = moved[message.input[0]]
+        else:
+            node = graphs.nodes[chain.place, message.output[0]]
+            inputs = [
+                moved.get(v.name or "", graphs.replaced.get(v, v)) if v is not None else None
+                for v in node.inputs
+            ]
+            given = node.attributes.values()
+            copy = ir.Node(node.domain, node.op_type, inputs, given, num_outputs=1)
+            emit.nodes.append(copy)
+            result = copy.outputs[0]
+        moved[message.output[0]] = result
+    successor = operator or emit.nodes[-1]
+    draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=successor)
+    return draft, operator
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:

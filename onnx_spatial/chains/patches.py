@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_spatial.chains.chain_map import ChainMap
-from onnx_spatial.chains.reading import Digit, DigitMap
+from onnx_spatial.chains.reading import Digit, IndexMap
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case
 from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import ELEMENT, ONE, ZERO, product
+from onnx_spatial.index_map.expressions import ONE, ZERO, product
 from onnx_spatial.index_map.regrouping import reshaped
 from onnx_spatial.index_map.rules_reshape import transposed
 from onnx_spatial.index_map.rules_select import padded
 from onnx_spatial.index_map.tensor import Tensor
-from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.patches import AutoPad, Layout
 
@@ -113,16 +113,8 @@ def read(
         y: the output.
         likely: what is known of them.
     """
-    if not 3 <= x.rank <= _MOST_AXES + 2 or y.order is not None:
-        return
-    if not all(case.decide(d - 1) for d in y.dims):
-        return
-    element = y.at(y.index()).lone_atom
-    key = element.key if element is not None else None
-    if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
-        return
-    parts = DigitMap(case, x, y, tuple(key.operands))
-    if parts.is_linear:
+    parts = IndexMap.of(case, source, x, y) if 3 <= x.rank <= _MOST_AXES + 2 else None
+    if parts is not None:
         yield from _Reading(parts, likely or Likely()).patches()
 
 
@@ -142,7 +134,7 @@ class _Window:
 class _Reading:
     """Reads patches from a map."""
 
-    def __init__(self, parts: DigitMap, likely: Likely) -> None:
+    def __init__(self, parts: IndexMap, likely: Likely) -> None:
         self._map, self._likely = parts, likely
         self._digit: dict[Atom, Digit] = {d.atom: d for axis in parts.digits for d in axis}
 
@@ -198,7 +190,7 @@ class _Reading:
         # With one digit it is a window, or a place in the only window.
         atoms: list[Atom | None] = [*steps, *[None] * (2 - len(steps))]
         for window, place in itertools.permutations(atoms):
-            kernel = 1 if place is None else self._digit[place].extent
+            kernel = 1 if place is None else self._digit[place].extent.constant
             if kernel is None or kernel > _LARGEST:
                 continue
             at = ZERO
@@ -259,7 +251,7 @@ class _Reading:
         ends: list[list[int]] = []
         for i, (w, begin) in enumerate(zip(row, begins, strict=True)):
             size = self._map.x.dims[w.axis].constant
-            extent = 1 if w.window is None else self._digit[w.window].extent
+            extent = 1 if w.window is None else self._digit[w.window].extent.constant
             behind = [begin]
             if size is not None and extent is not None:
                 needed = (extent - 1) * w.stride + operator.extent(i) - size - begin

@@ -59,14 +59,8 @@ def read(case: Case, source: str, x: Tensor, y: Tensor) -> Iterator[Blocks[Polyn
         x: the input.
         y: the output.
     """
-    if x.rank != y.rank or y.order is not None or not all(case.decide(d - 1) for d in y.dims):
-        return
-    element = y.at(y.index()).lone_atom
-    key = element.key if element is not None else None
-    if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
-        return
-    parts = DigitMap(case, x, y, tuple(key.operands))
-    if not parts.is_linear:
+    parts = IndexMap.of(case, source, x, y) if x.rank == y.rank else None
+    if parts is None:
         return
     for batch in range(x.rank):
         for images in range(y.rank):
@@ -81,11 +75,11 @@ class Digit:
     """A digit of the output's index: its symbol, extent, and factor in the index of its axis."""
 
     atom: Atom
-    extent: int | None
+    extent: Polynomial
     factor: Polynomial
 
 
-class DigitMap:
+class IndexMap:
     """An index map in one case, taken apart.
 
     Attributes:
@@ -97,6 +91,25 @@ class DigitMap:
         factors: factor of each digit in each coordinate.
         axis_of: axis of each digit.
     """
+
+    @classmethod
+    def of(cls, case: Case, source: str, x: Tensor, y: Tensor) -> IndexMap | None:
+        """Take the map of `y` apart; None unless its elements are those of the input, linearly.
+
+        Args:
+            case: the case.
+            source: name of the input.
+            x: the input.
+            y: the output.
+        """
+        if y.order is not None or not all(case.decide(d - 1) for d in y.dims):
+            return None
+        element = y.at(y.index()).lone_atom
+        key = element.key if element is not None else None
+        if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
+            return None
+        parts = cls(case, x, y, tuple(key.operands))
+        return parts if parts.is_linear else None
 
     def __init__(self, case: Case, x: Tensor, y: Tensor, coordinates: Index) -> None:
         self.x, self.y, self.coordinates = x, y, coordinates
@@ -111,7 +124,7 @@ class DigitMap:
                     atom = case.index(f"i{number}", extent, group).lone_atom
                     number += 1
                     if atom is not None and atom in linear:
-                        digits.append(Digit(atom, extent.constant, linear[atom]))
+                        digits.append(Digit(atom, extent, linear[atom]))
             self.digits.append(digits)
         self.axis_of = {d.atom: axis for axis, each in enumerate(self.digits) for d in each}
         self.is_linear = not any(map(self._mixes, coordinates))
@@ -148,9 +161,10 @@ def _count(digits: Sequence[Digit], factors: Mapping[Atom, Polynomial]) -> int |
     """Return the number of values of digits that count from 0 on in order, None if they do not."""
     count = 1
     for digit in reversed(digits):
-        if digit.extent is None or factors.get(digit.atom) != Polynomial.of(count):
+        extent = digit.extent.constant
+        if extent is None or factors.get(digit.atom) != Polynomial.of(count):
             return None
-        count *= digit.extent
+        count *= extent
     return count
 
 
@@ -171,7 +185,7 @@ class Axis:
     begin: Polynomial = ZERO
 
 
-def _space_to_batch(m: DigitMap, batch: int, images: int) -> Blocks[Polynomial] | None:
+def _space_to_batch(m: IndexMap, batch: int, images: int) -> Blocks[Polynomial] | None:
     """Read SpaceToBatch: the digits of the batch are the places in the block, then the image."""
     left = list(m.digits[images])
     count = len(m.factors[batch])
@@ -209,7 +223,7 @@ def _space_to_batch(m: DigitMap, batch: int, images: int) -> Blocks[Polynomial] 
     return assembled(SpaceToBatch, m.x, m.y, batch, images, axes, order)
 
 
-def _batch_to_space(m: DigitMap, batch: int, images: int) -> Blocks[Polynomial] | None:
+def _batch_to_space(m: IndexMap, batch: int, images: int) -> Blocks[Polynomial] | None:
     """Read BatchToSpace: the input's batch is the places along axes of the output, and the image."""
     of_places = m.coordinates[batch] - m.places[images]
     strides = m.factors_of(of_places)

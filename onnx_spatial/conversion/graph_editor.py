@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from time import thread_time
 
 import onnx
 import onnx_ir as ir
@@ -61,13 +63,22 @@ class GraphEditor:
                 self._moved.update(draft.nodes)
         self._remove_dead(read)
 
-    def improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> None:
-        """Remove changes of layout next to the fused nodes."""
+    def can_improve_layouts(self, graph: ir.Graph | ir.Function, view: GraphView) -> bool:
+        """Return whether there are changes of layout to remove next to the fused nodes."""
+        first = LayoutGraph(graph, view, self.matcher)
+        return first.is_sorted and self._better_layouts(first) is not None
+
+    def improve_layouts(
+        self, graph: ir.Graph | ir.Function, view: GraphView, deadline: float = math.inf
+    ) -> None:
+        """Remove changes of layout next to the fused nodes, until the `thread_time` of `deadline`."""
         sizes = dict[ir.Value, int]()
         if not LayoutGraph(graph, view, self.matcher).is_sorted:
             return
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
-        while edit := self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes)):
+        while thread_time() < deadline and (
+            edit := self._better_layouts(LayoutGraph(graph, view, self.matcher, sizes))
+        ):
             self.apply(edit)
         self._fold_biases(LayoutGraph(graph, view, self.matcher))
         if isinstance(graph, ir.Graph):

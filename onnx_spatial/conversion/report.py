@@ -53,6 +53,7 @@ class Site:
             op_type and domain are those from before it called one.
         estimated_us: estimated time of the lowering in one run, in microseconds; None in modes other
             than "lower", and if it is not converted.
+        before_us: estimated time of the nodes that it replaces; None but for chains that only move data.
         measured_us: its time on this machine; None unless it was measured.
         candidates: the possible lowerings, cheapest estimate first.
         absorbed: labels of the nodes around it that became part of it.
@@ -78,6 +79,7 @@ class Site:
     nodes_after: int
     function: str | None = None
     estimated_us: float | None = None
+    before_us: float | None = None
     measured_us: float | None = None
     candidates: tuple[Candidate, ...] = ()
     absorbed: tuple[str, ...] = ()

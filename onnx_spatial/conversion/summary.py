@@ -91,14 +91,19 @@ class Summary:
         }
 
 
-def summarize(original: Source, result: Source, sites: Sequence[Site]) -> Summary:
-    """Summarize the conversion of a model from its report, rewritten chains included."""
+def summarize(
+    original: Source, result: Source, sites: Sequence[Site], layouts: tuple[int, int] = (0, 0)
+) -> Summary:
+    """Summarize the conversion of a model from its report, rewritten chains included.
+
+    `layouts` is the number of nodes that changed the layout of a value, before and after.
+    """
     converted = [site for site in sites if site.converted]
     chains = sum(site.dialect == CHAIN for site in converted)
     left = sum(s.left_over or s.action == "refuse" for s in sites)
     regions = _Regions(original.proto, result.proto, converted)
     return Summary(
-        text=_text(converted, regions),
+        text=_text(converted, regions, layouts[0] - layouts[1]),
         before=_figures(original, len(converted) - chains + left, chains),
         after=_figures(result, left if not _is_kept(converted) else len(sites)),
         replacements=tuple(regions.replacements()),
@@ -284,7 +289,7 @@ def _operator(site: Site) -> str:
     return f"{site.op_type}{absorbed}, {site.function or site.strategy}"
 
 
-def _text(converted: Sequence[Site], regions: _Regions) -> str:
+def _text(converted: Sequence[Site], regions: _Regions, layouts: int = 0) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [site for site in converted if site.spatial]
     cancelled = [site for site in operators if site.strategy == "cancelled"]
@@ -294,6 +299,8 @@ def _text(converted: Sequence[Site], regions: _Regions) -> str:
         clauses.append(f"{_named(cancelled)} cancelled each other")
     if refused := len(converted) - len(operators):
         clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
+    if layouts:
+        clauses.append(f"{_count(layouts, 'change')} of layout removed")
     return ", ".join(clauses) or "no operator was converted"
 
 

@@ -3,6 +3,7 @@
 SpaceToBatch    y[(r1*b2 + r2)*N + n, o1, o2, ..] = x[n, o1*b1 + r1 - p1, o2*b2 + r2 - p2, ..] or 0
 BatchToSpace    y[n, y1, y2, ..] = x[(r1*b2 + r2)*N + n, o1, o2, ..],  o*b + r = y + crop
 patches         y[n, o.., k*C + c] = x[n, o*s + k*r - p, c] or 0
+Rearrange       y[c*h + i, j] = x[i*w + j, c]
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from onnx_spatial.index_map.expressions import ZERO, Index, product, show
 from onnx_spatial.index_map.rules_numbers import div, maximum
 from onnx_spatial.index_map.tensor import Axis, Tensor
 from onnx_spatial.model.symbolic.polynomial import Polynomial
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, ReorgYolo, SpaceToBatch
+from onnx_spatial.operators import (
+    BatchToSpace,
+    ExtractPatches,
+    Operator,
+    Rearrange,
+    ReorgYolo,
+    SpaceToBatch,
+)
 
 Sizes = Sequence[Polynomial]
 
@@ -43,6 +51,8 @@ def apply(
         return _patches(case, operator, x)
     if isinstance(operator, ReorgYolo):
         return _reorg(case, operator, x)
+    if isinstance(operator, Rearrange):
+        return _rearrange(case, operator, x)
     raise UndecidedError(f"{kind.__name__} has no index map")
 
 
@@ -209,3 +219,35 @@ def _reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
     whole = exact(c, s * s)
     order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]
     return Tensor(case, dims, at, whole=x.whole, type=x.type, order=order)
+
+
+def _rearrange(case: Case, op: Rearrange, x: Tensor) -> Tensor:
+    if x.rank != op.rank:
+        raise UndecidedError(f"Rearrange: the data must have rank {op.rank}")
+    sizes = [Polynomial.of(size) for size in op.sizes]
+    for axis, dim in enumerate(x.dims):
+        known, factor = Polynomial.of(op.multiple(axis)), op.unknown(axis)
+        if factor is None:
+            case.require_equal(dim, known, f"{show(dim)} differs from {show(known)}")
+        else:
+            sizes[factor] = case.divide(dim, known, f"{show(dim)} is divisible by {show(known)}")
+            case.assume(sizes[factor] - 1)
+    dims = [product([sizes[f] for f in axis]) for axis in op.outputs]
+
+    def at(index: Index) -> Polynomial:
+        places: dict[int, Polynomial] = {}
+        for axis, number in zip(op.outputs, index, strict=True):
+            for factor in reversed(axis):
+                quotient = ZERO if factor == axis[0] else case.floor_div(number, sizes[factor])
+                places[factor] = number - quotient * sizes[factor]
+                number = quotient
+        moved = []
+        for axis in op.inputs:
+            place = ZERO
+            for factor in axis:
+                place = place * sizes[factor] + places[factor]
+            moved.append(place)
+        return x.at(tuple(moved))
+
+    axes = [Axis([sizes[f] for f in axis]) for axis in op.outputs]
+    return Tensor(case, dims, at, whole=x.whole, type=x.type, axes=axes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.division import exact
-from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index, product, show
 from onnx_spatial.index_map.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.index_map.regrouping import reshaped
 from onnx_spatial.index_map.tensor import Axis, Tensor
@@ -170,12 +170,20 @@ def _space_to_depth(case: Case, node: NodeView) -> list[Tensor]:
     x = node.input(0)
     b = Polynomial.of(node.get("blocksize", 1))
     n, c, h, w = x.dims
-    rows, columns = (exact(size, b) for size in (h, w))
-    if rows is None or columns is None:
-        raise UndecidedError("SpaceToDepth: the block may not divide a dim")
+    rows, columns = (_quotient(case, node, size, b) for size in (h, w))
     split = reshaped(case, x, [n, c, rows, b, columns, b])
     moved = transposed(case, split, [0, 3, 5, 1, 2, 4])
     return [reshaped(case, moved, [n, c * b * b, rows, columns])]
+
+
+def _quotient(case: Case, node: NodeView, size: Polynomial, block: Polynomial) -> Polynomial:
+    """Return a size divided by a block; a node that is legal runs only where it divides the size."""
+    quotient = exact(size, block)
+    if quotient is not None:
+        return quotient
+    if not node.legal:
+        raise UndecidedError(f"{node.op_type}: the block may not divide a dim")
+    return case.divide(size, block, f"{show(size)} is divisible by {show(block)}")
 
 
 def _depth_to_space(case: Case, node: NodeView) -> list[Tensor]:

@@ -8,6 +8,7 @@ operators move data only: every bit of every element survives, NaN payloads and 
 from onnx_spatial.operators.block import BatchToSpace, SpaceToBatch
 from onnx_spatial.operators.operator import Arithmetic, FixedOperator, Operator
 from onnx_spatial.operators.patches import AutoPad, ExtractPatches, Layout
+from onnx_spatial.operators.rearrange import Rearrange
 from onnx_spatial.operators.reorg import ReorgYolo
 from onnx_spatial.operators.shapes import Dim
 
@@ -17,6 +18,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     BatchToSpace,
     ExtractPatches,
     ReorgYolo,
+    Rearrange,
 )
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "FixedOperator",
     "Layout",
     "Operator",
+    "Rearrange",
     "ReorgYolo",
     "SpaceToBatch",
 ]

@@ -127,6 +127,10 @@ class FixedOperator(Operator):
         """Number of shape samples that cover all different cases of the operator."""
         return USUAL_SAMPLES
 
+    def multiple(self, axis: int) -> int:
+        """Return a number that divides the size of an axis of the input."""
+        return 1
+
     @abstractmethod
     def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
         """Compute `output_shape` for dims that may be unknown, with the arithmetic `sizes`."""

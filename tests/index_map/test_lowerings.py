@@ -22,7 +22,7 @@ from onnx_spatial.lowering import STRATEGIES
 
 NAMES = [s.name for s in STRATEGIES]
 OPERATORS = ["tf4d-s2b", "tf4d-b2s", "tfnd-s2b", "tfnd-b2s", "openvino-s2b", "openvino-b2s"]
-OPERATORS += ["image-tf", "image-openvino", "volume", "reorg-openvino"]
+OPERATORS += ["image-tf", "image-openvino", "volume", "reorg-openvino", "rearrange"]
 
 
 def drawn(rng: Random, operator: str) -> tuple[Sample, Form]:

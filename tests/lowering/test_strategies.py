@@ -79,6 +79,8 @@ def tiling(rng: Random) -> Sample:
 
 
 def movements(rng: Random) -> Sample:
+    if rng.random() < 0.3:
+        return sampling.rearrange(rng)
     return blocks(rng) if rng.random() < 0.7 else tiling(rng)
 
 

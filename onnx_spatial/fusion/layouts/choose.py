@@ -12,7 +12,7 @@ have one convolution or pool between: the rest of a model stays as it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -28,6 +28,8 @@ from onnx_spatial.model.op_traits import Trait
 
 #: Costs of the choice, per unit of `layout.weight`; a node that moves costs 1.
 _SCALE = 1024
+#: More than all costs of a choice.
+_NEVER = 1 << 40
 #: Layouts that are tried for a set.
 _MOST_TRIED = 8
 
@@ -266,22 +268,53 @@ class Chooser:
         for (change, wanted), nodes in groups.items():
             moved = change.then(wanted)
             back = Layout.identity(change.rank) if move is None else move.layout.inverse
+            # What other readers need has its cost above.
+            old, new = change not in fixed, moved not in fixed
             costs = (
-                0 if change in fixed else _cost(change),  # which has its cost above
-                _cost(moved),
-                0 if change in fixed else _cost(back.then(change)),
-                _cost(back.then(moved)),
+                old * _cost(change),
+                new * _cost(moved),
+                old * _cost(back.then(change)),
+                new * _cost(back.then(moved)),
             )
-            form: object = nodes[0]
             if len(nodes) > 1:
-                form = (forms.root, change, wanted)
-                apart = 0, _further(change, moved), _further(moved, change), 0
-                for node in nodes:
-                    choice.pair(form, node, apart)
-            if move is None:
-                choice.single(form, costs[0], costs[1])
+                apart = (
+                    costs[0] + new * _further(change, moved),
+                    costs[3] + old * _further(back.then(moved), back.then(change)),
+                )
+                _add_readers(choice, producer if move else None, nodes, costs, apart)
+            elif move is None:
+                choice.single(nodes[0], costs[0], costs[1])
             else:
-                choice.pair(producer, form, costs)
+                choice.pair(producer, nodes[0], costs)
+
+
+def _add_readers(
+    choice: LabelChoice,
+    producer: ir.Node | None,
+    nodes: Sequence[ir.Node],
+    costs: tuple[int, int, int, int],
+    apart: tuple[int, int],
+) -> None:
+    """Add the costs of a value with several readers: what one of them needs serves the others.
+
+    Args:
+        choice: the variables.
+        producer: the node that computes the value; None if it does not move.
+        nodes: the readers.
+        costs: if all readers or none move: producer and readers 00, 01, 10 and 11.
+        apart: if some readers move, and the producer does not, or does.
+    """
+    first, last = ("any", *nodes), ("all", *nodes)
+    some = (costs[0], apart[0], costs[2], apart[1])
+    every = (0, costs[1] - apart[0], 0, costs[3] - apart[1])
+    for variable, each in ((first, some), (last, every)):
+        if producer is None:
+            choice.single(variable, *each[:2])
+        else:
+            choice.pair(producer, variable, each)
+    for node in nodes:
+        choice.pair(first, node, (0, _NEVER, 0, 0))
+        choice.pair(node, last, (0, _NEVER, 0, 0))
 
 
 def _is_window(node: ir.Node) -> bool:

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from onnx_spatial.analysis import element_type_named
 from onnx_spatial.lowering.core.builder import TYPICAL_DIM, Emitter, Size, Tensor
 from onnx_spatial.lowering.core.padding import numpy_dtype
-from onnx_spatial.operators import Dim, Operator
+from onnx_spatial.operators import Dim, FixedOperator, Operator
 from onnx_spatial.operators.spellings import Call, NodeFacts, Vector
 
 
@@ -132,7 +132,11 @@ class Request:
 
     def typical(self, axis: int) -> int:
         """Return an estimate of an unknown dim of the operator's data."""
-        return TYPICAL_DIM if axis else self.call.typical_batch
+        if not axis:
+            return self.call.typical_batch
+        operator = self.call.operator
+        part = operator.multiple(axis) if isinstance(operator, FixedOperator) else 1
+        return part * max(1, TYPICAL_DIM // part)
 
     def parameters(self, emit: Emitter) -> list[list[Size]]:
         """Return the entries of each of `Call.parameters`, read at run time where they are unknown."""

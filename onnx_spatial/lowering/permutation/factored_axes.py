@@ -22,7 +22,7 @@ from onnx_spatial.lowering.core.builder import INT64_MAX, Emitter, Size, Tensor,
 from onnx_spatial.lowering.core.padding import Pads, is_zero, pad
 from onnx_spatial.lowering.core.sampling import windows_and_pads
 from onnx_spatial.lowering.core.strategy import Request
-from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, SpaceToBatch
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, Operator, Rearrange, SpaceToBatch
 
 Order = tuple[int, ...]
 Cut = tuple[Size, Size] | None
@@ -261,11 +261,34 @@ def _tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     )
 
 
+def _rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+    op = request.call.operator
+    assert isinstance(op, Rearrange)
+    sizes = list[Size](op.sizes)
+    divides = False
+    for axis, dim in enumerate(x.dims):
+        factor, known = op.unknown(axis), op.multiple(axis)
+        if factor is not None:
+            sizes[factor] = emit.quotient(dim, known)
+            divides |= known > 1 and not isinstance(dim, int)
+    return Rearrangement(
+        x,
+        ((0, 0),) * x.rank,
+        tuple(sizes),
+        op.inputs,
+        op.outputs,
+        ((0, 0),) * len(op.outputs),
+        request.element_types,
+        checks_division=divides,
+    )
+
+
 #: The operators that are permutations of factors.
 _OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
     SpaceToBatch: _space_to_batch,
     BatchToSpace: _batch_to_space,
     ExtractPatches: _tiles,
+    Rearrange: _rearrange,
 }
 OPERATORS = tuple(_OF)
 

@@ -18,6 +18,7 @@ from onnx_spatial.lowering.core.strategy import Request
 from onnx_spatial.lowering.permutation import stages
 from onnx_spatial.lowering.permutation.factored_axes import Order, Rearrangement
 from onnx_spatial.lowering.permutation.strategies import FactorPermutation
+from onnx_spatial.operators import BatchToSpace, ExtractPatches, SpaceToBatch
 
 #: Element types whose kernels all supported releases of onnxruntime have.
 _TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
@@ -27,6 +28,7 @@ class Depth(FactorPermutation):
     """One SpaceToDepth or DepthToSpace, and the blocks moved to or from the front."""
 
     name = "space-to-depth"
+    accepts = (SpaceToBatch, BatchToSpace, ExtractPatches)
 
     def refuse(self, request: Request) -> str | None:
         """Refuse element types without a kernel."""

@@ -108,8 +108,12 @@ class _BackwardInference:
                 if attributes is None or self._scope.opset < _MIN_OPSET:
                     continue
                 if node.domain == shape_inference.DOMAIN:
-                    # Spatial operators keep the rank and element type of their data.
-                    if through_probes:
+                    # Spatial operators keep the element type of their data, and its rank, unless
+                    # they say how each of its axes is split.
+                    splits = attributes.get("splits")
+                    if isinstance(splits, list):
+                        self.add_ranks([(node.input[0], len(splits))])
+                    elif through_probes:
                         self.add_ranks(self._output_rank(node))
                     self._add_types(node.input[:1], node.output[:1])
                 elif op_traits.is_standard(node):

@@ -267,7 +267,6 @@ class FixedCall:
     dialect: str
 
     parameters = ()
-    typical_batch = TYPICAL_BATCH
     referable = frozenset[str]()
 
     @property
@@ -279,6 +278,11 @@ class FixedCall:
     def rank(self) -> int:
         """Rank of the input."""
         return self.operator.rank
+
+    @property
+    def typical_batch(self) -> int:
+        """A legal size for an unknown batch in estimates."""
+        return TYPICAL_BATCH * self.operator.multiple(0)
 
     @property
     def axes(self) -> int:

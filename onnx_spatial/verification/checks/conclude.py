@@ -176,7 +176,7 @@ def _passed(nodes: Sequence[OperatorCheck], whole: Findings) -> str:
     if whole.outputs_only:
         text = f"{_errors(whole.outputs, equivalent=True)}: {runs}; {ONLY_OUTPUTS}"
     else:
-        text = f"{', '.join(_ways(nodes))}, {runs}{_errors(whole.outputs)}"
+        text = f"{', '.join([*_ways(nodes), runs])}{_errors(whole.outputs)}"
     if whole.forced:
         sizes = ", ".join(f"{n} = {s}" for n, s in whole.forced.items())
         if len(whole.forced) > NAMED:
@@ -208,7 +208,7 @@ def _ways(nodes: Sequence[OperatorCheck]) -> list[str]:
     convolved = sum(1 for n in within if n.convolved)
     of_all = f" of {_count(len(operators), 'operator')}"
     ways = []
-    if alone or not (within or refused):
+    if alone or (operators and not within and not refused):
         ways.append(f"{alone}{of_all} bit for bit on their own")
     if convolved:
         what = "within tolerance as parts of convolutions"

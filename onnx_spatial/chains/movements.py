@@ -1,0 +1,362 @@
+"""Find chains of nodes that only move data, and say which of them are better written again.
+
+A chain is read as one Rearrange (`rearranging`). The price of its lowering is compared with that of the
+nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the rank
+limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot pay is
+not read at all: nets are full of Reshapes beside single Transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path as FilePath
+from time import thread_time
+
+import onnx
+
+from onnx_spatial import analysis
+from onnx_spatial.chains.chain_map import ChainMap, GraphScope
+from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementGraph, MovementPath
+from onnx_spatial.chains.paths import Path
+from onnx_spatial.chains.pricing import (
+    SMALL,
+    TYPICAL,
+    Prices,
+    estimated,
+    evaluated,
+    pays,
+    values_of,
+)
+from onnx_spatial.chains.rearranging import is_rearrange, read_rearrange
+from onnx_spatial.chains.scopes import graph_scopes
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.model import traversal
+from onnx_spatial.model.targets import Target
+from onnx_spatial.operators import Dim, Rearrange
+
+#: Processor seconds for reading and proving a part of a chain, and for all chains of a model.
+_PART_SECONDS, _MODEL_SECONDS = 1.0, 10.0
+
+_SHARED = "other nodes read what functions in it compute"
+
+#: The most cases in which a chain is read, and the most parts of it that are tried.
+_CASES, _PARTS = 24, 12
+
+
+@dataclass(frozen=True)
+class Movement:
+    """A chain of standard nodes that only moves data.
+
+    Attributes:
+        place: the graph that holds it.
+        source: name of the data.
+        output: name of the result.
+        nodes: the nodes of the chain, in order; others compute their parameters.
+        operator: the Rearrange that it is, behind which the functions of the chain stand; None if it
+            stays.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+        input_shape, output_shape: as far as they are known.
+        before_us: estimated time of the nodes that nobody needs without the chain.
+        after_us: the same of the nodes in their place.
+        freed: number of the nodes that nobody needs without the chain.
+        required: whether a tensor of the chain exceeds the rank limit, or a target refuses a node.
+        reason: why it stays.
+    """
+
+    place: traversal.Place
+    source: str
+    output: str
+    nodes: tuple[onnx.NodeProto, ...]
+    operator: Rearrange | None = None
+    element_type: int = 0
+    input_shape: tuple[Dim, ...] | None = None
+    output_shape: tuple[Dim, ...] | None = None
+    before_us: float | None = None
+    after_us: float | None = None
+    freed: int = 0
+    required: bool = False
+    reason: str | None = None
+
+    @property
+    def functions(self) -> tuple[onnx.NodeProto, ...]:
+        """The nodes of the chain that change elements."""
+        return tuple(node for node in self.nodes if node.op_type not in MOVING)
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether only its functions are left."""
+        return self.operator is not None and self.operator.is_identity and bool(self.functions)
+
+    def pays(self, after: float, nodes: int) -> bool:
+        """Return whether nodes of this price and number are better, or needed."""
+        return self.required or pays(self.before_us or 0, after, self.freed, nodes)
+
+
+def find_movements(
+    proto: onnx.ModelProto,
+    infos: Sequence[analysis.OperatorInfo] = (),
+    folder: FilePath | None = None,
+    *,
+    max_rank: int | None = None,
+    target: Target | None = None,
+    taken: Mapping[traversal.Place, Collection[str]] | None = None,
+) -> list[Movement]:
+    """Return the chains of a model that pay, and with a rank limit those that exceed it.
+
+    Args:
+        proto: the model; it is not changed.
+        infos: its named spatial operators.
+        folder: where external data lies.
+        max_rank: the largest rank of a tensor.
+        target: runtime that must run the nodes.
+        taken: values whose nodes belong to other chains, by graph.
+    """
+    local = {(f.domain, f.name) for f in proto.functions}
+    taken = taken or {}
+    graphs = []
+    for place, graph in traversal.graphs(proto):
+        moves = MovementGraph(graph, local, taken.get(place, ()))
+        graphs.append((place, moves, moves.paths()))
+    worth = [any(_may_pay(path, max_rank) for path in paths) for _, _, paths in graphs]
+    if not any(worth):
+        return []
+    places = [place for (place, _, _), any_ in zip(graphs, worth, strict=True) if any_]
+    scopes = graph_scopes(proto, infos, folder, places)
+    end = thread_time() + _MODEL_SECONDS
+    movements: list[Movement] = []
+    for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
+        search = _Search(place, moves, scope, max_rank, target, end)
+        found = (search.best(path) for path in paths if _may_pay(path, max_rank))
+        movements += [movement for movement in found if movement is not None]
+    return movements
+
+
+def _may_pay(path: MovementPath, max_rank: int | None) -> bool:
+    """Return whether a path holds more than a single node that regroups axes."""
+    moving = [node for node in path.nodes if node.op_type in MOVING]
+    return len(moving) > 1 or moving[0].op_type in REORDERING or max_rank is not None
+
+
+class _Search:
+    """The search for movements in one graph, until the `thread_time` of `deadline`."""
+
+    def __init__(
+        self,
+        place: traversal.Place,
+        moves: MovementGraph,
+        graph: GraphScope,
+        max_rank: int | None,
+        target: Target | None,
+        deadline: float,
+    ) -> None:
+        self._place, self._moves, self._graph = place, moves, graph
+        self._max_rank, self._target, self._deadline = max_rank, target, deadline
+
+    def best(self, path: MovementPath) -> Movement | None:
+        """Return the longest part of a path that pays; with limits also why none is within them."""
+        beyond, refused = self._beyond(path), self._refused(path)
+        ends = [i for i in beyond if i in (0, len(path.values) - 1)]
+        if ends or not (beyond or refused):
+            parts = (self._priced(part) for part in self._parts(path))
+            best = next((part for part in parts if part is not None), None)
+            return best or (self._bounded(path, ends[0]) if ends else None)
+        listed = replace(self._listed(path), required=True)
+        reasons: list[str] = []
+        for part in self._parts(path):
+            inner = set(part.values[1:-1]) >= {path.values[i] for i in beyond}
+            if inner and refused <= set(map(id, part.nodes)):
+                movement = self._within(part)
+                if movement.reason is None:
+                    return movement
+                reasons.append(movement.reason)
+        return replace(listed, reason=reasons[0] if reasons else _SHARED)
+
+    def _bounded(self, path: MovementPath, end: int) -> Movement:
+        """Return a path that stays because its first or last value exceeds the rank limit."""
+        name = path.values[end]
+        reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank(name)}"
+        return replace(self._listed(path), required=True, reason=reason)
+
+    def _beyond(self, path: MovementPath) -> list[int]:
+        """Return the positions of the values of a path that exceed the rank limit."""
+        if self._max_rank is None:
+            return []
+        ranks = [self._rank(name) for name in path.values]
+        return [i for i, rank in enumerate(ranks) if rank is not None and rank > self._max_rank]
+
+    def _refused(self, path: MovementPath) -> set[int]:
+        """Return the ids of the nodes of a path that the target does not run."""
+        refused = frozenset[str]() if self._target is None else self._target.refused
+        return {id(node) for node in path.nodes if node.op_type in refused}
+
+    def _rank(self, name: str) -> int | None:
+        dims = self._graph.dims(name)
+        return None if dims is None else len(dims)
+
+    def _parts(self, path: MovementPath) -> Iterator[MovementPath]:
+        """Yield a path, and parts of it, the longest first."""
+        n = len(path.nodes)
+        spans = [(0, n), *((fork, n) for fork in self._moves.forks(path))]
+        spans += [(start, n - (cut - start)) for cut in range(1, n) for start in range(cut + 1)]
+        seen = set[tuple[str, str]]()
+        for start, end in spans:
+            part = self._moves.trimmed(path.part(start, end))
+            if part is None or (part.values[0], part.values[-1]) in seen:
+                continue
+            gone = {id(node) for node in self._moves.freed(part)}
+            if any(n.op_type not in MOVING and id(n) not in gone for n in part.every_node):
+                continue  # a function that stays for others would be computed twice
+            seen.add((part.values[0], part.values[-1]))
+            if len(seen) > _PARTS or thread_time() > self._deadline:
+                return
+            yield part
+
+    def _listed(self, path: MovementPath) -> Movement:
+        source, output = path.values[0], path.values[-1]
+        return Movement(
+            self._place,
+            source,
+            output,
+            tuple(path.every_node),
+            element_type=self._graph.element_type(source),
+            input_shape=self._graph.dims(source),
+            output_shape=self._graph.dims(output),
+        )
+
+    # Prices
+
+    def _priced(self, path: MovementPath) -> Movement | None:
+        """Return a part as a Movement if it pays."""
+        listed = self._listed(path)
+        if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
+            return None
+        gone = self._moves.freed(path)
+        dims = {name: estimated(self._graph.dims(name), TYPICAL) for name in path.values}
+        prices = self._prices(listed)
+        before, freed = prices.removed(path, gone, dims)
+        is_open = None in dims.values() or self._may_be_identity(path)
+        if not is_open:
+            least, count = prices.least(path, dims)
+            if not pays(before, least, freed, count):
+                return None
+        reading = self._read(path)
+        if reading is None:
+            return None
+        operator = reading.operator
+        before, freed = prices.removed(path, gone, reading.typical)
+        listed = replace(listed, operator=operator, before_us=before, freed=freed)
+        if operator.is_identity:
+            reorders = any(node.op_type in REORDERING for node in gone)
+            better, after = freed > 1 or reorders, 0.0
+        else:
+            done = prices.lowered(operator, listed.input_shape or ())
+            if isinstance(done, str):
+                return None
+            after, count = done.cost, done.nodes
+            better = pays(before, after, freed, count)
+            if better and reading.small != reading.typical:
+                least, _ = prices.removed(path, gone, reading.small)
+                ends = (reading.typical[listed.source], reading.small[listed.source])
+                better = pays(least, prices.resized(operator, done, *ends), freed, count)
+        return (
+            replace(listed, after_us=after) if better and self._is_proven(path, operator) else None
+        )
+
+    def _within(self, path: MovementPath) -> Movement:
+        """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
+        listed = replace(self._listed(path), required=True)
+        if listed.input_shape is None:
+            return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
+        if not listed.element_type:
+            return replace(listed, reason="its element type is unknown")
+        reading = self._read(path)
+        if reading is None:
+            return replace(listed, reason="it permutes no factors of its axes that are known")
+        prices = self._prices(listed)
+        before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
+        listed = replace(listed, before_us=before, freed=freed)
+        done = prices.lowered(reading.operator, listed.input_shape or ())
+        if isinstance(done, str):
+            return replace(listed, reason=done)
+        if not self._is_proven(path, reading.operator):
+            return replace(listed, reason="it is not proven for all sizes")
+        return replace(listed, operator=reading.operator, after_us=done.cost)
+
+    def _prices(self, listed: Movement) -> Prices:
+        opset = self._graph.scope.opset
+        return Prices(listed.element_type, opset, self._max_rank, self._target)
+
+    def _may_be_identity(self, path: MovementPath) -> bool:
+        first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])
+        if len(path.nodes) < 2 or first is None or (last is not None and len(last) != len(first)):
+            return False
+        return last is None or all(
+            a == b or not (isinstance(a, int) and isinstance(b, int))
+            for a, b in zip(first, last, strict=True)
+        )
+
+    # Maps
+
+    def _read(self, path: MovementPath) -> _Reading | None:
+        """Return the Rearrange that a path may be."""
+        dims = self._graph.dims(path.values[0]) or ()
+        unknown = tuple(axis for axis, dim in enumerate(dims) if not isinstance(dim, int))
+        # Nodes that divide a dim require that it is a multiple of the divisor.
+        for multiples in ((), unknown) if unknown else ((),):
+            case = self._case()
+            try:
+                readings = islice(case.all(partial(self._read_in, case, path, multiples)), _CASES)
+                for reading in readings:
+                    if reading is not None:
+                        return reading
+            except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+        return None
+
+    def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
+        mapped = self._map(path, case, multiples)
+        operator = read_rearrange(case, mapped.source, mapped.x, mapped.y)
+        if operator is None or not all(mapped.dims_of(name) for name in path.values):
+            return None
+        dims = {name: mapped.dims_of(name) for name in path.values}
+        source = self._graph.dims(path.values[0])
+        each = []
+        for scale in (TYPICAL, SMALL):
+            sizes = values_of(mapped.x.dims, estimated(source, scale, operator) or ())
+            each.append(
+                {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
+            )
+        return _Reading(operator, *each)
+
+    def _is_proven(self, path: MovementPath, operator: Rearrange) -> bool:
+        return is_rearrange(operator, lambda case: self._map(path, case), self._case)
+
+    def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
+        nodes = tuple(
+            (_moving_alone(node, data),)
+            for node, data in zip(path.nodes, path.values, strict=False)
+        )
+        plain = Path(tuple(path.values), nodes)
+        return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
+
+    def _case(self) -> Case:
+        return Case(min(_PART_SECONDS, self._deadline - thread_time()))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
+
+    operator: Rearrange
+    typical: Mapping[str, list[int]]
+    small: Mapping[str, list[int]]
+
+
+def _moving_alone(node: onnx.NodeProto, data: str) -> onnx.NodeProto:
+    """Return a node as its index map sees it: a function of single elements is an Identity."""
+    if node.op_type in MOVING:
+        return node
+    return onnx.helper.make_node("Identity", [data], node.output)

@@ -1,0 +1,255 @@
+"""Estimate the time of nodes that move data, and say which rewriting of them pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial import analysis
+from onnx_spatial.chains.movement_paths import MOVING, REORDERING, MovementPath
+from onnx_spatial.errors import ConversionError, OperatorError
+from onnx_spatial.index_map.expressions import FLOOR
+from onnx_spatial.lowering import Request, lower
+from onnx_spatial.lowering.core import cost_model
+from onnx_spatial.lowering.core.builder import TYPICAL_DIM
+from onnx_spatial.model.symbolic.polynomial import Atom, OperationKey, Polynomial
+from onnx_spatial.model.targets import Target
+from onnx_spatial.operators import Dim, Rearrange
+from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
+from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
+
+#: A rewriting takes at most this share of the time of the nodes that it replaces, and saves this many
+#: microseconds: estimates are not better than that.
+MARGIN, LEAST_GAIN = 0.8, 2.0
+
+#: The same for one with more nodes: onnxruntime merges Transposes with others in a net, which no
+#: estimate of a part of it knows.
+MARGIN_OF_MORE, LEAST_GAIN_OF_MORE = 0.5, 10.0
+
+#: The most nodes by which a rewriting exceeds those that it replaces.
+MOST_MORE = 8
+
+#: Sizes of an unknown batch and of other unknown dims; a rewriting has to pay with both.
+TYPICAL, SMALL = (TYPICAL_BATCH, TYPICAL_DIM), (1, 16)
+
+#: The most elements that unknown dims are taken to give together, apart from the batch.
+_MOST_ELEMENTS = 1 << 16
+
+#: Dims of values by name; None where the rank is unknown.
+_Dims = Mapping[str, Sequence[int] | None]
+
+
+def pays(before: float, after: float, nodes_before: int, nodes_after: int) -> bool:
+    """Return whether a rewriting is clearly better by its price.
+
+    Args:
+        before, after: estimated times in microseconds.
+        nodes_before, nodes_after: numbers of nodes.
+    """
+    more = nodes_after > nodes_before
+    if nodes_after > nodes_before + MOST_MORE:
+        return False
+    margin, gain = (MARGIN_OF_MORE, LEAST_GAIN_OF_MORE) if more else (MARGIN, LEAST_GAIN)
+    return after <= margin * before and before - after >= gain
+
+
+class Lowering(NamedTuple):
+    """The strategy, estimated microseconds and number of nodes of a lowering."""
+
+    strategy: str
+    cost: float
+    nodes: int
+
+
+class Prices:
+    """Estimated times, in microseconds, of chains with data of one type.
+
+    Args:
+        element_type: ONNX element type.
+        opset: version of the default domain.
+        max_rank: largest rank of a tensor; None for any.
+        target: runtime that must run the nodes; None for any.
+    """
+
+    def __init__(
+        self, element_type: int, opset: int, max_rank: int | None, target: Target | None = None
+    ) -> None:
+        self._type, self._opset = element_type, opset
+        self._limits = (max_rank, target)
+        copy = Rearrange((-1,), (1,), (0,), (1,))
+        self._itemsize = _request(copy, (None,), element_type, opset).itemsize
+
+    def removed(
+        self, path: MovementPath, gone: Sequence[onnx.NodeProto], dims: _Dims
+    ) -> tuple[float, int]:
+        """Return time and number of the nodes that go with a path, apart from its functions.
+
+        Nodes that compute parameters take no time: runtimes fold many of them when they load.
+
+        Args:
+            path: the path.
+            gone: the nodes that nobody needs without it.
+            dims: of the values of the path.
+        """
+        data = {id(n): dims[name] for name, n in zip(path.values, path.nodes, strict=False)}
+        own = {id(node) for node in path.every_node}
+        counted = [
+            node
+            for node in gone
+            if node.op_type != "Constant" and (id(node) not in own or node.op_type in MOVING)
+        ]
+        time = sum(self._price(n, data[id(n)] or ()) for n in counted if id(n) in data)
+        return time, len(counted)
+
+    def least(self, path: MovementPath, dims: _Dims) -> tuple[float, int]:
+        """Return a time and a number of nodes below which no rewriting of a path comes.
+
+        That is nothing, unless the path holds one Transpose: all others only regroup axes.
+        """
+        reordering = [i for i, node in enumerate(path.nodes) if node.op_type in REORDERING]
+        node, sizes = path.nodes[reordering[0]] if reordering else None, None
+        if node is not None and len(reordering) == 1 and node.op_type == "Transpose":
+            sizes = dims[path.values[reordering[0]]]
+        if node is None or sizes is None or 0 in sizes:
+            return 0.0, 0
+        rank, perm = len(sizes), _perm(node, len(sizes))
+        if sorted(perm) != list(range(rank)):
+            return 0.0, 0
+        alone = Rearrange(tuple(sizes), (1,) * rank, perm, (1,) * rank)
+        done = self.lowered(alone, sizes)
+        if isinstance(done, str):
+            return 0.0, 0
+        # The Reshapes at both ends may not be needed.
+        return done.cost - 2 * cost_model.small().nanoseconds / 1000, done.nodes - 2
+
+    def lowered(
+        self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
+    ) -> Lowering | str:
+        """Lower a Rearrange, or return why that is not possible.
+
+        Args:
+            operator: the operator.
+            shape: of its input.
+            strategy: name of the strategy; None for the cheapest.
+        """
+        return _lowered(operator, tuple(shape), self._type, self._opset, self._limits, strategy)
+
+    def resized(
+        self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
+    ) -> float:
+        """Return the price of a lowering for other sizes of its input.
+
+        Args:
+            operator: the operator.
+            done: the lowering, for sizes that are unknown.
+            typical: the sizes of the input for which it is priced.
+            small: the other sizes.
+        """
+        each = [self.lowered(operator, dims, done.strategy) for dims in (typical, small)]
+        first, second = (done.cost if isinstance(one, str) else one.cost for one in each)
+        return done.cost - first + second
+
+    def _price(self, node: onnx.NodeProto, dims: Sequence[int]) -> float:
+        """Return the time of a node with data of these dims; of a Reshape for other operators."""
+        count, perm = math.prod(dims), _perm(node, len(dims))
+        work = cost_model.small()
+        if node.op_type == "Transpose" and sorted(perm) == list(range(len(dims))):
+            work = cost_model.transpose(tuple(dims), perm, self._itemsize)
+        elif node.op_type in ("DepthToSpace", "SpaceToDepth") and len(dims) == 4:
+            block, to_depth = _blocksize(node), node.op_type == "SpaceToDepth"
+            inner = max(1, dims[3] // block if to_depth else block)
+            work = cost_model.depth(count, count * self._itemsize, inner, to_depth=to_depth)
+        return work.nanoseconds / 1000
+
+
+def _request(operator: Rearrange, shape: Sequence[Dim], element_type: int, opset: int) -> Request:
+    facts = InputFacts(analysis.dtype_name(element_type), tuple(shape))
+    call, values = FixedCall(operator, "chains"), (ir.Value(name="x"),)
+    node = NodeFacts(operator.name, "", (facts,))
+    return Request.of(call, node, values, frozenset({element_type}), opset)
+
+
+@lru_cache(maxsize=4096)
+def _lowered(
+    operator: Rearrange,
+    shape: tuple[Dim, ...],
+    element_type: int,
+    opset: int,
+    limits: tuple[int | None, Target | None],
+    strategy: str | None,
+) -> Lowering | str:
+    max_rank, target = limits
+    try:
+        request = _request(operator, shape, element_type, opset)
+        done = lower(request, max_rank=max_rank, strategy=strategy, target=target)
+    except (ConversionError, OperatorError) as error:
+        return str(error)
+    return Lowering(done.strategy, done.cost, len(done.emitted.nodes))
+
+
+def _perm(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
+    perms = [tuple(a.ints) for a in node.attribute if a.name == "perm"]
+    return perms[0] if perms else tuple(reversed(range(rank)))
+
+
+def _blocksize(node: onnx.NodeProto) -> int:
+    return max(1, next((int(a.i) for a in node.attribute if a.name == "blocksize"), 1))
+
+
+def estimated(
+    dims: Sequence[Dim] | None, scale: tuple[int, int], operator: Rearrange | None = None
+) -> tuple[int, ...] | None:
+    """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank.
+
+    Args:
+        dims: the dims.
+        scale: size of the batch and of other dims, as `TYPICAL`.
+        operator: what reads the dims; each is a multiple of its known factors.
+    """
+    if dims is None:
+        return None
+    unknown = sum(not isinstance(dim, int) for dim in dims[1:])
+    side = min(scale[1], int(_MOST_ELEMENTS ** (1 / max(1, unknown))))
+    sizes = []
+    for axis, dim in enumerate(dims):
+        part = operator.multiple(axis) if operator is not None else 1
+        guess = part * max(1, side // part) if axis else part * scale[0]
+        sizes.append(dim if isinstance(dim, int) else guess)
+    return tuple(sizes)
+
+
+def values_of(dims: Sequence[Polynomial], sizes: Sequence[int]) -> dict[Atom, Fraction]:
+    """Return values of the symbols in dims that are multiples of one, for these sizes of the dims."""
+    values: dict[Atom, Fraction] = {}
+    for dim, size in zip(dims, sizes, strict=False):
+        if len(dim.terms) == 1 and dim.constant is None:
+            ((atoms, factor),) = dim.terms.items()
+            if len(atoms) == 1:
+                values[atoms[0]] = Fraction(size, factor)
+    return values
+
+
+def evaluated(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> int:
+    """Return the value of a polynomial, at least 1, with `other` for each symbol without a value."""
+    return max(1, round(_evaluated(p, values, other)))
+
+
+def _evaluated(p: Polynomial, values: Mapping[Atom, Fraction], other: int) -> Fraction:
+    total = Fraction(0)
+    for atoms, factor in p.terms.items():
+        total += factor * math.prod(_value(atom, values, other) for atom in atoms)
+    return total
+
+
+def _value(atom: Atom, values: Mapping[Atom, Fraction], other: int) -> Fraction:
+    key = atom.key
+    if atom in values or not isinstance(key, OperationKey) or key.operator != FLOOR:
+        return values.get(atom, Fraction(other))
+    dividend, divisor = (_evaluated(each, values, other) for each in key.operands)
+    return dividend / max(Fraction(1), divisor)

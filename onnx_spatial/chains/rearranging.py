@@ -1,0 +1,130 @@
+"""Read which Rearrange an index map is, and prove it.
+
+    y[h, w, (r, s, c)] = x[2*h + r, 2*w + s, c]        sizes [h, 2, w, 2, c], order [0, 2, 1, 3, 4]
+
+The index of the output is written in digits. Each coordinate of the input must be digits written one
+after another: the last has the factor 1, each other one the product of the extents behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+from onnx_spatial.chains.chain_map import ChainMap
+from onnx_spatial.chains.reading import IndexMap
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.index_map import operators
+from onnx_spatial.index_map.cases import Case, UndecidedError
+from onnx_spatial.index_map.compare import compare
+from onnx_spatial.index_map.expressions import ONE, ZERO
+from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
+from onnx_spatial.operators import Rearrange
+
+_Factor = tuple[Atom, Polynomial]
+
+
+def read_rearrange(case: Case, source: str, x: Tensor, y: Tensor) -> Rearrange | None:
+    """Return the Rearrange that the map of `y` may be, in this case; None if it is none.
+
+    Args:
+        case: the case.
+        source: name of the input.
+        x: the input.
+        y: the output.
+    """
+    parts = IndexMap.of(case, source, x, y)
+    if parts is None or not x.rank:
+        return None
+    extents = {d.atom: d.extent for digits in parts.digits for d in digits}
+    inputs: list[list[_Factor]] = []
+    for coordinate, factors, dim in zip(parts.coordinates, parts.factors, x.dims, strict=True):
+        axis, left, count = list[_Factor](), dict(factors), ONE
+        while left:
+            atom = next((a for a, factor in left.items() if factor == count), None)
+            if atom is None:
+                return None
+            axis.insert(0, (atom, extents[atom]))
+            count = count * extents[atom]
+            del left[atom]
+        rest = coordinate - sum((Polynomial({(a,): 1}) * f for a, f in factors.items()), ZERO)
+        if count != dim or rest != ZERO:
+            return None
+        inputs.append(axis)
+    outputs = [[d.atom for d in digits] for digits in parts.digits]
+    return _assembled(inputs, outputs)
+
+
+def _assembled(inputs: list[list[_Factor]], outputs: list[list[Atom]]) -> Rearrange | None:
+    """Return the operator with neighbouring factors merged; None if a size does not follow."""
+    follower = {a: b for axis in outputs for a, b in pairwise(axis)}
+    sizes, splits, number = list[int](), list[int](), dict[Atom, int]()
+    for axis in inputs:
+        merged: list[list[_Factor]] = []
+        for factor in axis:
+            if merged and follower.get(merged[-1][-1][0]) == factor[0]:
+                merged[-1].append(factor)
+            else:
+                merged.append([factor])
+        for group in merged:
+            size = 1
+            for atom, extent in group:
+                known = extent.constant
+                size = -1 if known is None or size < 0 else size * known
+                number[atom] = len(sizes)
+            sizes.append(size)
+        splits.append(len(merged))
+    if sum(map(len, outputs)) != len(number):
+        return None
+    rows = [list(dict.fromkeys(number[atom] for atom in axis)) for axis in outputs]
+    try:
+        return Rearrange(
+            tuple(sizes),
+            tuple(splits),
+            tuple(f for row in rows for f in row),
+            tuple(map(len, rows)),
+        )
+    except OperatorError:
+        return None
+
+
+def is_rearrange(
+    operator: Rearrange, chain: Callable[[Case], ChainMap], case: Callable[[], Case]
+) -> bool:
+    """Return whether a chain is provably a Rearrange, for all sizes that it runs with.
+
+    Args:
+        operator: the operator.
+        chain: returns the map of the chain in a case.
+        case: returns an empty case for a comparison.
+    """
+
+    def maps(now: Case) -> tuple[Tensor, Tensor]:
+        mapped = chain(now)
+        return operators.apply(now, Rearrange, operator, mapped.x), mapped.y
+
+    comparison = compare(case(), maps)
+    if comparison.equal and comparison.assumptions:
+        return _divides(operator, chain, case())
+    return comparison.equal
+
+
+def _divides(operator: Rearrange, chain: Callable[[Case], ChainMap], case: Case) -> bool:
+    """Return whether the chain only runs where the known factors divide the sizes."""
+
+    def divides(now: Case) -> bool:
+        mapped = chain(now)
+        split = [
+            (dim, operator.multiple(axis))
+            for axis, dim in enumerate(mapped.x.dims)
+            if dim.constant is None and operator.multiple(axis) > 1
+        ]
+        together = mapped.divided_exactly([d for d, _ in split], [b for _, b in split])
+        return together or all(mapped.divided_exactly([d], [b]) for d, b in split)
+
+    try:
+        return all(case.all(partial(divides, case)))
+    except UndecidedError:
+        return False

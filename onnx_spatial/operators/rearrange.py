@@ -1,0 +1,210 @@
+"""Define Rearrange: split axes into factors, permute the factors, and merge them to new axes.
+
+    x[(h 2) (w 2) c] -> y[h w (2 2 c)]          einops calls it by that name and writes it so
+
+    sizes   [h, 2, w, 2, c]     the factors in the order of the input, the last one the fastest
+    splits  [2, 2, 1]           how many of them make each axis of the input
+    order   [0, 2, 1, 3, 4]     the factors in the order of the output
+    joins   [1, 1, 3]           how many of them make each axis of the output
+
+Every chain of Reshape, Transpose, Squeeze, Unsqueeze, SpaceToDepth and DepthToSpace that keeps the
+elements of its factors together is one Rearrange.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_spatial.errors import OperatorError
+from onnx_spatial.operators.operator import BATCHES, CHANNELS, Arithmetic, FixedOperator, Size
+from onnx_spatial.operators.shapes import (
+    INT64_MAX,
+    Dim,
+    check_element_count,
+    integers,
+    show,
+)
+from onnx_spatial.operators.strided_copies import Allocate
+
+#: A factor whose size follows from that of its axis.
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Rearrange(FixedOperator):
+    """Permute the factors of axes; see the module.
+
+    Attributes:
+        sizes: sizes of the factors, 1 or more; -1 for one factor of an axis, which follows from the size
+            of the axis.
+        splits: number of factors of each axis of the input; none for an axis of size 1.
+        order: the number of the factor at each place of the output.
+        joins: number of factors of each axis of the output.
+
+    Raises:
+        OperatorError: a value breaks one of these rules.
+    """
+
+    sizes: tuple[int, ...]
+    splits: tuple[int, ...]
+    order: tuple[int, ...]
+    joins: tuple[int, ...]
+
+    name = "Rearrange"
+    noun = "rearrangement"
+    positions_of = "factors"
+    positions = ()
+
+    def __post_init__(self) -> None:
+        for field in ("sizes", "splits", "order", "joins"):
+            values = integers(f"{self.name}: {field}", getattr(self, field))
+            object.__setattr__(self, field, values)
+        count = len(self.sizes)
+        if not self.splits:
+            raise OperatorError(f"{self.name}: splits is empty; the input must have an axis")
+        for field, counts in (("splits", self.splits), ("joins", self.joins)):
+            if min(counts, default=0) < 0 or sum(counts) != count:
+                raise OperatorError(
+                    f"{self.name}: {field} {list(counts)} must be numbers of factors, {count} together"
+                )
+        if sorted(self.order) != list(range(count)):
+            raise OperatorError(
+                f"{self.name}: order {list(self.order)} is no permutation of {count} factors"
+            )
+        if any(size < 1 and size != UNKNOWN for size in self.sizes):
+            raise OperatorError(
+                f"{self.name}: sizes {list(self.sizes)} must be at least 1, or -1 where unknown"
+            )
+        for axis, factors in enumerate(self.inputs):
+            if [self.sizes[f] for f in factors].count(UNKNOWN) > 1:
+                raise OperatorError(f"{self.name}: axis {axis} has two factors of unknown size")
+            if self.multiple(axis) > INT64_MAX:
+                raise OperatorError(f"{self.name}: the factors of axis {axis} overflow int64")
+
+    @property
+    def rank(self) -> int:
+        """Rank of the input."""
+        return len(self.splits)
+
+    @property
+    def inputs(self) -> tuple[tuple[int, ...], ...]:
+        """The factors of each axis of the input."""
+        return _groups(range(len(self.sizes)), self.splits)
+
+    @property
+    def outputs(self) -> tuple[tuple[int, ...], ...]:
+        """The factors of each axis of the output."""
+        return _groups(self.order, self.joins)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the output is the input, whatever the sizes."""
+        before, after = (
+            [[f for f in axis if self.sizes[f] != 1] for axis in axes]
+            for axes in (self.inputs, self.outputs)
+        )
+        return before == after
+
+    def multiple(self, axis: int) -> int:
+        """Return the product of the known sizes of an axis of the input."""
+        return math.prod(self.sizes[f] for f in self.inputs[axis] if self.sizes[f] != UNKNOWN)
+
+    def unknown(self, axis: int) -> int | None:
+        """Return the factor of an axis of the input that follows from its size; None if none does."""
+        return next((f for f in self.inputs[axis] if self.sizes[f] == UNKNOWN), None)
+
+    def typical_sizes(self, axis: int) -> list[int]:
+        """Return multiples of the known factors."""
+        if self.unknown(axis) is None:
+            return [self.multiple(axis)]
+        return [self.multiple(axis) * n for n in (BATCHES if axis == 0 else CHANNELS)]
+
+    def factors(self, shape: Sequence[Dim]) -> list[Dim]:
+        """Return the sizes of all factors for the shape of an input; None if they are unknown.
+
+        Raises:
+            OperatorError: the rank differs, or a dim is no product of its factors.
+        """
+        if len(shape) != self.rank:
+            raise OperatorError(
+                f"{self.name}: the input must have rank {self.rank}, not {show(shape)}"
+            )
+        sizes: list[Dim] = list(self.sizes)
+        for axis, dim in enumerate(shape):
+            known, factor = self.multiple(axis), self.unknown(axis)
+            if isinstance(dim, int) and (dim % known if factor is not None else dim != known):
+                rule = "divisible by" if factor is not None else "the product of"
+                raise OperatorError(
+                    f"{self.name}: axis {axis}: size {dim} is not {rule} its known factors, {known}"
+                )
+            if factor is not None:
+                whole = dim // known if isinstance(dim, int) else dim if known == 1 else None
+                sizes[factor] = whole
+        return sizes
+
+    def output_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Return the products of the factors of each axis of the output; unknown dims stay unknown.
+
+        Raises:
+            OperatorError: see `factors`.
+        """
+        sizes, out = self.factors(shape), list[Dim]()
+        for axis in self.outputs:
+            of_axis = [sizes[f] for f in axis if sizes[f] != 1]
+            numbers = [size for size in of_axis if isinstance(size, int)]
+            if len(numbers) == len(of_axis):
+                out.append(math.prod(numbers))
+            else:
+                out.append(of_axis[0] if len(of_axis) == 1 else None)
+        check_element_count(self.name, out)
+        return tuple(out)
+
+    def __call__(
+        self,
+        x: npt.NDArray[np.generic],
+        pad_value: object = None,
+        empty: Allocate = np.empty,
+    ) -> npt.NDArray[np.generic]:
+        """Run on an array, see `Operator`; nothing is padded."""
+        sizes = [int(size) for size in self.factors(x.shape)]  # type: ignore[arg-type]
+        out = empty(tuple(int(d) for d in self.output_shape(x.shape)), x.dtype)  # type: ignore[arg-type]
+        moved = x.reshape(sizes).transpose(self.order)
+        out.reshape(moved.shape)[...] = moved
+        return out
+
+    def computed(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Compute `factors` for dims that may be unknown."""
+        result: list[Size] = list(self.sizes)
+        for axis, dim in enumerate(dims):
+            if (factor := self.unknown(axis)) is not None:
+                known = self.multiple(axis)
+                result[factor] = dim if known == 1 else sizes.div(dim, known)
+        return result
+
+    def output_dims(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Compute `output_shape` for dims that may be unknown."""
+        factors = self.computed(sizes, dims)
+        return [sizes.product([factors[f] for f in axis]) for axis in self.outputs]
+
+    def constraints(self, sizes: Arithmetic, dims: Sequence[Size]) -> list[Size]:
+        """Return sizes that are negative for a dim that is no product of its factors."""
+        result: list[Size] = []
+        for axis, dim in enumerate(dims):
+            known = self.multiple(axis)
+            if self.unknown(axis) is None:
+                result += [sizes.sub(dim, known), sizes.sub(known, dim)]
+            elif known > 1:
+                result.append(sizes.sub(sizes.mul(sizes.div(dim, known), known), dim))
+        return result
+
+
+def _groups(factors: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Cut a row of factors into groups of these lengths."""
+    ends = list(accumulate(counts))
+    return tuple(tuple(factors[end - n : end]) for n, end in zip(counts, ends, strict=True))

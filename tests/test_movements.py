@@ -1,0 +1,232 @@
+"""`optimize` writes chains that only move data as fewer or faster nodes, within a rank limit."""
+
+from __future__ import annotations
+
+import movement_models as forms
+import numpy as np
+import onnx
+import pytest
+import running
+import structure
+from building import ELEMENT_TYPES
+from chain_models import Net
+from onnx import TensorProto, helper
+
+import onnx_spatial
+from onnx_spatial.chains.pricing import LEAST_GAIN, MARGIN
+from onnx_spatial.conversion.optimize import optimize_operators
+from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.report import Site
+
+
+def same(model: onnx.ModelProto, other: onnx.ModelProto, scale: int = 1) -> None:
+    data = forms.feeds(model, scale)
+    for a, b in zip(running.run(model, data), running.run(other, data), strict=True):
+        assert a.shape == b.shape
+        assert a.tolist() == b.tolist() if a.dtype == object else a.tobytes() == b.tobytes()
+
+
+def only(model: onnx.ModelProto, **options: int) -> Site:
+    """The report of the only chain."""
+    (site,) = optimize_operators(model, ConvertOptions(**options)).chains
+    return site
+
+
+@pytest.mark.parametrize("name", forms.FORMS)
+def test_within_rank_4(name):
+    model = forms.FORMS[name]
+    done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
+    (site,) = done.inspection.chains
+    assert (site.op_type, site.action) == ("Rearrange", "lower")
+    assert done.verification.status == "passed"
+    assert forms.largest_rank(done.model) <= 4
+    for scale in (1, 2):
+        same(model, done.model, scale)
+
+
+@pytest.mark.parametrize("name", forms.FORMS)
+def test_never_worse_without_a_limit(name):
+    """A chain is rewritten only if the price is better by a margin; else the file stays."""
+    model = forms.FORMS[name]
+    done = optimize_operators(model)
+    moves = [site for site in done.chains if site.op_type == "Rearrange"]
+    for site in moves:
+        assert site.strategy == "cancelled" or site.estimated_us <= MARGIN * site.before_us
+        assert site.strategy == "cancelled" or site.before_us - site.estimated_us >= LEAST_GAIN
+    assert (done.edit.model is None) == (not moves)
+    if moves:
+        same(model, done.edit.model)
+
+
+def test_which_pay_without_a_limit():
+    paying = {name for name, model in forms.FORMS.items() if optimize_operators(model).edit.model}
+    assert paying >= {"pixel unshuffle", "DepthToSpace", "unpatchify", "there and back"}
+    assert paying.isdisjoint({"windows", "channel shuffle", "from windows"})  # fast as they are
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+def test_every_element_type(dtype):
+    model = forms.pixel_unshuffle(type_=ELEMENT_TYPES[dtype])
+    done = onnx_spatial.optimize(model, max_rank=4)
+    assert done.verification.status == "passed", done.verification.message
+    assert forms.largest_rank(done.model) == 4
+    same(model, done.model)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6])
+def test_rank_limits(limit):
+    """A chain between matrices fits any limit; one between images has at least their rank."""
+    net = Net()
+    x = net("Reshape", "x", [-1, 4, 6, 2])
+    x = net("Transpose", x, perm=[0, 3, 1, 2])
+    model = forms.finished(net, ("n", 48), net("Reshape", x, [-1, 48]), 2)
+    done = onnx_spatial.optimize(model, max_rank=limit)
+    assert done.changed == (limit < 4)
+    assert forms.largest_rank(done.model) <= max(2, limit)
+    same(model, done.model)
+    images = onnx_spatial.optimize(forms.windows(), max_rank=limit)
+    assert images.changed == (limit in (4, 5))
+    assert forms.largest_rank(images.model) == (4 if limit in (4, 5) else 6)
+
+
+def test_why_a_chain_exceeds_the_limit():
+    site = only(forms.windows(), max_rank=3)
+    assert (site.action, site.reason) == ("leave", "its input 'x' has rank 4")
+    site = only(forms.unpatchify(), max_rank=3)
+    assert site.reason == "its output 'net_2_0' has rank 4"
+
+
+def test_a_height_that_may_be_odd_is_not_proven():
+    site = only(forms.inferred_batch(), max_rank=4)
+    assert (site.action, site.reason) == ("leave", "it is not proven for all sizes")
+
+
+def test_dims_that_regroup_across_each_other():
+    """[4, 6] as [3, 8]: the whole is no permutation of factors, the part behind is."""
+    net = Net()
+    x = net("Reshape", "x", [-1, 3, 8])
+    x = net("Transpose", x, perm=[0, 2, 1])
+    x = net("Reshape", x, [-1, 2, 2, 2, 3, 1])
+    model = forms.finished(net, ("n", 4, 6), net("Reshape", x, [-1, 24]), 2)
+    done = onnx_spatial.optimize(model, max_rank=4)
+    assert forms.largest_rank(done.model) <= 4
+    same(model, done.model)
+
+
+def test_values_that_others_read_stay():
+    """The first Transpose stays for its other reader, so that only what is behind it is saved."""
+    net = Net()
+    first = net("Transpose", "x", perm=[0, 2, 3, 1])
+    back = net("Transpose", first, perm=[0, 3, 1, 2])
+    model = forms.finished(net, ("n", 3, 8, 12), net("Add", back, "x"))
+    model.graph.output.append(helper.make_tensor_value_info(first, 1, [None] * 4))
+    done = onnx_spatial.optimize(model)
+    assert structure.counts(done.model)["Transpose"] == 1
+    same(model, done.model)
+
+
+def test_functions_whose_values_others_read_are_not_computed_twice():
+    net = Net()
+    first = net("Transpose", "x", perm=[0, 2, 3, 1])
+    function = net("Relu", first)
+    model = forms.finished(net, ("n", 3, 8, 12), net("Transpose", function, perm=[0, 3, 1, 2]))
+    model.graph.output.append(helper.make_tensor_value_info(function, 1, [None] * 4))
+    done = onnx_spatial.optimize(model)
+    assert structure.counts(done.model)["Relu"] == 1
+    same(model, done.model)
+
+
+@pytest.mark.parametrize("holder", ["If", "Loop"])
+def test_bodies(holder):
+    inner = forms.pixel_unshuffle()
+    (output,) = inner.graph.output
+    nodes, stored = list(inner.graph.node), list(inner.graph.initializer)
+    value = helper.make_tensor_value_info
+    if holder == "If":
+        body = helper.make_graph(nodes, "body", [], [output], stored)
+        other = helper.make_node("Identity", ["z"], ["other"])
+        plain = helper.make_graph([other], "else", [], [value("other", 1, [None] * 4)])
+        outer = [
+            helper.make_node("ConstantOfShape", ["s"], ["z"]),
+            helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=plain),
+        ]
+        constants = [
+            onnx.numpy_helper.from_array(np.array(True), "c"),
+            onnx.numpy_helper.from_array(np.array([1, 16, 16, 24]), "s"),
+        ]
+    else:
+        kept = helper.make_node("Identity", ["going"], ["on"])
+        inputs = [value("i", TensorProto.INT64, []), value("going", TensorProto.BOOL, [])]
+        outputs = [value("on", TensorProto.BOOL, []), output]
+        body = helper.make_graph([kept, *nodes], "body", inputs, outputs, stored)
+        outer = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
+        constants = [onnx.numpy_helper.from_array(np.array(2), "trips")]
+    x = value("x", 1, ("n", 4, 32, 48))
+    rank = 4 if holder == "If" else 5
+    graph = helper.make_graph(outer, "g", [x], [value("y", 1, [None] * rank)], constants)
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    done = onnx_spatial.optimize(model, max_rank=4 if holder == "If" else None)
+    assert done.changed and done.verification.status == "passed"
+    (site,) = done.inspection.chains
+    assert site.graph != "main graph"
+    same(model, done.model)
+
+
+def test_local_functions():
+    inner = forms.pixel_unshuffle()
+    constants = [
+        helper.make_node("Constant", [], [t.name], value=t) for t in inner.graph.initializer
+    ]
+    opset = helper.make_opsetid("", 17)
+    function = helper.make_function(
+        "local",
+        "Unshuffle",
+        ["x"],
+        [inner.graph.output[0].name],
+        [*constants, *inner.graph.node],
+        [opset],
+    )
+    call = helper.make_node("Unshuffle", ["x"], ["y"], domain="local")
+    y = helper.make_tensor_value_info("y", 1, [None] * 4)
+    graph = helper.make_graph([call], "g", list(inner.graph.input), [y])
+    opsets = [opset, helper.make_opsetid("local", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[function])
+    done = onnx_spatial.optimize(model, max_rank=4)
+    (site,) = done.inspection.chains
+    assert site.action == "lower" and "Unshuffle" in site.graph
+    same(model, done.model)
+
+
+def attention(layers: int, seq: int | str) -> onnx.ModelProto:
+    net = Net()
+    x, weight = "x", np.eye(64, dtype=np.float32)
+    for _ in range(layers):
+        heads = []
+        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+            each = net("Reshape", net("MatMul", x, weight), [0, 0, 4, 16])
+            heads.append(net("Transpose", each, perm=perm))
+        scores = net("Softmax", net("MatMul", heads[0], heads[1]), axis=-1)
+        joined = net("Transpose", net("MatMul", scores, heads[2]), perm=[0, 2, 1, 3])
+        x = net("Add", x, net("Reshape", joined, [0, 0, 64]))
+    return forms.finished(net, ("n", seq, 64), x, 3)
+
+
+@pytest.mark.parametrize("seq", [32, "h"])
+def test_attention_stays_byte_for_byte(seq, monkeypatch):
+    """Its Reshapes and Transposes cannot be better: no chain is even read."""
+    from onnx_spatial.chains import movements
+
+    def read(*_: object) -> None:
+        raise AssertionError("a chain is read")
+
+    monkeypatch.setattr(movements, "read_rearrange", read)
+    done = onnx_spatial.optimize(attention(3, seq))
+    assert not done.changed
+
+
+def test_the_report():
+    done = onnx_spatial.optimize(forms.pixel_unshuffle())
+    (site,) = done.inspection.to_dict()["chains"]
+    assert site["before_us"] > site["estimated_us"] > 0
+    assert (site["dialect"], site["strategy"]) == ("standard nodes", "staged")
