@@ -54,7 +54,7 @@ class OptimizeResult:
             fused before; None if neither.
         nodes: number of nodes in all graphs before and after.
         layouts: number of nodes before and after that change the layout of a value, where some of them
-            were removed beside convolutions that no chain became part of.
+            were removed or moved beside convolutions that no chain became part of; else 0 and 0.
         limits: the nodes of the result that the limits of the options do not admit; None without limits.
     """
 
