@@ -114,7 +114,11 @@ def _candidates(
     graph: traversal.GraphLike, local: set[tuple[str, str]]
 ) -> list[tuple[Path, onnx.NodeProto]]:
     """Return the paths that only a convolution reads, which might be such chains."""
-    convs = {n.input[0]: n for n in graph.node if n.op_type == "Conv" and op_traits.is_standard(n)}
+    convs = {}
+    for node in graph.node:
+        standard = op_traits.is_standard(node) and (node.domain, node.op_type) not in local
+        if standard and node.op_type == "Conv" and node.input and node.output and node.output[0]:
+            convs[node.input[0]] = node
     every = [path for path in paths(graph, local) if path.values[-1] in convs] if convs else []
     if not every:
         return []
