@@ -254,14 +254,12 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="tflite",
                 title="TFLite's GPU delegate",
                 max_rank=4,
-                refused=_SEQUENCES
+                refused=(_SEQUENCES - {"ConcatFromSequence", "SequenceEmpty", "SplitToSequence"})
                 | {
                     "Compress",
                     "ConstantOfShape",
                     "GatherElements",
                     "GatherND",
-                    "If",
-                    "Loop",
                     "MaxUnpool",
                     "NonZero",
                     "Range",
