@@ -43,7 +43,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
-        limits.show(console, found.limits, verbose=verbose)
+        limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -55,7 +55,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
     _remaining(console, found)
-    limits.show(console, found.limits, verbose=verbose)
+    limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
 
 
 def chains(console: Console, found: Inspection) -> None:

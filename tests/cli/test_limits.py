@@ -63,7 +63,8 @@ def test_unknown_ranks_are_only_shown_with_verbose(capsys):
     onnx.save(parser.parse_model(text), "open.onnx")
     words = ["optimize", "open.onnx", "--dry-run", "--max-rank", "4"]
     assert run(words) == 0
-    assert "rank" not in capsys.readouterr().out
+    line = "every other node fits rank 4; of 2 nodes a rank is unknown (-v shows them)"
+    assert capsys.readouterr().out.splitlines()[1:] == [line]
     assert run([*words, "-v"]) == 0
     assert "open (Reshape) was not compared: the rank of 'a' is unknown" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0
@@ -85,6 +86,13 @@ def test_many_reasons_are_cut(capsys):
     assert "  Sin:" not in out
     assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite", "-v"]) == 3
     assert "Sin" in capsys.readouterr().out
+
+
+def test_it_says_that_all_nodes_fit(capsys):
+    assert run(["optimize", "four.onnx", "--dry-run", "--target", "coreml"]) == 0
+    assert "every node fits what is known of Core ML" in capsys.readouterr().out.splitlines()
+    assert run(["inspect", "four.onnx", "--max-rank", "4"]) == 0
+    assert "after optimize, every node fits rank 4" in capsys.readouterr().out.splitlines()
 
 
 def test_quiet_says_it_in_one_line_on_stderr(capsys):
@@ -131,7 +139,7 @@ def test_without_a_limit_nothing_is_said(capsys):
 
 def test_inspect_lists_what_optimize_would_leave(capsys):
     assert run(["inspect", "six.onnx", "--target", "coreml"]) == 0
-    assert "6 nodes do not fit Core ML:" in capsys.readouterr().out
+    assert "after optimize, 6 nodes do not fit Core ML:" in capsys.readouterr().out
 
 
 def test_an_unknown_target(capsys):
