@@ -80,6 +80,8 @@ def convert_models(
         if target.piped and not target.dry_run:
             data.to_standard_output(result, frozen=frozen)
         step_summary.append(lambda: _markdown(command, model, result))
+        if output.quiet and (beyond := _beyond(result)) is not None:
+            say(output.err, f"error: {model}: {beyond}", style="red")
         if output.quiet and _is_undecided(result):
             say(output.err, f"warning: {model}: {UNDECIDED}", style="yellow")
         return result
@@ -109,9 +111,15 @@ def convert_models(
             data.keep(output, error.verification)
 
     def code_of(result: Conversion) -> int:
-        return int(targets.check and result.changed)
+        return 3 if _beyond(result) is not None else int(targets.check and result.changed)
 
     return options.each_model(output, models, convert_model, show, code_of, explain)
+
+
+def _beyond(result: Conversion) -> str | None:
+    """Say how many nodes are beyond the limits of the call; None if there are none."""
+    limits = result.inspection.limits
+    return None if limits is None else limits.text
 
 
 def _is_undecided(result: Conversion) -> bool:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 )
 @options.models_argument
 @options.prefer_option
+@options.target_option
 @options.model_options
 @options.output_options
 def inspect(
     models: tuple[str, ...],
     strategy: str | None,
+    target: str | None,
     model_options: dict[str, Any],
     output: Output,
 ) -> int:
@@ -42,7 +44,7 @@ def inspect(
 
     def inspect_model(model: str, progress: options.Progress) -> Inspection:
         return onnx_spatial.inspect(
-            sources[model], **model_options, strategy=strategy, progress=progress
+            sources[model], **model_options, strategy=strategy, target=target, progress=progress
         )
 
     def show(_: str, inspection: Inspection) -> None:

@@ -19,10 +19,12 @@ from onnx_spatial.cli.targets import Targets, targets_options
         "optimize model.onnx -o fast.onnx",
         "optimize a.onnx b.onnx -o fast/ --strict",
         "optimize models/*.onnx --check",
+        "optimize model.onnx -o device.onnx --target coreml",
     ),
 )
 @options.models_argument
 @targets_options
+@options.target_option
 @options.conversion_options
 def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others: Any) -> int:
     """Do what `convert` does, and rewrite chains of standard nodes that are spatial operators.
@@ -32,6 +34,9 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
     BatchToSpace become one dilated convolution. Other chains stay as they are.
     `onnx-spatial inspect` lists the chains of a model.
+
+    With --max-rank or --target, the nodes of the result that are still beyond the limits are listed;
+    the result is written, and the exit code is 3.
 
     If MODEL is -, it is read from standard input. If OUT is -, it is written to standard output, and
     all messages go to stderr. Several models are written to the folder OUT, by their names; all are

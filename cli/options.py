@@ -15,6 +15,7 @@ from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import ORACLE_NAMES, STRATEGY_NAMES
 from onnx_spatial.errors import SpatialError
+from onnx_spatial.model.targets import TARGETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -199,6 +200,13 @@ max_rank_option = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Give new tensors at most N dims.",
+)
+
+target_option = click.option(
+    "--target",
+    type=click.Choice([*TARGETS]),
+    help="Make a model for this runtime: within its limit of rank, without operators that it does not "
+    "run. docs/targets.md lists what is known of each.",
 )
 
 shape_option = click.option(

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_spatial.api import Conversion, Inspection
-from onnx_spatial.cli import summary
+from onnx_spatial.cli import limits, summary
 from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
 from onnx_spatial.conversion.report import Site
 from onnx_spatial.errors import one_line
 from onnx_spatial.lowering import Candidate
-from onnx_spatial.operators import Dim
+from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.verification import OutputResult, Verification
 
@@ -43,6 +43,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
+        limits.show(console, found.limits, verbose=verbose)
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -54,6 +55,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
     _remaining(console, found)
+    limits.show(console, found.limits, verbose=verbose)
 
 
 def chains(console: Console, found: Inspection) -> None:
@@ -192,7 +194,8 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         why = "no operators to convert" if found else "no spatial operators"
         if found and all(site.action == "function" for site in found):
             why = "its operators call local functions already"
-        say(console, f"{model}: {why}, nothing to do")
+        beyond = result.inspection.limits is not None and result.inspection.limits.nodes
+        say(console, f"{model}: {why}, nothing {'was changed' if beyond else 'to do'}")
         if found:
             sites(console, found)
     else:
@@ -204,7 +207,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found, verbose=verbose)
     if verbose:
         chains(console, result.inspection)
-    elif left := sum(not site.converted for site in result.inspection.chains):
+    elif left := sum(_is_idle(site) for site in result.inspection.chains):
         what = _count(left, "chain")
         say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
     _remaining(console, result.inspection)
@@ -212,11 +215,17 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         verification(console, result.verification, verbose=verbose)
     elif result.changed:
         console.print("not verified")
+    limits.show(console, result.inspection.limits, verbose=verbose)
     if result.output is not None:
         what = "wrote" if result.changed else "copied byte for byte to"
         say(console, f"{what} {result.output}")
     if result.backup is not None:
         say(console, f"the original is kept as {result.backup}")
+
+
+def _is_idle(site: Site) -> bool:
+    """Return whether a chain was left for nothing would be gained; others are beyond a limit."""
+    return not site.converted and site.op_type != Rearrange.name
 
 
 def _absorbed(found: list[Site]) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
+from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
@@ -49,6 +50,8 @@ class Inspection:
         chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
+        limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
+            without these, and of `convert`.
         remaining: the operators that onnxruntime lacks also after a conversion.
     """
 
@@ -58,6 +61,7 @@ class Inspection:
     sites: list[Site] = field(default_factory=list)
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
     remaining: list[UnknownOperator] = field(default_factory=list)
 
     @property
@@ -73,7 +77,7 @@ class Inspection:
         return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
 
     def to_dict(self) -> dict[str, object]:
-        """version 1: the attributes, `summary`, and each `Site` and `UnknownOperator` as a dict."""
+        """version 1: the attributes and `summary`, each object in them as a dict."""
         return {
             "version": 1,
             "model": self.model,
@@ -83,6 +87,7 @@ class Inspection:
             "chains": [site.to_dict() for site in self.chains],
             "nodes": list(self.nodes),
             "summary": self.summary,
+            "limits": None if self.limits is None else self.limits.to_dict(),
             "remaining": [dict(vars(each)) for each in self.remaining],
         }
 
@@ -167,6 +172,7 @@ def inspect(
     domains: Iterable[str] = (),
     static: Mapping[str, int] | None = None,
     max_rank: int | None = None,
+    target: str | None = None,
     strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Inspection:
@@ -179,14 +185,17 @@ def inspect(
         domains: operator domains to accept beside the ones that converters are known to use.
         static: sizes of symbolic dims, by name.
         max_rank: largest rank of new tensors.
+        target: runtime for devices that the result is for, as in `optimize`.
         strategy: lower with this strategy wherever it applies, instead of the cheapest.
         progress: called with lines of text.
 
     Raises:
-        UsageError: there is no strategy or symbolic dim of that name.
+        UsageError: there is no strategy, target or symbolic dim of that name.
         SpatialError: the model cannot be read.
     """
-    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
+    options = ConvertOptions(
+        max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
+    )
     source = read_source(model, static)
     result = optimize_operators(source.proto, options, folder=source.folder, progress=progress)
     return inspection_of(source, result.plain, result)
@@ -536,4 +545,5 @@ def inspection_of(
     found.remaining = remaining
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
+        found.limits = optimized.limits
     return found

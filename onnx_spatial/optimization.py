@@ -43,6 +43,7 @@ def optimize(
     output: str | os.PathLike[str] | None = None,
     *,
     max_rank: int | None = None,
+    target: str | None = None,
     opset: int | None = None,
     verify: bool = True,
     seed: int = 0,
@@ -73,7 +74,10 @@ def optimize(
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
         output: file for the result, written atomically and only if nothing failed; None: no file.
-        max_rank: largest rank of new tensors.
+        max_rank: largest rank of new tensors, or the smaller one of the target.
+        target: runtime for devices that the result is for: "coreml", "qnn", "tflite", "tensorrt" or
+            "ncnn" (docs/targets.md says what is known of each). No lowering uses operators that it does
+            not run.
         verify: run the original and the result, and compare them. Each chain is proven to be its
             operator in any case.
         opset, seed, static, domains, inputs, shapes, strict, strict_proof, rtol, atol, outputs_only,
@@ -81,7 +85,9 @@ def optimize(
             `convert`.
 
     Returns:
-        The conversion; `inspection.chains` has each chain and what was done with it.
+        The conversion; `inspection.chains` has each chain and what was done with it, and
+        `inspection.limits` the nodes that are still beyond max_rank or the limits of the target. They
+        are no error: the result is written.
 
     Raises:
         UsageError: an argument is invalid, or two arguments cannot be combined.
@@ -93,14 +99,16 @@ def optimize(
         raise UsageError("save_as_external_data requires output")
     tolerances = Tolerances.of(rtol, atol)
     check_verification(tolerances, verify, strict_proof=strict_proof, outputs_only=outputs_only)
-    options = ConvertOptions(max_rank=max_rank, strategy=strategy, domains=tuple(domains))
+    options = ConvertOptions(
+        max_rank=max_rank, target=target, strategy=strategy, domains=tuple(domains)
+    )
     source = read_source(model, static, data=verify or in_place or output is not None)
     logger.info("%s: read, IR %d", source.name, source.proto.ir_version)
     progress = progress or (lambda _: None)
     progress("converting")
     before = with_opset(source, opset)
     tolerances.check_names([value.name for value in source.proto.graph.output])
-    target = output_file(source, output, in_place=in_place)
+    file = output_file(source, output, in_place=in_place)
     result = optimize_operators(before.proto, options, folder=source.folder, progress=progress)
     note_opset(result.edit, source, before)
     inspection = inspection_of(source, result.edit, result)
@@ -136,7 +144,7 @@ def optimize(
     )
     return finish(
         conversion,
-        target,
+        file,
         frozen=bool(static),
         in_place=in_place,
         external=save_as_external_data,

@@ -2,8 +2,8 @@
 
 A chain is read as one Rearrange (`rearranging`). The price of its lowering is compared with that of the
 nodes that go with the chain (`pricing`). It is listed if it pays, or if a tensor of it exceeds the rank
-limit, and is proven to be the Rearrange for all sizes. What cannot pay is not read at all: nets are full
-of Reshapes beside single Transposes.
+limit or the target refuses a node, and is proven to be the Rearrange for all sizes. What cannot pay is
+not read at all: nets are full of Reshapes beside single Transposes.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from onnx_spatial.chains.rearranging import is_rearrange, read_rearrange
 from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.model import traversal
+from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 
 #: Processor seconds for reading and proving a part of a chain, and for all chains of a model.
@@ -61,7 +62,7 @@ class Movement:
         before_us: estimated time of the nodes that nobody needs without the chain.
         after_us: the same of the nodes in their place.
         freed: number of the nodes that nobody needs without the chain.
-        required: whether a tensor of the chain exceeds the rank limit.
+        required: whether a tensor of the chain exceeds the rank limit, or a target refuses a node.
         reason: why it stays.
     """
 
@@ -106,6 +107,7 @@ def find_movements(
     folder: FilePath | None = None,
     *,
     max_rank: int | None = None,
+    target: Target | None = None,
     taken: Mapping[traversal.Place, Collection[str]] | None = None,
 ) -> list[Movement]:
     """Return the chains of a model that pay, and with a rank limit those that exceed it.
@@ -115,6 +117,7 @@ def find_movements(
         infos: its named spatial operators.
         folder: where external data lies.
         max_rank: the largest rank of a tensor.
+        target: runtime that must run the nodes.
         taken: values whose nodes belong to other chains, by graph.
     """
     local = {(f.domain, f.name) for f in proto.functions}
@@ -131,7 +134,7 @@ def find_movements(
     end = thread_time() + _MODEL_SECONDS
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
-        search = _Search(place, moves, scope, max_rank, end)
+        search = _Search(place, moves, scope, max_rank, target, end)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
         movements += [movement for movement in found if movement is not None]
     return movements
@@ -152,23 +155,25 @@ class _Search:
         moves: MovementGraph,
         graph: GraphScope,
         max_rank: int | None,
+        target: Target | None,
         deadline: float,
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
-        self._max_rank, self._deadline = max_rank, deadline
+        self._max_rank, self._target, self._deadline = max_rank, target, deadline
 
     def best(self, path: MovementPath) -> Movement | None:
         """Return the longest part of a path that pays; with a rank limit also why none is within it."""
-        beyond = self._beyond(path)
+        beyond, refused = self._beyond(path), self._refused(path)
         ends = [i for i in beyond if i in (0, len(path.values) - 1)]
-        if ends or not beyond:
+        if ends or not (beyond or refused):
             parts = (self._priced(part) for part in self._parts(path))
             best = next((part for part in parts if part is not None), None)
             return best or (self._bounded(path, ends[0]) if ends else None)
         listed = replace(self._listed(path), required=True)
         reasons: list[str] = []
         for part in self._parts(path):
-            if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
+            inner = set(part.values[1:-1]) >= {path.values[i] for i in beyond}
+            if inner and refused <= set(map(id, part.nodes)):
                 movement = self._within(part)
                 if movement.reason is None:
                     return movement
@@ -187,6 +192,11 @@ class _Search:
             return []
         ranks = [self._rank(name) for name in path.values]
         return [i for i, rank in enumerate(ranks) if rank is not None and rank > self._max_rank]
+
+    def _refused(self, path: MovementPath) -> set[int]:
+        """Return the ids of the nodes of a path that the target does not run."""
+        refused = frozenset[str]() if self._target is None else self._target.refused
+        return {id(node) for node in path.nodes if node.op_type in refused}
 
     def _rank(self, name: str) -> int | None:
         dims = self._graph.dims(name)
@@ -233,7 +243,7 @@ class _Search:
             return None
         gone = self._moves.freed(path)
         dims = {name: estimated(self._graph.dims(name), TYPICAL) for name in path.values}
-        prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
+        prices = self._prices(listed)
         before, freed = prices.removed(path, gone, dims)
         is_open = None in dims.values() or self._may_be_identity(path)
         if not is_open:
@@ -273,7 +283,7 @@ class _Search:
         reading = self._read(path)
         if reading is None:
             return replace(listed, reason="it permutes no factors of its axes that are known")
-        prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
+        prices = self._prices(listed)
         before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
         listed = replace(listed, before_us=before, freed=freed)
         done = prices.lowered(reading.operator, listed.input_shape or ())
@@ -282,6 +292,10 @@ class _Search:
         if not self._is_proven(path, reading.operator):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=reading.operator, after_us=done.cost)
+
+    def _prices(self, listed: Movement) -> Prices:
+        opset = self._graph.scope.opset
+        return Prices(listed.element_type, opset, self._max_rank, self._target)
 
     def _may_be_identity(self, path: MovementPath) -> bool:
         first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])

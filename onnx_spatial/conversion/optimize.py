@@ -26,6 +26,7 @@ from onnx_spatial.chains import (
 )
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.changes import diff_models
+from onnx_spatial.conversion.limits import LimitReport, check_limits
 from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, Site
@@ -45,6 +46,7 @@ class OptimizeResult:
             limit, and what was done with it.
         named: the model with operators in the place of the chains that were rewritten; None if none.
         nodes: number of nodes in all graphs before and after.
+        limits: the nodes of the result that the limits of the options do not admit; None without limits.
     """
 
     edit: EditResult
@@ -52,6 +54,7 @@ class OptimizeResult:
     chains: list[Site] = field(default_factory=list)
     named: onnx.ModelProto | None = None
     nodes: tuple[int, int] = (0, 0)
+    limits: LimitReport | None = None
 
 
 def optimize_operators(
@@ -89,7 +92,22 @@ def optimize_operators(
         best = alone
     moves = _movements(proto, infos, folder, options, every, best)
     best = _with_movements(moves, best, every, rewritten)
-    return replace(best, chains=[*best.chains, *_remaining(every, moves, best)])
+    best = replace(best, chains=[*best.chains, *_remaining(every, moves, best)])
+    return _compared(best, proto, options, folder)
+
+
+def _compared(
+    result: OptimizeResult, proto: onnx.ModelProto, options: ConvertOptions, folder: Path | None
+) -> OptimizeResult:
+    """List the nodes of a result that the limits of the options do not admit, if there are limits."""
+    limits = options.limits
+    if limits is None:
+        return result
+    model = result.edit.model or proto
+    left = [site for site in result.chains if not site.converted]
+    kept = {(s.graph, n): s.reason or "" for s in left for n in (s.node, *s.absorbed)}
+    report = check_limits(model, limits, options.domains, folder, kept=kept)
+    return replace(result, limits=report)
 
 
 def _key(chain: Chain | Movement) -> tuple[str, str]:
@@ -115,7 +133,9 @@ def _movements(
         if _key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
-    return find_movements(proto, infos, folder, max_rank=options.max_rank, taken=taken)
+    return find_movements(
+        proto, infos, folder, max_rank=options.max_rank, target=options.runtime, taken=taken
+    )
 
 
 def _with_movements(

@@ -113,7 +113,7 @@ def _writer(options: ConvertOptions, before: WithoutForm, choose: Writer | None)
             return inlined(body, info.node, request.inputs, request.opset)
         if choose is not None:
             return choose(request, info)
-        return lower_preferring(request, options.strategy, options.max_rank)
+        return lower_preferring(request, options.strategy, options.max_rank, options.runtime)
 
     return lower
 

@@ -22,6 +22,7 @@ from onnx_spatial.lowering.reorg import Reorg
 from onnx_spatial.lowering.row_gather import RowGather
 from onnx_spatial.lowering.slices import Slices
 from onnx_spatial.lowering.trivial import Copy, Empty
+from onnx_spatial.model.targets import Target
 
 #: All strategies. A new one is a module of its own and a line here.
 STRATEGIES: tuple[Strategy, ...] = (
@@ -120,18 +121,25 @@ class Ranking:
     newer_opset: str | None = None
 
 
-def lower(request: Request, *, strategy: str | None = None, max_rank: int | None = None) -> Lowered:
+def lower(
+    request: Request,
+    *,
+    strategy: str | None = None,
+    max_rank: int | None = None,
+    target: Target | None = None,
+) -> Lowered:
     """Lower an operator to standard operators.
 
     Args:
         request: the operator.
         strategy: name of the strategy to use instead of the cheapest.
         max_rank: largest rank of a tensor.
+        target: runtime that must run the nodes.
 
     Raises:
         ConversionError: no strategy can; the message says why.
     """
-    ranking = rank(request, max_rank=max_rank, strategy=strategy)
+    ranking = rank(request, max_rank=max_rank, strategy=strategy, target=target)
     if ranking.fitting:
         first = ranking.fitting[0].strategy
         return replace(_build(_BY_NAME[first], request, max_rank), considered=ranking.fitting)
@@ -140,8 +148,22 @@ def lower(request: Request, *, strategy: str | None = None, max_rank: int | None
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
             "(fix its sizes with --static, or export the model again with a newer opset)"
         )
-    reasons = [f"{name}: {reason}" for name, reason in ranking.reasons.items()]
-    raise ConversionError("no lowering fits: " + "; ".join(reasons))
+    names: dict[str, list[str]] = {}
+    tried = [n for n in ranking.reasons if issubclass(request.call.kind, _BY_NAME[n].accepts)]
+    for name in tried or ranking.reasons:
+        names.setdefault(ranking.reasons[name], []).append(name)
+    needs = [reason for reason in names if target is not None and _not_for(target) in reason]
+    if needs and (request.shape is None or not all(isinstance(dim, int) for dim in request.shape)):
+        raise ConversionError(
+            f"no lowering fits: with unknown sizes it {min(needs, key=len)} "
+            "(fix its sizes with --static)"
+        )
+    reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
+    raise ConversionError(f"no lowering fits: {'; '.join(reasons)}")
+
+
+def _not_for(target: Target) -> str:
+    return f", not for {target.title}"
 
 
 def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered]:
@@ -154,13 +176,20 @@ def candidates(request: Request, *, max_rank: int | None = None) -> list[Lowered
     return [_build(_BY_NAME[candidate.strategy], request, max_rank) for candidate in fitting]
 
 
-def rank(request: Request, *, max_rank: int | None = None, strategy: str | None = None) -> Ranking:
+def rank(
+    request: Request,
+    *,
+    max_rank: int | None = None,
+    strategy: str | None = None,
+    target: Target | None = None,
+) -> Ranking:
     """Rank the strategies that can lower an operator by estimated time.
 
     Args:
         request: the operator.
         max_rank: largest rank of a tensor.
         strategy: name of the only strategy to consider.
+        target: runtime that must run the nodes.
 
     Raises:
         ConversionError: standard operators cannot express it at all.
@@ -172,11 +201,12 @@ def rank(request: Request, *, max_rank: int | None = None, strategy: str | None 
         tuple(v is None for v in request.inputs),
         max_rank,
         strategy,
+        target,
     )
     if key not in _RANKINGS:
         if len(_RANKINGS) >= _MOST_RANKINGS:
             _RANKINGS.clear()
-        _RANKINGS[key] = _ranked(request.apart(), max_rank, strategy)
+        _RANKINGS[key] = _ranked(request.apart(), max_rank, strategy, target)
     return _RANKINGS[key]
 
 
@@ -185,7 +215,9 @@ _RANKINGS: dict[object, Ranking] = {}
 _MOST_RANKINGS = 4096
 
 
-def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ranking:
+def _ranked(
+    request: Request, max_rank: int | None, strategy: str | None, target: Target | None
+) -> Ranking:
     reasons: dict[str, str] = {}
     newer_opset = None
     fitting = []
@@ -207,12 +239,25 @@ def _ranked(request: Request, max_rank: int | None, strategy: str | None) -> Ran
             if newer_opset is None and isinstance(error, NewerOpsetError):
                 newer_opset = str(error)
             continue
-        if max_rank is None or emitted.max_rank <= max_rank:
-            fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
-        else:
+        if max_rank is not None and emitted.max_rank > max_rank:
             reasons[candidate.name] = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
+        elif target is not None and (unusable := _unusable(emitted, target)):
+            reasons[candidate.name] = f"needs {', '.join(unusable)}{_not_for(target)}"
+        else:
+            fitting.append(Candidate(candidate.name, round(emitted.cost, 3)))
     fitting.sort(key=lambda each: each.estimated_us)
     return Ranking(tuple(fitting), reasons, newer_opset)
+
+
+def _unusable(emitted: Emitter, target: Target) -> list[str]:
+    """Name what the target does not run among the nodes of a lowering."""
+    found = {n.op_type for n in emitted.nodes if n.op_type in target.refused | target.avoided}
+    for node in emitted.nodes:
+        for position in target.constant_inputs.get(node.op_type, ()):
+            value = node.inputs[position] if position < len(node.inputs) else None
+            if value is not None and not emitted.is_constant(value):
+                found.add(f"{node.op_type} with computed sizes")
+    return sorted(found)
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
@@ -247,7 +292,10 @@ def _build_between_transposes(candidate: Strategy, request: Request, emit: Emitt
 
 
 def lower_preferring(
-    request: Request, strategy: str | None, max_rank: int | None = None
+    request: Request,
+    strategy: str | None,
+    max_rank: int | None = None,
+    target: Target | None = None,
 ) -> Lowered:
     """Lower with the given strategy if it can, else with the cheapest.
 
@@ -255,11 +303,11 @@ def lower_preferring(
         ConversionError: no strategy can.
     """
     try:
-        return lower(request, max_rank=max_rank, strategy=strategy)
+        return lower(request, max_rank=max_rank, strategy=strategy, target=target)
     except ConversionError:
         if strategy is None:
             raise
-        return lower(request, max_rank=max_rank)
+        return lower(request, max_rank=max_rank, target=target)
 
 
 def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> float:

@@ -9,9 +9,9 @@ as for convolutions (`conv`). They differ in what they make of the elements beyo
     AveragePool                      left out; one without pads may count the pads it gets as zeros
     MaxPool                          minus infinity
 
-An AveragePool of an opset without dilations becomes a depthwise Conv if the channels are known. The
-zeros of SpaceToBatch stay as a Pad in front where a window that is needed reads them and the pool pads
-otherwise, or where runtimes refuse pads as large as the kernel.
+An AveragePool of an opset without dilations, or for a target that runs none, becomes a depthwise Conv
+if the channels are known. The zeros of SpaceToBatch stay as a Pad in front where a window that is needed
+reads them and the pool pads otherwise, or where runtimes refuse pads as large as the kernel.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _pool(node: NodeView, layout: BlockedLayout) -> RuleResult | BlockedConv | R
         on_u[at] = _enlarged(axis, block)
     if node.op_type == "AveragePool":
         return _average(node, layout, on_u, rounds_up=rounds_up)
-    since = DILATIONS_SINCE[node.op_type]
-    if _is_dilated(on_u) and node.view.opset < since:
-        return f"{node.op_type} has no dilations before opset {since}"
+    if _is_dilated(on_u) and (reason := _lacks_dilations(node)):
+        return reason
     place = tuple(axis - 2 for axis in layout.axes)
     if node.op_type == "LpPool":
         return BlockedConv(layout, tuple(on_u), place, 0)
@@ -97,11 +96,10 @@ def _average(
     place = tuple(axis - 2 for axis in layout.axes)
     counts = node.integer("count_include_pad", 0) == 1
     may_count = not rounds_up and not any(any(axis.pads) for axis in axes)
-    since = DILATIONS_SINCE["AveragePool"]
-    if _is_dilated(axes) and node.view.opset < since:
+    if _is_dilated(axes) and (reason := _lacks_dilations(node)):
         weight = _mean(node, layout) if (counts or may_count) and not rounds_up else None
         if weight is None:
-            return f"AveragePool has no dilations before opset {since}"
+            return reason
         axes = [replace(axis, most=None) for axis in axes]
         return BlockedConv(layout, tuple(axes), place, 0, weight=weight)
     if not (counts or may_count):
@@ -112,6 +110,14 @@ def _average(
 def _is_single(axis: Axis) -> bool:
     """Return whether each window of an axis is one element."""
     return axis == Axis(1, axis.dilation, (0, 0), 0)
+
+
+def _lacks_dilations(node: NodeView) -> Reason | None:
+    """Return why a pool cannot have dilations; None if it can."""
+    since = DILATIONS_SINCE[node.op_type]
+    if node.view.opset < since:
+        return f"{node.op_type} has no dilations before opset {since}"
+    return None if node.view.dilated_pools else f"the target runs no {node.op_type} with dilations"
 
 
 def _is_dilated(axes: Sequence[Axis]) -> bool:

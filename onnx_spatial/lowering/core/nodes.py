@@ -79,10 +79,14 @@ class NodeList:
             node = ir.node(op_type, inputs, attributes, num_outputs=outputs)
             self.nodes.append(node)
             self._work_of[node] = work or cost_model.small()
-            if all(v is None or v.const_value is not None or v in self._folded for v in inputs):
+            if all(v is None or self.is_constant(v) for v in inputs):
                 self._folded.update(node.outputs)  # runtimes compute it once, when they load
             self._outputs_of[key] = tuple(node.outputs)
         return self._outputs_of[key]
+
+    def is_constant(self, value: ir.Value) -> bool:
+        """Tell whether a value is a constant, or computed from constants only."""
+        return value.const_value is not None or value in self._folded
 
     @property
     def cost(self) -> float:

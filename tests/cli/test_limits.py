@@ -1,0 +1,160 @@
+"""`optimize --target` and `--max-rank`: what is printed of nodes that do not fit, and the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+from onnx import parser
+
+import onnx_spatial
+from onnx_spatial.cli.main import run
+
+#: Its ends have rank 6, so that nothing can be rewritten.
+SIX = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,2,3,4,5,6] x, float[2,2] u) => (float[1,2,3,4,5,6] y, float[2,2] v) {
+    [first] a = Relu(x)
+    [second] b = Relu(a)
+    [third] c = Relu(b)
+    [fourth] d = Relu(c)
+    [last] y = Neg(d)
+    [corner] v = Trilu(u)
+}"""
+FOUR = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,3,4] x) => (float[1,2,3,4] y) {
+    y = Relu(x)
+}"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("six", SIX), ("four", FOUR)):
+        onnx.save(parser.parse_model(text), f"{name}.onnx")
+    return tmp_path
+
+
+def test_what_does_not_fit_is_grouped_and_the_result_is_written(capsys, folder):
+    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "six.onnx: no spatial operators, nothing was changed"
+    start = lines.index("6 nodes do not fit Core ML:")
+    assert lines[start + 1 : start + 4] == [
+        "  Relu: rank 6, the limit is 5: first, second, third and 1 more",
+        "  Neg: rank 6, the limit is 5: last",
+        "  Core ML does not run Trilu: corner",
+    ]
+    assert lines[-1] == "copied byte for byte to out.onnx"
+    assert (folder / "out.onnx").read_bytes() == (folder / "six.onnx").read_bytes()
+
+
+def test_verbose_has_a_line_for_each_node(capsys):
+    assert run(["optimize", "six.onnx", "--dry-run", "--max-rank", "5", "-v"]) == 3
+    out = capsys.readouterr().out
+    assert "5 nodes do not fit rank 5:" in out
+    assert "  second (Relu): rank 6, the limit is 5 ('a' [1, 2, 3, 4, 5, 6])" in out.splitlines()
+
+
+def test_unknown_ranks_are_only_shown_with_verbose(capsys):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x, int64[r] s) => (float y) {
+        [open] a = Reshape(x, s)
+        [sum] y = ReduceSum <keepdims = 0> (a)
+    }"""
+    onnx.save(parser.parse_model(text), "open.onnx")
+    words = ["optimize", "open.onnx", "--dry-run", "--max-rank", "4"]
+    assert run(words) == 0
+    assert "rank" not in capsys.readouterr().out
+    assert run([*words, "-v"]) == 0
+    assert "open (Reshape) was not compared: the rank of 'a' is unknown" in capsys.readouterr().out
+    assert run([*words, "--json"]) == 0
+    limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
+    assert limits["nodes"] == []
+    assert [each["node"] for each in limits["unknown"]] == ["open", "sum"]
+
+
+def test_many_reasons_are_cut(capsys):
+    types = ["Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Neg", "Relu", "Sin"]
+    body = "\n".join(f"v{i + 1} = {name}(v{i})" for i, name in enumerate(types))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,1,1,1,1] v0) => (float[1,1,1,1,1] v10) {{ {body} }}"""
+    onnx.save(parser.parse_model(text), "many.onnx")
+    assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite"]) == 3
+    out = capsys.readouterr().out
+    assert "10 nodes do not fit TFLite's GPU delegate:" in out
+    assert "and 2 other reasons (-v shows all)" in out
+    assert "  Sin:" not in out
+    assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite", "-v"]) == 3
+    assert "Sin" in capsys.readouterr().out
+
+
+def test_quiet_says_it_in_one_line_on_stderr(capsys):
+    assert run(["optimize", "six.onnx", "-o", "out.onnx", "--target", "coreml", "-q"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: six.onnx: 6 nodes do not fit Core ML\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["four.onnx", "--target", "tflite"], 0),
+        (["four.onnx", "--target", "tflite", "--max-rank", "3"], 3),
+        (["four.onnx", "--target", "tensorrt", "--max-rank", "9"], 0),
+        (["six.onnx", "--target", "tensorrt"], 0),
+        (["six.onnx", "--target", "tensorrt", "--max-rank", "5"], 3),
+        (["six.onnx", "--max-rank", "6"], 0),
+        (["six.onnx", "--max-rank", "6", "--target", "coreml"], 3),
+        (["six.onnx"], 0),
+        (["six.onnx", "four.onnx", "--max-rank", "5"], 3),
+        (["six.onnx", "--max-rank", "5", "--check"], 3),
+    ],
+)
+def test_exit_codes_and_the_smaller_limit(words, code):
+    assert run(["optimize", *words, "--dry-run"]) == code
+
+
+def test_the_document(capsys):
+    assert run(["optimize", "six.onnx", "--dry-run", "--json", "--target", "coreml"]) == 3
+    limits = json.loads(capsys.readouterr().out)["inspection"]["limits"]
+    assert (limits["target"], limits["max_rank"], limits["title"]) == ("coreml", 5, "Core ML")
+    assert [each["node"] for each in limits["nodes"]][-2:] == ["last", "corner"]
+    assert limits["nodes"][-1]["reason"] == "Core ML does not run Trilu"
+    assert limits["nodes"][0]["shape"] == [1, 2, 3, 4, 5, 6]
+
+
+def test_without_a_limit_nothing_is_said(capsys):
+    assert run(["optimize", "six.onnx", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "six.onnx: no spatial operators, nothing to do\n"
+    assert run(["optimize", "six.onnx", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["inspection"]["limits"] is None
+
+
+def test_inspect_lists_what_optimize_would_leave(capsys):
+    assert run(["inspect", "six.onnx", "--target", "coreml"]) == 0
+    assert "6 nodes do not fit Core ML:" in capsys.readouterr().out
+
+
+def test_an_unknown_target(capsys):
+    assert run(["optimize", "six.onnx", "--dry-run", "--target", "magic"]) == 2
+    assert "coreml" in capsys.readouterr().err
+    with pytest.raises(onnx_spatial.UsageError, match="target must be one of coreml, "):
+        onnx_spatial.optimize("six.onnx", target="magic")
+
+
+def test_a_project_sets_the_target(folder):
+    (folder / "onnx-spatial.toml").write_text('target = "coreml"\n')
+    assert run(["optimize", "six.onnx", "--dry-run"]) == 3
+    assert run(["optimize", "six.onnx", "--dry-run", "--target", "tensorrt"]) == 0
+    (folder / "onnx-spatial.toml").write_text("[optimize]\nmax-rank = 5\n")
+    assert run(["optimize", "six.onnx", "--dry-run"]) == 3
+
+
+def test_from_python(folder):
+    result = onnx_spatial.optimize("six.onnx", "out.onnx", target="coreml", max_rank=7)
+    limits = result.inspection.limits
+    assert limits.title == "Core ML"
+    assert [node.op_type for node in limits.nodes] == ["Relu"] * 4 + ["Neg", "Trilu"]
+    assert (folder / "out.onnx").exists()
+    assert onnx_spatial.optimize("four.onnx", target="coreml").inspection.limits.nodes == ()
+    assert onnx_spatial.optimize("six.onnx").inspection.limits is None
+    assert onnx_spatial.convert("six.onnx", max_rank=4).inspection.limits is None
