@@ -1,4 +1,4 @@
-"""Random chains of movement among arithmetic: `optimize` must keep every bit, and never be worse by price.
+"""Random chains of movement among arithmetic: `optimize` keeps every bit, and is never worse by price.
 
 python tests/chains/campaign_of_movements.py --cases 5000 --seed 1
 """
