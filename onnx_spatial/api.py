@@ -17,7 +17,7 @@ import onnx
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     Site,
@@ -71,10 +71,12 @@ class Inspection:
             return None
         kinds = Counter(site.strategy for site in self.chains)
         left = kinds.pop(None, 0)
+        alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]
+        parts += [f"{_chains(alone)} written as faster nodes"] if alone else []
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
         before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds or alone else "")
 
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""

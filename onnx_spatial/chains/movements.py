@@ -92,6 +92,11 @@ class Movement:
         return tuple(node for node in self.nodes if node.op_type not in MOVING)
 
     @property
+    def moving(self) -> tuple[onnx.NodeProto, ...]:
+        """The nodes of the chain that move elements."""
+        return tuple(node for node in self.nodes if node.op_type in MOVING)
+
+    @property
     def vanishes(self) -> bool:
         """Whether only its functions are left."""
         return self.operator is not None and self.operator.is_identity and bool(self.functions)
@@ -136,7 +141,8 @@ def find_movements(
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
         search = _Search(place, moves, scope, max_rank, target, end)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
-        movements += [movement for movement in found if movement is not None]
+        # Paths that part behind a chain have it in common.
+        movements += {m.output: m for m in found if m is not None}.values()
     return movements
 
 

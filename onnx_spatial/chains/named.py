@@ -104,7 +104,8 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
     assert chain.operator is not None
     result, operator = graphs.value(chain.place, chain.source), None
     if not chain.vanishes:
-        attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
+        fields = asdict(chain.operator)
+        attributes = {field: ir.AttrInt64s(field, values) for field, values in fields.items()}
         operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
         emit.nodes.append(operator)
         result = operator.outputs[0]
