@@ -61,7 +61,9 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
 def chains(console: Console, found: Inspection) -> None:
     """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
     if found.summary is not None:
-        console.print("chains of standard nodes that are spatial operators:")
+        spatial = all(site.op_type != Rearrange.name for site in found.chains)
+        what = "are spatial operators" if spatial else "only move data"
+        console.print(f"chains of standard nodes that {what}:")
         sites(console, found.chains)
         say(console, f"optimize: {found.summary}")
 

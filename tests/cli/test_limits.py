@@ -166,3 +166,19 @@ def test_from_python(folder):
     assert onnx_spatial.optimize("four.onnx", target="coreml").inspection.limits.nodes == ()
     assert onnx_spatial.optimize("six.onnx").inspection.limits is None
     assert onnx_spatial.convert("six.onnx", max_rank=4).inspection.limits is None
+
+
+def test_chains_above_the_limit_are_named_as_such(capsys):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,2,3,4,5,6] x) => (float[1,4,2,5,3,6] y) {
+        [turn] y = Transpose <perm = [0, 3, 1, 4, 2, 5]> (x)
+    }"""
+    onnx.save(parser.parse_model(text), "turn.onnx")
+    assert run(["inspect", "turn.onnx", "--max-rank", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "chains of standard nodes that only move data:" in lines
+    assert "optimize: 1 chain above the limit left" in lines
+    assert run(["optimize", "turn.onnx", "--max-rank", "5", "--dry-run"]) == 3
+    out = capsys.readouterr().out
+    assert "nothing to gain" not in out
+    assert "turn; the chain stays: its input 'x' has rank 6" in out
