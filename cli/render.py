@@ -43,7 +43,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
-        limits.show(console, found.limits, verbose=verbose)
+        limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -55,13 +55,15 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
     _remaining(console, found)
-    limits.show(console, found.limits, verbose=verbose)
+    limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
 
 
 def chains(console: Console, found: Inspection) -> None:
     """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
     if found.summary is not None:
-        console.print("chains of standard nodes that are spatial operators:")
+        spatial = all(site.op_type != Rearrange.name for site in found.chains)
+        what = "are spatial operators" if spatial else "only move data"
+        console.print(f"chains of standard nodes that {what}:")
         sites(console, found.chains)
         say(console, f"optimize: {found.summary}")
 

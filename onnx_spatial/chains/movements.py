@@ -168,7 +168,7 @@ class _Search:
         self._max_rank, self._target, self._deadline = max_rank, target, deadline
 
     def best(self, path: MovementPath) -> Movement | None:
-        """Return the longest part of a path that pays; with a rank limit also why none is within it."""
+        """Return the longest part of a path that pays; with limits also why none is within them."""
         beyond, refused = self._beyond(path), self._refused(path)
         ends = [i for i in beyond if i in (0, len(path.values) - 1)]
         if ends or not (beyond or refused):
