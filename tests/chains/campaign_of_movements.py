@@ -37,7 +37,7 @@ class _Graph:
     def step(self) -> None:
         """Add a random node."""
         kinds = [self._split, self._split, self._transpose, self._transpose, self._merge]
-        kinds += [self._function, self._number, self._ones, self._depth, self._shaped]
+        kinds += [self._function, self._number, self._ones, self._depth, self._shaped, self._part]
         self.rng.choice(kinds)()
         if self.rng.random() < 0.07:
             self.read.append(self.name)
@@ -100,6 +100,21 @@ class _Graph:
             axis = self.rng.randint(self.unknown, len(self.dims))
             self.name = self.net("Unsqueeze", self.name, [axis])
             self.dims = [*self.dims[:axis], 1, *self.dims[axis:]]
+
+    def _part(self) -> None:
+        """Take one place along an axis, by Gather or by Split and Squeeze."""
+        axes = [i for i, d in enumerate(self.dims) if 1 < d < 9 and i >= self.unknown]
+        if len(self.dims) < 3 or not axes:
+            return
+        axis = self.rng.choice(axes)
+        place = self.rng.randrange(self.dims[axis])
+        if self.rng.random() < 0.5:
+            self.name = self.net("Gather", self.name, np.array(place), axis=axis)
+        else:
+            extra = {"num_outputs": self.dims[axis]} if self.net.opset >= 18 else {}
+            parts = self.net("Split", self.name, outputs=self.dims[axis], axis=axis, **extra)
+            self.name = self.net("Squeeze", parts[place], [axis])
+        del self.dims[axis]
 
     def _depth(self) -> None:
         if len(self.dims) != 4:
