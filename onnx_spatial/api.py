@@ -17,7 +17,7 @@ import onnx
 from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
-from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.options import STRATEGY_NAMES, ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
     Site,
@@ -74,12 +74,18 @@ class Inspection:
         if not self.chains and not layouts:
             return None
         kinds = Counter(site.strategy for site in self.chains)
-        left = kinds.pop(None, 0)
+        above = sum(site.above_limit for site in self.chains)
+        left = kinds.pop(None, 0) - above
+        alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]
+        nodes = "faster" if self.limits is None else "other"
+        parts += [f"{_chains(alone)} written as {nodes} nodes"] if alone else []
+        parts += [f"{_chains(above)} above the limit left"] if above else []
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
         parts += [layouts] if layouts else []
         before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds or layouts else "")
+        changed = bool(kinds or alone or layouts)
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if changed else "")
 
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""

@@ -306,8 +306,7 @@ def _number_of_nodes(model: onnx.ModelProto) -> int:
 
 def _described(chain: Chain | Movement, site: Site) -> Site:
     """Describe a chain by the report of the operator that took its place."""
-    labels = [traversal.label(node) for node in chain.nodes]
-    before = None
+    labels, before = _labels(chain), None
     if isinstance(chain, Movement):
         before = chain.before_us
         if chain.operator is not None and chain.operator.is_identity:
@@ -324,6 +323,12 @@ def _described(chain: Chain | Movement, site: Site) -> Site:
     )
 
 
+def _labels(chain: Chain | Movement) -> list[str]:
+    """Return the labels of the nodes of a chain that move data."""
+    nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
+    return [traversal.label(node) for node in nodes]
+
+
 def _vanished(chain: Chain | Movement) -> Site:
     """Report a chain of which only functions of single elements are left."""
     site = _left(chain, Rearrange.name, None)
@@ -332,7 +337,7 @@ def _vanished(chain: Chain | Movement) -> Site:
 
 def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
     """Report a chain that stays as it is."""
-    labels = [traversal.label(node) for node in chain.nodes]
+    labels = _labels(chain)
     known = chain.element_type
     return Site(
         node=labels[-1],

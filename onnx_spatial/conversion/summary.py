@@ -21,6 +21,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.model.io import writer
 from onnx_spatial.model.io.source import Source
+from onnx_spatial.operators import Rearrange
 
 #: Convolutions with a weight, and pools, that may become dilated.
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
@@ -303,7 +304,8 @@ def _text(converted: Sequence[Site], regions: _Regions, layouts: tuple[int, int]
     became = [site for site in operators if site.strategy != "cancelled"]
     clauses = [f"{_named(became)} became {_products(became, regions)}"] if became else []
     if cancelled:
-        clauses.append(f"{_named(cancelled)} cancelled each other")
+        alone = all(site.op_type == Rearrange.name for site in cancelled)
+        clauses.append(f"{_named(cancelled)} cancelled {'out' if alone else 'each other'}")
     if refused := len(converted) - len(operators):
         clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
     if text := layout_text(*layouts):
