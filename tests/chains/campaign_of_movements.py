@@ -37,7 +37,7 @@ class _Graph:
     def step(self) -> None:
         """Add a random node."""
         kinds = [self._split, self._split, self._transpose, self._transpose, self._merge]
-        kinds += [self._function, self._number, self._ones, self._depth, self._shaped, self._part]
+        kinds += [self._function, self._gate, self._number, self._ones, self._depth, self._shaped, self._part]
         self.rng.choice(kinds)()
         if self.rng.random() < 0.07:
             self.read.append(self.name)
@@ -81,6 +81,13 @@ class _Graph:
         perm = perm[: self.unknown] + tail
         self.name = self.net("Transpose", self.name, perm=perm)
         self.dims = [self.dims[p] for p in perm]
+
+    def _gate(self) -> None:
+        """Add a function of several nodes that reads the value twice."""
+        inner = self.net(self.rng.choice(FUNCTIONS), self.name)
+        pair = [self.name, inner]
+        self.rng.shuffle(pair)
+        self.name = self.net(self.rng.choice(["Add", "Mul", "Max"]), *pair)
 
     def _function(self) -> None:
         self.name = self.net(self.rng.choice(FUNCTIONS), self.name)
