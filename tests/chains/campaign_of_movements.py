@@ -37,7 +37,15 @@ class _Graph:
     def step(self) -> None:
         """Add a random node."""
         kinds = [self._split, self._split, self._transpose, self._transpose, self._merge]
-        kinds += [self._function, self._gate, self._number, self._ones, self._depth, self._shaped, self._part]
+        kinds += [
+            self._function,
+            self._gate,
+            self._number,
+            self._ones,
+            self._depth,
+            self._shaped,
+            self._part,
+        ]
         self.rng.choice(kinds)()
         if self.rng.random() < 0.07:
             self.read.append(self.name)
