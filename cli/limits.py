@@ -18,20 +18,26 @@ _REASONS = 8
 _NODES = 3
 
 
-def show(console: Console, report: LimitReport | None, *, verbose: bool) -> None:
-    """Print which nodes of a result are beyond the limits, those with the same reason in one line.
+def show(console: Console, report: LimitReport | None, *, verbose: bool, when: str = "") -> None:
+    """Print which nodes of a result are beyond the limits, one line for each reason, or that all fit.
 
-    With `verbose`, each of these has a line, and so has each node whose rank is unknown.
+    With `verbose`, each of these has a line, and so has each node whose rank is unknown. `when` starts
+    the sentence.
     """
     if report is None:
         return
     if report.text is not None:
-        say(console, f"{report.text}:", style="bold red")
+        say(console, f"{when}{report.text}:", style="bold red")
         lines = list(_each(report.nodes) if verbose else _grouped(report.nodes))
         for line in lines if verbose else lines[:_REASONS]:
             say(console, f"  {one_line(line)}")
         if not verbose and (rest := lines[_REASONS:]):
             say(console, f"  and {count(len(rest), 'other reason')} (-v shows all)")
+    else:
+        known = report.title if report.target is None else f"what is known of {report.title}"
+        number = len(report.unknown)
+        others = f"; of {count(number, 'node')} a rank is unknown (-v shows them)" if number else ""
+        say(console, f"{when}every {'other ' if number else ''}node fits {known}{others}")
     for note in report.notes:
         say(console, one_line(note), style="yellow")
     if verbose:

@@ -33,8 +33,10 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
     names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
     BatchToSpace become one dilated convolution. Patches written as a one-hot convolution or as
-    Gathers become one strided convolution with the product behind them, or faster nodes. Other
-    chains stay as they are.
+    Gathers become one strided convolution with the product behind them, or faster nodes. YOLO's
+    Focus and SpaceToDepth become part of the convolution behind them. Transpose, Squeeze and
+    Unsqueeze between convolutions are removed. Other chains stay as they are unless another form is
+    clearly faster.
     `onnx-spatial inspect` lists the chains of a model.
 
     With --max-rank or --target, the nodes of the result that are still beyond the limits are listed;

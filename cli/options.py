@@ -199,7 +199,7 @@ max_rank_option = click.option(
     "--max-rank",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Give new tensors at most N dims.",
+    help="Give new tensors at most N dims. `optimize` also rewrites chains of nodes above N.",
 )
 
 target_option = click.option(

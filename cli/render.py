@@ -43,7 +43,7 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
         say(console, f"{found.model}: no spatial operators{todo}")
         chains(console, found)
         _remaining(console, found)
-        limits.show(console, found.limits, verbose=verbose)
+        limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
         return
     opset = "no opset" if found.opset is None else f"opset {found.opset}"
     domains = ", ".join(dict.fromkeys(repr(site.domain) for site in found.sites if site.spatial))
@@ -55,13 +55,15 @@ def inspection(console: Console, found: Inspection, *, verbose: bool = False) ->
     sites(console, found.sites, verbose=verbose)
     chains(console, found)
     _remaining(console, found)
-    limits.show(console, found.limits, verbose=verbose)
+    limits.show(console, found.limits, verbose=verbose, when="after optimize, ")
 
 
 def chains(console: Console, found: Inspection) -> None:
     """Print a table of the chains of standard nodes, and in one line what `optimize` does with them."""
     if found.chains:
-        console.print("chains of standard nodes that are spatial operators:")
+        spatial = all(site.op_type != Rearrange.name for site in found.chains)
+        what = "are spatial operators" if spatial else "only move data"
+        console.print(f"chains of standard nodes that {what}:")
         sites(console, found.chains)
     if found.summary is not None:
         say(console, f"optimize: {found.summary}")
@@ -216,7 +218,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found, verbose=verbose)
     if verbose:
         chains(console, result.inspection)
-    elif left := sum(_is_idle(site) for site in result.inspection.chains):
+    elif left := sum(not (s.converted or s.above_limit) for s in result.inspection.chains):
         what = _count(left, "chain")
         say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
     if not verbose:
@@ -232,11 +234,6 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         say(console, f"{what} {result.output}")
     if result.backup is not None:
         say(console, f"the original is kept as {result.backup}")
-
-
-def _is_idle(site: Site) -> bool:
-    """Return whether a chain was left for nothing would be gained; others are beyond a limit."""
-    return not site.converted and site.op_type != Rearrange.name
 
 
 def _absorbed(found: list[Site]) -> str:

@@ -26,7 +26,7 @@ from onnx_spatial.conversion.pipeline import (
     refusals,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.summary import Summary, summarize
+from onnx_spatial.conversion.summary import Summary, layout_text, summarize
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
@@ -51,7 +51,7 @@ class Inspection:
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
-            removes some beside convolutions that it does not fuse.
+            removes or moves some beside convolutions that it does not fuse; else 0 and 0.
         limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
             without these, and of `convert`.
         remaining: the operators that onnxruntime lacks also after a conversion.
@@ -72,17 +72,22 @@ class Inspection:
     @property
     def summary(self) -> str | None:
         """What `optimize` does, in one line; None if there are no chains and no changes of layout."""
-        removed = self.layouts[0] - self.layouts[1]
-        if not self.chains and not removed:
+        layouts = layout_text(*self.layouts)
+        if not self.chains and not layouts:
             return None
         kinds = Counter(site.strategy for site in self.chains)
-        left = kinds.pop(None, 0)
+        above = sum(site.above_limit for site in self.chains)
+        left = kinds.pop(None, 0) - above
+        alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]
+        nodes = "faster" if self.limits is None else "other"
+        parts += [f"{_chains(alone)} written as {nodes} nodes"] if alone else []
+        parts += [f"{_chains(above)} above the limit left"] if above else []
         parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
-        if removed:
-            parts.append(f"{removed} change{'' if removed == 1 else 's'} of layout removed")
+        parts += [layouts] if layouts else []
         before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds or removed else "")
+        changed = bool(kinds or alone or layouts)
+        return ", ".join(parts) + (f": {before} -> {after} nodes" if changed else "")
 
     def to_dict(self) -> dict[str, object]:
         """version 1: the attributes and `summary`, each object in them as a dict."""

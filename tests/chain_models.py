@@ -17,7 +17,7 @@ class Net:
     def __init__(self, opset: int = 17, name: str = "net") -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.stored: list[onnx.TensorProto] = []
-        self._opset, self._name = opset, name
+        self.opset, self._name = opset, name
 
     def __call__(self, op_type: str, *inputs: object, outputs: int = 1, **attributes: object):
         names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
@@ -39,7 +39,7 @@ class Net:
         return helper.make_graph(self.nodes, self._name, [x], [y], self.stored)
 
     def model(self, shape: Sequence[int | str | None], output: str) -> onnx.ModelProto:
-        opset = helper.make_opsetid("", self._opset)
+        opset = helper.make_opsetid("", self.opset)
         return helper.make_model(self.graph(shape, output), opset_imports=[opset], ir_version=8)
 
 

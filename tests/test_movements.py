@@ -89,6 +89,32 @@ def test_rank_limits(limit):
     assert forms.largest_rank(images.model) == (4 if limit in (4, 5) else 6)
 
 
+@pytest.mark.parametrize("tokens", [16, "h"])
+@pytest.mark.parametrize("kind", ["Gather", "Split"])
+def test_parts_of_a_tensor_beyond_the_limit(kind, tokens):
+    """Queries, keys and values are taken before the heads are made, not from a tensor of rank 5."""
+    model = forms.queries_keys_values(kind, tokens)
+    done = onnx_spatial.optimize(model, max_rank=4, strict_proof=True)
+    assert [site.action for site in done.inspection.chains] == ["lower"] * 3
+    assert forms.largest_rank(done.model) == 4
+    assert structure.counts(done.model)["Slice"] == 3
+    same(model, done.model)
+    assert not onnx_spatial.optimize(model).changed  # without a limit
+
+
+def test_parts_of_a_tensor_that_stays_for_another_reader():
+    model = forms.queries_keys_values()
+    whole = model.graph.node[2].output[0]
+    model.graph.output.append(helper.make_tensor_value_info(whole, 1, [None] * 5))
+    done = onnx_spatial.optimize(model, max_rank=4)
+    assert not done.changed
+    reasons = {site.reason for site in done.inspection.chains}
+    assert reasons == {
+        f"its output {whole!r} has rank 5",
+        f"other nodes read {model.graph.node[1].output[0]!r} too",
+    }
+
+
 def test_why_a_chain_exceeds_the_limit():
     site = only(forms.windows(), max_rank=3)
     assert (site.action, site.reason) == ("leave", "its input 'x' has rank 4")

@@ -3,7 +3,9 @@
     x -> Reshape -> Transpose -> Relu -> Reshape -> y
 
 Functions of single elements (Relu, Mul by a number) may stand between: they give the same behind the
-chain. So do several nodes that are one function of a value: Mul of a value and its Sigmoid.
+chain. So do several nodes that are one function of a value: Mul of a value and its Sigmoid. Where a rank
+limit asks for more, a part may be taken: that of the queries, keys or values in
+[3, batch, heads, tokens, channels].
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 
 REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
-MOVING = REORDERING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+#: Operators that take a part of an axis.
+_SELECTING = frozenset({"Gather", "Split"})
+MOVING = REORDERING | _SELECTING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _SIZES = op_traits.having(Trait.SIZES)
 _UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
 _BROADCASTING = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}
@@ -58,6 +62,7 @@ class MovementGraph:
         graph: the graph.
         local: domains and names of the local functions, which hide ONNX's operators.
         taken: names of values whose nodes belong to other chains.
+        selects: whether a node of a chain may take a part of an axis, by a Gather or Split.
     """
 
     def __init__(
@@ -65,12 +70,15 @@ class MovementGraph:
         graph: traversal.GraphLike,
         local: Collection[tuple[str, str]],
         taken: Collection[str] = (),
+        *,
+        selects: bool = False,
     ) -> None:
         self._outputs = {v if isinstance(v, str) else v.name for v in graph.output}
         stored = getattr(graph, "initializer", ())
         self._fixed = {t.name for t in stored}
         self._numbers = {t.name for t in stored if len(t.dims) < 2 and set(t.dims) <= {1}}
         self._local, self._taken = local, taken
+        self._moving = MOVING if selects else MOVING - _SELECTING
         self._producers: dict[str, onnx.NodeProto] = {}
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         # For the output of each step of a chain: the node, and its data.
@@ -90,12 +98,14 @@ class MovementGraph:
             if node.op_type == "Constant" and _is_number(node):
                 self._numbers.update(node.output)
         elif standard and (data := self._data(node)) is not None:
-            self._steps[node.output[0]] = (node, data)
+            self._steps |= dict.fromkeys(filter(None, node.output), (node, data))
 
     def _data(self, node: onnx.NodeProto) -> str | None:
         """Return the value whose elements a node moves or changes; None if it does something else."""
         outputs = [name for name in node.output if name]
-        if len(outputs) != 1 or outputs[0] in self._taken or outputs[0] != node.output[0]:
+        if not self._taken_apart(node) and (len(outputs) != 1 or outputs[0] != node.output[0]):
+            return None
+        if any(name in self._taken for name in outputs):
             return None
         if any(attribute.ref_attr_name for attribute in node.attribute):
             return None
@@ -104,9 +114,11 @@ class MovementGraph:
             inputs.sort(key=lambda name: name in self._numbers)
             if not set(inputs[1:]) <= self._numbers:
                 return self._join(node, [name for name in inputs if name not in self._numbers])
-        elif node.op_type not in MOVING | _UNARY:
+        elif node.op_type not in self._moving | _UNARY:
             return None
         data, *parameters = inputs or [""]
+        if node.op_type == "Gather" and not set(parameters) <= self._numbers:
+            return None
         return None if data in self._fixed or data in parameters else data
 
     def _join(self, node: onnx.NodeProto, inputs: Sequence[str]) -> str | None:
@@ -127,10 +139,13 @@ class MovementGraph:
         """Return a value, the value that it is a function of, and so on."""
         row = [name]
         while len(row) < MAX_STEPS and (step := self._steps.get(row[-1])) is not None:
-            if step[0].op_type in MOVING:
+            if step[0].op_type in self._moving:
                 break
             row.append(step[1])
         return row
+
+    def _taken_apart(self, node: onnx.NodeProto) -> bool:
+        return node.op_type == "Split" and node.op_type in self._moving
 
     def paths(self) -> list[MovementPath]:
         """Return the longest chains, the last value of each is read by other nodes."""
@@ -150,7 +165,7 @@ class MovementGraph:
         """Return whether a node is a step of a chain from a value on, or reads only its sizes."""
         if node.op_type in _SIZES and op_traits.is_standard(node):
             return True
-        step = self._steps.get(next(iter(node.output), ""))
+        step = self._steps.get(next(filter(None, node.output), ""))
         if step is None or step[0] is not node:
             return False
         inner = (output for each in self._joined.get(id(node), ()) for output in each.output)
@@ -166,10 +181,12 @@ class MovementGraph:
     @staticmethod
     def trimmed(path: MovementPath) -> MovementPath | None:
         """Return a path without the functions at its ends; None if nothing is left."""
-        places = [i for i, node in enumerate(path.nodes) if node.op_type in MOVING]
-        if not places:
+        kinds = [node.op_type for node in path.nodes]
+        firsts = [i for i, kind in enumerate(kinds) if kind in MOVING - _SELECTING]
+        lasts = [i for i, kind in enumerate(kinds) if kind in MOVING and kind != "Split"]
+        if not firsts:
             return None
-        first, last = places[0], places[-1]
+        first, last = firsts[0], lasts[-1]
         return path.part(first, last + 1)
 
     def forks(self, path: MovementPath) -> list[int]:
@@ -183,19 +200,31 @@ class MovementGraph:
 
     def freed(self, path: MovementPath) -> list[onnx.NodeProto]:
         """Return the nodes that nobody needs if other nodes compute the last value from the first."""
-        last = path.nodes[-1]
-        gone = {id(last): last}
-        todo = [last]
+        return self.dead([path.values[-1]], [path.values[0]])
+
+    def dead(self, replaced: Collection[str], kept: Collection[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that nobody needs if other nodes compute values.
+
+        Args:
+            replaced: the values; the only outputs of their nodes.
+            kept: values that the other nodes read.
+        """
+        gone = {id(node): node for node in map(self._producers.__getitem__, replaced)}
+        todo = list(gone.values())
         while todo:
             node = todo.pop()
             for name in traversal.needs(node):
                 maker = self._producers.get(name)
-                if maker is None or id(maker) in gone or name == path.values[0]:
+                if maker is None or id(maker) in gone or name in kept:
                     continue
                 if not any(self._is_needed(output, gone) for output in maker.output if output):
                     gone[id(maker)] = maker
                     todo.append(maker)
         return list(gone.values())
+
+    def computes(self, name: str) -> onnx.NodeProto:
+        """Return the node that computes a value."""
+        return self._producers[name]
 
     def _is_needed(self, name: str, gone: Collection[int]) -> bool:
         readers = self._readers.get(name, ())

@@ -30,7 +30,7 @@ from onnx_spatial.chains.pricing import (
     pays,
     values_of,
 )
-from onnx_spatial.chains.rearranging import is_rearrange, read_rearrange
+from onnx_spatial.chains.rearranging import Movements, Selection, is_rearrange, read_rearrange
 from onnx_spatial.chains.scopes import graph_scopes
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.model import traversal
@@ -57,6 +57,7 @@ class Movement:
         nodes: the nodes of the chain, in order; others compute their parameters.
         operator: the Rearrange that it is, behind which the functions of the chain stand; None if it
             stays.
+        selections: the parts of axes of the data that the operator reads.
         element_type: ONNX element type of the data; 0 if it is unknown.
         input_shape, output_shape: as far as they are known.
         before_us: estimated time of the nodes that nobody needs without the chain.
@@ -71,6 +72,7 @@ class Movement:
     output: str
     nodes: tuple[onnx.NodeProto, ...]
     operator: Rearrange | None = None
+    selections: tuple[Selection, ...] = ()
     element_type: int = 0
     input_shape: tuple[Dim, ...] | None = None
     output_shape: tuple[Dim, ...] | None = None
@@ -86,9 +88,15 @@ class Movement:
         return tuple(node for node in self.nodes if node.op_type not in MOVING)
 
     @property
+    def moving(self) -> tuple[onnx.NodeProto, ...]:
+        """The nodes of the chain that move elements."""
+        return tuple(node for node in self.nodes if node.op_type in MOVING)
+
+    @property
     def vanishes(self) -> bool:
         """Whether only its functions are left."""
-        return self.operator is not None and self.operator.is_identity and bool(self.functions)
+        identity = self.operator is not None and self.operator.is_identity
+        return identity and not self.selections and bool(self.functions)
 
     def pays(self, after: float, nodes: int) -> bool:
         """Return whether nodes of this price and number are better, or needed."""
@@ -118,7 +126,8 @@ def find_movements(
     taken = taken or {}
     graphs = []
     for place, graph in traversal.graphs(proto):
-        moves = MovementGraph(graph, local, taken.get(place, ()))
+        selects = max_rank is not None
+        moves = MovementGraph(graph, local, taken.get(place, ()), selects=selects)
         graphs.append((place, moves, moves.paths()))
     worth = [any(_may_pay(path, max_rank) for path in paths) for _, _, paths in graphs]
     if not any(worth):
@@ -130,7 +139,8 @@ def find_movements(
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
         search = _Search(place, moves, scope, max_rank, target, end)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
-        movements += [movement for movement in found if movement is not None]
+        # Paths that part behind a chain have it in common.
+        movements += search.checked({m.output: m for m in found if m is not None})
     return movements
 
 
@@ -173,6 +183,29 @@ class _Search:
                     return movement
                 reasons.append(movement.reason)
         return replace(listed, reason=reasons[0] if reasons else _SHARED)
+
+    def checked(self, movements: Mapping[str, Movement]) -> Iterator[Movement]:
+        """Yield movements, without those that leave what exceeds a limit to other readers."""
+        ready = {name: m for name, m in movements.items() if m.operator is not None}
+        left = dict[str, str]()
+        while True:
+            gone = {id(n) for n in self._moves.dead(ready, {m.source for m in ready.values()})}
+            for name, movement in ready.items():
+                kept = [n for n in movement.nodes if self._exceeds(n) and id(n) not in gone]
+                if movement.required and kept:
+                    left[name] = f"other nodes read {kept[0].output[0]!r} too"
+            if ready.keys().isdisjoint(left):
+                break
+            ready = {name: m for name, m in ready.items() if name not in left}
+        for name, movement in movements.items():
+            reason = left.get(name)
+            yield movement if reason is None else replace(movement, operator=None, reason=reason)
+
+    def _exceeds(self, node: onnx.NodeProto) -> bool:
+        """Return whether a limit does not admit a node of a chain."""
+        ranks = [self._rank(name) or 0 for name in node.output]
+        beyond = self._max_rank is not None and max(ranks) > self._max_rank
+        return beyond or (self._target is not None and node.op_type in self._target.refused)
 
     def _bounded(self, path: MovementPath, end: int) -> Movement:
         """Return a path that stays because its first or last value exceeds the rank limit."""
@@ -245,7 +278,9 @@ class _Search:
         reading = self._read(path)
         if reading is None:
             return None
-        operator = reading.operator
+        operator, selections = reading.movements
+        if selections:
+            return None
         before, freed = prices.removed(path, gone, reading.typical)
         listed = replace(listed, operator=operator, before_us=before, freed=freed)
         if operator.is_identity:
@@ -261,9 +296,9 @@ class _Search:
                 least, _ = prices.removed(path, gone, reading.small)
                 ends = (reading.typical[listed.source], reading.small[listed.source])
                 better = pays(least, prices.resized(operator, done, *ends), freed, count)
-        return (
-            replace(listed, after_us=after) if better and self._is_proven(path, operator) else None
-        )
+        if not better or not self._is_proven(path, reading.movements):
+            return None
+        return replace(listed, after_us=after)
 
     def _within(self, path: MovementPath) -> Movement:
         """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
@@ -278,12 +313,16 @@ class _Search:
         prices = self._prices(listed)
         before, freed = prices.removed(path, self._moves.freed(path), reading.typical)
         listed = replace(listed, before_us=before, freed=freed)
-        done = prices.lowered(reading.operator, listed.input_shape or ())
+        operator, selections = reading.movements
+        shape = list(listed.input_shape or ())
+        for each in selections:
+            shape[each.axis] = each.size
+        done = prices.lowered(operator, shape)
         if isinstance(done, str):
             return replace(listed, reason=done)
-        if not self._is_proven(path, reading.operator):
+        if not self._is_proven(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
-        return replace(listed, operator=reading.operator, after_us=done.cost)
+        return replace(listed, operator=operator, selections=selections, after_us=done.cost)
 
     def _prices(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset
@@ -318,21 +357,21 @@ class _Search:
 
     def _read_in(self, case: Case, path: MovementPath, multiples: Sequence[int]) -> _Reading | None:
         mapped = self._map(path, case, multiples)
-        operator = read_rearrange(case, mapped.source, mapped.x, mapped.y)
-        if operator is None or not all(mapped.dims_of(name) for name in path.values):
+        movements = read_rearrange(case, mapped.source, mapped.x, mapped.y)
+        if movements is None or not all(mapped.dims_of(name) for name in path.values):
             return None
         dims = {name: mapped.dims_of(name) for name in path.values}
         source = self._graph.dims(path.values[0])
         each = []
         for scale in (TYPICAL, SMALL):
-            sizes = values_of(mapped.x.dims, estimated(source, scale, operator) or ())
+            sizes = values_of(mapped.x.dims, estimated(source, scale, movements[0]) or ())
             each.append(
                 {n: [evaluated(d, sizes, scale[1]) for d in row] for n, row in dims.items()}
             )
-        return _Reading(operator, *each)
+        return _Reading(movements, *each)
 
-    def _is_proven(self, path: MovementPath, operator: Rearrange) -> bool:
-        return is_rearrange(operator, lambda case: self._map(path, case), self._case)
+    def _is_proven(self, path: MovementPath, movements: Movements) -> bool:
+        return is_rearrange(movements, lambda case: self._map(path, case), self._case)
 
     def _map(self, path: MovementPath, case: Case, multiples: Sequence[int] = ()) -> ChainMap:
         nodes = tuple(
@@ -350,7 +389,7 @@ class _Search:
 class _Reading:
     """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
 
-    operator: Rearrange
+    movements: Movements
     typical: Mapping[str, list[int]]
     small: Mapping[str, list[int]]
 

@@ -21,6 +21,7 @@ from onnx_spatial.chains.find import Chain
 from onnx_spatial.chains.formulas import Formula, ValueDim
 from onnx_spatial.chains.movement_paths import MOVING
 from onnx_spatial.chains.movements import Movement
+from onnx_spatial.chains.pricing import TYPICAL, estimated
 from onnx_spatial.chains.reading import Blocks
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
@@ -122,7 +123,10 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
     assert chain.operator is not None
     result, operator = graphs.value(chain.place, chain.source), None
     if not chain.vanishes:
-        attributes = {field: list(values) for field, values in asdict(chain.operator).items()}
+        if chain.selections:
+            result = _taken(emit, result, chain)
+        fields = asdict(chain.operator)
+        attributes = {field: ir.AttrInt64s(field, values) for field, values in fields.items()}
         operator = ir.node(chain.operator.name, [result], attributes, domain=DOMAIN)
         emit.nodes.append(operator)
         result = operator.outputs[0]
@@ -140,10 +144,21 @@ def _moved(chain: Movement, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.N
             copy = ir.Node(node.domain, node.op_type, inputs, given, num_outputs=1)
             emit.nodes.append(copy)
             result = copy.outputs[0]
-        moved[message.output[0]] = result
+        moved |= dict.fromkeys(filter(None, message.output), result)
     successor = operator or emit.nodes[-1]
     draft = Draft(last, emit.nodes, emit.constants, {last.outputs[0]: result}, successor=successor)
     return draft, operator
+
+
+def _taken(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
+    """Emit a Slice that takes the parts of the data that a chain reads."""
+    dims = list(estimated(chain.input_shape, TYPICAL) or ())
+    x = emit.tensor(value, dims)
+    for each in chain.selections:
+        dims[each.axis] = each.size
+    starts = [each.start for each in chain.selections]
+    ends = [each.start + each.size for each in chain.selections]
+    return emit.slice(x, [each.axis for each in chain.selections], starts, ends, dims).value
 
 
 def _draft(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:

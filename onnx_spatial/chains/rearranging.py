@@ -8,7 +8,8 @@ after another: the last has the factor 1, each other one the product of the exte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -18,15 +19,28 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.index_map import operators
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.compare import compare
-from onnx_spatial.index_map.expressions import ONE, ZERO
-from onnx_spatial.index_map.tensor import Tensor
+from onnx_spatial.index_map.expressions import ONE, ZERO, Index
+from onnx_spatial.index_map.tensor import Tensor, moved
 from onnx_spatial.model.symbolic.polynomial import Atom, Polynomial
 from onnx_spatial.operators import Rearrange
 
 _Factor = tuple[Atom, Polynomial]
 
 
-def read_rearrange(case: Case, source: str, x: Tensor, y: Tensor) -> Rearrange | None:
+@dataclass(frozen=True)
+class Selection:
+    """A part of an axis: `size` elements from `start` on."""
+
+    axis: int
+    start: int
+    size: int
+
+
+#: What is taken of an input, and rearranged.
+Movements = tuple[Rearrange, tuple[Selection, ...]]
+
+
+def read_rearrange(case: Case, source: str, x: Tensor, y: Tensor) -> Movements | None:
     """Return the Rearrange that the map of `y` may be, in this case; None if it is none.
 
     Args:
@@ -39,8 +53,10 @@ def read_rearrange(case: Case, source: str, x: Tensor, y: Tensor) -> Rearrange |
     if parts is None or not x.rank:
         return None
     extents = {d.atom: d.extent for digits in parts.digits for d in digits}
-    inputs: list[list[_Factor]] = []
-    for coordinate, factors, dim in zip(parts.coordinates, parts.factors, x.dims, strict=True):
+    inputs, selections = list[list[_Factor]](), list[Selection]()
+    for place, (coordinate, factors) in enumerate(
+        zip(parts.coordinates, parts.factors, strict=True)
+    ):
         axis, left, count = list[_Factor](), dict(factors), ONE
         while left:
             atom = next((a for a, factor in left.items() if factor == count), None)
@@ -50,11 +66,14 @@ def read_rearrange(case: Case, source: str, x: Tensor, y: Tensor) -> Rearrange |
             count = count * extents[atom]
             del left[atom]
         rest = coordinate - sum((Polynomial({(a,): 1}) * f for a, f in factors.items()), ZERO)
-        if count != dim or rest != ZERO:
-            return None
+        if count != x.dims[place] or rest != ZERO:
+            start, size = rest.constant, count.constant
+            if start is None or size is None or x.dims[place].constant is None:
+                return None
+            selections.append(Selection(place, start, size))
         inputs.append(axis)
-    outputs = [[d.atom for d in digits] for digits in parts.digits]
-    return _assembled(inputs, outputs)
+    operator = _assembled(inputs, [[d.atom for d in digits] for digits in parts.digits])
+    return None if operator is None else (operator, tuple(selections))
 
 
 def _assembled(inputs: list[list[_Factor]], outputs: list[list[Atom]]) -> Rearrange | None:
@@ -91,24 +110,41 @@ def _assembled(inputs: list[list[_Factor]], outputs: list[list[Atom]]) -> Rearra
 
 
 def is_rearrange(
-    operator: Rearrange, chain: Callable[[Case], ChainMap], case: Callable[[], Case]
+    movements: Movements, chain: Callable[[Case], ChainMap], case: Callable[[], Case]
 ) -> bool:
     """Return whether a chain is provably a Rearrange, for all sizes that it runs with.
 
     Args:
-        operator: the operator.
+        movements: the operator, and what it is of.
         chain: returns the map of the chain in a case.
         case: returns an empty case for a comparison.
     """
 
+    operator, selections = movements
+
     def maps(now: Case) -> tuple[Tensor, Tensor]:
         mapped = chain(now)
-        return operators.apply(now, Rearrange, operator, mapped.x), mapped.y
+        x = _selected(now, mapped.x, selections)
+        return operators.apply(now, Rearrange, operator, x), mapped.y
 
     comparison = compare(case(), maps)
     if comparison.equal and comparison.assumptions:
         return _divides(operator, chain, case())
     return comparison.equal
+
+
+def _selected(case: Case, x: Tensor, selections: Sequence[Selection]) -> Tensor:
+    starts, dims = dict[int, int](), list(x.dims)
+    for each in selections:
+        if not (each.start >= 0 and each.size >= 1):
+            raise UndecidedError("a part begins in front of its axis")
+        case.require(dims[each.axis] - each.start - each.size, "a part exceeds its axis")
+        starts[each.axis], dims[each.axis] = each.start, Polynomial.of(each.size)
+
+    def at(index: Index) -> Polynomial:
+        return x.at(tuple(place + starts.get(axis, 0) for axis, place in enumerate(index)))
+
+    return moved(x, case, dims, at) if selections else x
 
 
 def _divides(operator: Rearrange, chain: Callable[[Case], ChainMap], case: Case) -> bool:

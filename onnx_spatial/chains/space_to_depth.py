@@ -28,6 +28,7 @@ from onnx_spatial.index_map.expressions import ELEMENT, Index
 from onnx_spatial.index_map.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.symbolic.polynomial import OperationKey, Polynomial
+from onnx_spatial.operators import Dim
 
 #: The most channels that are read, and the largest block of an axis.
 _CHANNELS, _BLOCK = 256, 16
@@ -68,6 +69,7 @@ class DepthChain:
         nodes: the nodes of the chain, in order.
         conv: the convolution, which alone reads the result.
         depth: what the chain does.
+        input_shape, output_shape: of the chain, as far as they are known.
     """
 
     place: traversal.Place
@@ -75,6 +77,8 @@ class DepthChain:
     nodes: tuple[onnx.NodeProto, ...]
     conv: onnx.NodeProto
     depth: Depth
+    input_shape: tuple[Dim, ...] | None = None
+    output_shape: tuple[Dim, ...] | None = None
 
 
 def find_depth_chains(
@@ -105,7 +109,9 @@ def find_depth_chains(
                 if depth is not None:
                     steps = path.nodes[start:]
                     nodes = tuple(node for step in steps for node in reversed(step))
-                    found.append(DepthChain(place, path.values[start], nodes, conv, depth))
+                    source = path.values[start]
+                    shapes = known.dims(source), known.dims(path.values[-1])
+                    found.append(DepthChain(place, source, nodes, conv, depth, *shapes))
                     break
     return found
 
@@ -114,7 +120,11 @@ def _candidates(
     graph: traversal.GraphLike, local: set[tuple[str, str]]
 ) -> list[tuple[Path, onnx.NodeProto]]:
     """Return the paths that only a convolution reads, which might be such chains."""
-    convs = {n.input[0]: n for n in graph.node if n.op_type == "Conv" and op_traits.is_standard(n)}
+    convs = {}
+    for node in graph.node:
+        standard = op_traits.is_standard(node) and (node.domain, node.op_type) not in local
+        if standard and node.op_type == "Conv" and node.input and node.output and node.output[0]:
+            convs[node.input[0]] = node
     every = [path for path in paths(graph, local) if path.values[-1] in convs] if convs else []
     if not every:
         return []

@@ -18,6 +18,7 @@ from onnx_spatial.conversion import report
 from onnx_spatial.conversion.node_editor import NodeEditor
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult, Site
+from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.col2im import Windows, emit_col2im
 from onnx_spatial.lowering.core.builder import Emitter, Size
 from onnx_spatial.model import op_traits, traversal
@@ -71,14 +72,18 @@ class _Node:
             return None
         axes, known = len(kernel), attributes(self.message)
         lists = []
-        for name, default in (("strides", 1), ("dilations", 1), ("pads", 0)):
+        for name, least in (("strides", 1), ("dilations", 1), ("pads", 0)):
             count = 2 * axes if name == "pads" else axes
-            values = known.get(name) or (default,) * count
+            values = known.get(name, (least,) * count)
             if not isinstance(values, tuple) or len(values) != count:
                 return None
             lists.append(tuple(int(v) for v in values))
+            if min(lists[-1]) < least:
+                return None
         strides, dilations, pads = lists
         sizes = tuple(size for size in kernel if size is not None)
+        if min(sizes) < 1:
+            return None
         return Windows(sizes, strides, dilations, pads[:axes], pads[axes:])
 
 
@@ -111,7 +116,8 @@ def replace_col2im(
 
 
 def _is_col2im(node: onnx.NodeProto) -> bool:
-    return node.op_type == COL2IM and op_traits.is_standard(node)
+    complete = len(node.input) == 3 and len(node.output) == 1 and all((*node.input, *node.output))
+    return node.op_type == COL2IM and op_traits.is_standard(node) and complete
 
 
 def _draft(node: _Node, old: ir.Node, max_rank: int | None) -> Draft | None:
@@ -130,7 +136,10 @@ def _draft(node: _Node, old: ir.Node, max_rank: int | None) -> Draft | None:
         for axis, size in enumerate(image)
     ]
     types = frozenset({node.element_type})
-    y = emit_col2im(emit, emit.tensor(value, dims, itemsize), lengths, windows, types)
+    try:
+        y = emit_col2im(emit, emit.tensor(value, dims, itemsize), lengths, windows, types)
+    except ConversionError:  # the sizes fit no window, or an old opset lacks what they need
+        return None
     emit.prune(y.value)
     if max_rank is not None and emit.max_rank > max_rank:
         return None

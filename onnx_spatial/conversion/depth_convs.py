@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import attributes
@@ -37,6 +37,9 @@ from onnx_spatial.model.traversal import Place
 
 #: The largest weight that is written anew, in bytes: larger ones may stay on disk.
 _MOST_BYTES = 1 << 16
+
+#: What onnxruntime's Conv takes.
+_ITEM_BYTES: dict[int, int] = {TensorProto.FLOAT: 4, TensorProto.FLOAT16: 2}
 
 #: What is measured to be no slower: channels of the image, and places in a block and in the kernel.
 _FEW_CHANNELS, _BLOCKED_CHANNELS = 7, 16
@@ -92,46 +95,50 @@ def _source(chain: DepthChain, editor: NodeEditor) -> ir.Value:
 
 def _fused(chain: DepthChain, stored: dict[tuple[Place, str], onnx.TensorProto]) -> _Fused | None:
     """Return the convolution in the place of a chain and its reader; None if it might be slower."""
-    tensor, known = stored.get((chain.place, chain.conv.input[1])), attributes(chain.conv)
-    depth = chain.depth
-    if tensor is None or tensor.data_location != onnx.TensorProto.DEFAULT:
+    depth, block = chain.depth, chain.depth.block
+    tensor = stored.get((chain.place, chain.conv.input[1])) if len(chain.conv.input) > 1 else None
+    if tensor is None or tensor.data_location != TensorProto.DEFAULT:
         return None
-    if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+    kernel, known = tuple(tensor.dims[2:]), attributes(chain.conv)
+    if tensor.data_type not in _ITEM_BYTES or not _is_no_slower(depth, kernel):
         return None
-    block, kernel = depth.block, tuple(tensor.dims[2:])
-    fits = len(kernel) == len(block) and tensor.dims[1] == len(depth.channels)
-    plain = known.get("group", 1) == 1 and known.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
-    if not (fits and plain and known.get("kernel_shape", kernel) == kernel):
+    if math.prod(tensor.dims) * _ITEM_BYTES[tensor.data_type] > _MOST_BYTES:
         return None
+    if tensor.dims[1] != len(depth.channels) or known.get("group", 1) != 1:
+        return None
+    padding = known.get("auto_pad", "NOTSET")
     strides, dilations = (
-        _integers(known, name, (1,) * len(block)) for name in ("strides", "dilations")
+        _integers(known, name, 1, len(block)) for name in ("strides", "dilations")
     )
-    pads = _integers(known, "pads", (0,) * 2 * len(block))
+    pads = _integers(known, "pads", 0, 2 * len(block))
+    if strides is None or dilations is None or pads is None or padding not in ("NOTSET", "VALID"):
+        return None
+    if known.get("kernel_shape", kernel) != kernel:
+        return None
     if any(d != 1 for d, k in zip(dilations, kernel, strict=True) if k > 1):
         return None
-    weight = numpy_helper.to_array(tensor)
-    if weight.nbytes > _MOST_BYTES or not _is_no_slower(depth, kernel):
-        return None
     new = {"kernel_shape": _times(kernel, block), "strides": _times(strides, block)}
-    if known.get("auto_pad", "NOTSET") == "NOTSET":  # VALID ignores pads
+    if padding == "NOTSET":  # VALID ignores pads
         new["pads"] = _times(pads, (*block, *block))
-    return _Fused(chain, _kernel(weight, depth), new)
+    return _Fused(chain, _kernel(numpy_helper.to_array(tensor), depth), new)
 
 
 def _times(numbers: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
     return tuple(n * f for n, f in zip(numbers, factors, strict=True))
 
 
-def _integers(known: Mapping[str, object], name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    values = known.get(name, default)
-    assert isinstance(values, tuple)
-    return values
+def _integers(
+    known: Mapping[str, object], name: str, default: int, count: int
+) -> tuple[int, ...] | None:
+    """Return an attribute of some integers; None if it is no such one or depends on callers."""
+    values = known.get(name, (default,) * count)
+    return values if isinstance(values, tuple) and len(values) == count else None
 
 
 def _is_no_slower(depth: Depth, kernel: tuple[int, ...]) -> bool:
     """Return whether the new convolution takes no longer than the old one, as measured."""
     channels, places = max(depth.channels) + 1, math.prod(depth.block)
-    if places > _MOST_PLACES or len(kernel) != 2:
+    if places > _MOST_PLACES or not len(kernel) == len(depth.block) == 2:
         return False
     return channels <= _FEW_CHANNELS or (channels % _BLOCKED_CHANNELS == 0 and max(kernel) <= 3)
 
@@ -171,8 +178,8 @@ def _site(fused: _Fused) -> Site:
         reason=None,
         strategy=STRIDED,
         element_type=dtype,
-        input_shape=None,
-        output_shape=None,
+        input_shape=chain.input_shape,
+        output_shape=chain.output_shape,
         output=chain.nodes[-1].output[0],
         nodes_before=len(labels) + 1,
         nodes_after=1,

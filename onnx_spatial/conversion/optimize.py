@@ -74,7 +74,7 @@ class OptimizeResult:
             fused before; None if neither.
         nodes: number of nodes in all graphs before and after.
         layouts: number of nodes before and after that change the layout of a value, where some of them
-            were removed beside convolutions that no chain became part of.
+            were removed or moved beside convolutions that no chain became part of; else 0 and 0.
         limits: the nodes of the result that the limits of the options do not admit; None without limits.
         named_chains: the chains that were rewritten, apart from those that only move data.
         notes: where the search for chains stopped at its limits.
@@ -335,8 +335,8 @@ def _number_of_nodes(model: onnx.ModelProto) -> int:
 
 def _described(chain: Chain | Movement, site: Site) -> Site:
     """Describe a chain by the report of the operator that took its place."""
-    labels = [traversal.label(node) for node in chain.nodes]
-    before, op_type, notes = None, site.op_type, tuple[str, ...]()
+    labels, before = _labels(chain), None
+    op_type, notes = site.op_type, tuple[str, ...]()
     if isinstance(chain, Movement):
         before = chain.before_us
         if chain.operator is not None and chain.operator.is_identity:
@@ -359,6 +359,12 @@ def _described(chain: Chain | Movement, site: Site) -> Site:
     )
 
 
+def _labels(chain: Chain | Movement) -> list[str]:
+    """Return the labels of the nodes of a chain that move data."""
+    nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
+    return [traversal.label(node) for node in nodes]
+
+
 def _vanished(chain: Chain | Movement) -> Site:
     """Report a chain of which only functions of single elements are left."""
     site = _left(chain, Rearrange.name, None)
@@ -367,7 +373,7 @@ def _vanished(chain: Chain | Movement) -> Site:
 
 def _left(chain: Chain | Movement, op_type: str, reason: str | None) -> Site:
     """Report a chain that stays as it is."""
-    labels = [traversal.label(node) for node in chain.nodes]
+    labels = _labels(chain)
     known = chain.element_type
     return Site(
         node=labels[-1],

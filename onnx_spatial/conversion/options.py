@@ -77,7 +77,8 @@ class ConvertOptions:
             raise UsageError(f"target must be one of {names}, not {self.target!r}")
         if self.runtime is not None:
             most = self.runtime.max_rank
-            object.__setattr__(self, "max_rank", min(self.max_rank or most, most))
+            least = most if self.max_rank is None else min(self.max_rank, most)
+            object.__setattr__(self, "max_rank", least)
 
     @property
     def runtime(self) -> Target | None:

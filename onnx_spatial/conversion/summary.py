@@ -21,6 +21,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.replace_nodes import ORIGIN
 from onnx_spatial.model.io import writer
 from onnx_spatial.model.io.source import Source
+from onnx_spatial.operators import Rearrange
 
 #: Convolutions with a weight, and pools, that may become dilated.
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
@@ -103,7 +104,7 @@ def summarize(
     left = sum(s.left_over or s.action == "refuse" for s in sites)
     regions = _Regions(original.proto, result.proto, converted)
     return Summary(
-        text=_text(converted, regions, layouts[0] - layouts[1]),
+        text=_text(converted, regions, layouts),
         before=_figures(original, len(converted) - chains + left, chains),
         after=_figures(result, left if not _is_kept(converted) else len(sites)),
         replacements=tuple(regions.replacements()),
@@ -289,18 +290,26 @@ def _operator(site: Site) -> str:
     return f"{site.op_type}{absorbed}, {site.function or site.strategy}"
 
 
-def _text(converted: Sequence[Site], regions: _Regions, layouts: int = 0) -> str:
+def layout_text(before: int, after: int) -> str:
+    """Say what became of changes of layout, of which there is one or more; "" if nothing did."""
+    if before == after:
+        return "changes of layout moved to smaller values" if before else ""
+    return f"{_count(before - after, 'change')} of layout removed"
+
+
+def _text(converted: Sequence[Site], regions: _Regions, layouts: tuple[int, int]) -> str:
     """Say what became of the operators, in one clause for each way."""
     operators = [site for site in converted if site.spatial]
     cancelled = [site for site in operators if site.strategy == "cancelled"]
     became = [site for site in operators if site.strategy != "cancelled"]
     clauses = [f"{_named(became)} became {_products(became, regions)}"] if became else []
     if cancelled:
-        clauses.append(f"{_named(cancelled)} cancelled each other")
+        alone = all(site.op_type == Rearrange.name for site in cancelled)
+        clauses.append(f"{_named(cancelled)} cancelled {'out' if alone else 'each other'}")
     if refused := len(converted) - len(operators):
         clauses.append(f"{_count(refused, 'convolution')} got explicit pads")
-    if layouts:
-        clauses.append(f"{_count(layouts, 'change')} of layout removed")
+    if text := layout_text(*layouts):
+        clauses.append(text)
     return ", ".join(clauses) or "no operator was converted"
 
 

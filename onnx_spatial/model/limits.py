@@ -36,7 +36,7 @@ class Limits:
         if self.target is None:
             return self.max_rank
         own = self.target.max_rank_of.get(op_type, self.target.max_rank)
-        return min(own, self.max_rank or own) if self._is_stricter else own
+        return own if self.max_rank is None or not self._is_stricter else min(own, self.max_rank)
 
     @property
     def _is_stricter(self) -> bool:

@@ -13,17 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_SEQUENCES = frozenset(
-    {
-        "ConcatFromSequence",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SplitToSequence",
-    }
+
+def _types(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_SEQUENCES = _types(
+    "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+    "SequenceLength SplitToSequence"
 )
 
 _ONNXRUNTIME = "https://github.com/microsoft/onnxruntime"
@@ -74,12 +71,10 @@ class Target:
     title: str
     max_rank: int
     facts: tuple[Fact, ...]
-    max_rank_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    max_rank_of: Mapping[str, int] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     avoided: frozenset[str] = frozenset()
-    constant_inputs: Mapping[str, tuple[int, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    constant_inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dilated_pools: bool = True
     fixed_sizes: bool = False
     uncounted_batch: bool = False
@@ -93,41 +88,25 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="coreml",
                 title="Core ML",
                 max_rank=5,
-                max_rank_of=MappingProxyType(
-                    {
-                        "Conv": 4,
-                        "AveragePool": 4,
-                        "GlobalAveragePool": 4,
-                        "GlobalMaxPool": 4,
-                        "MaxPool": 4,
-                    }
-                ),
-                refused=_SEQUENCES
-                | {
-                    "CenterCropPad",
-                    "Col2Im",
-                    "Compress",
-                    "ConstantOfShape",
-                    "ConvInteger",
-                    "Einsum",
-                    "EyeLike",
-                    "GatherElements",
-                    "LpPool",
-                    "MaxUnpool",
-                    "NonZero",
-                    "OneHot",
-                    "QLinearConv",
-                    "ReverseSequence",
-                    "ScatterElements",
-                    "ScatterND",
-                    "Size",
-                    "SpaceToDepth",
-                    "Trilu",
-                    "Unique",
+                max_rank_of={
+                    "Conv": 4,
+                    "AveragePool": 4,
+                    "GlobalAveragePool": 4,
+                    "GlobalMaxPool": 4,
+                    "MaxPool": 4,
                 },
-                constant_inputs=MappingProxyType(
-                    {"Pad": (1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Split": (1,)}
+                refused=_SEQUENCES
+                | _types(
+                    "CenterCropPad Col2Im Compress ConstantOfShape ConvInteger Einsum EyeLike "
+                    "GatherElements LpPool MaxUnpool NonZero OneHot QLinearConv "
+                    "ReverseSequence ScatterElements ScatterND Size SpaceToDepth Trilu Unique"
                 ),
+                constant_inputs={
+                    "Pad": (1, 2),
+                    "Reshape": (1,),
+                    "Slice": (1, 2, 3, 4),
+                    "Split": (1,),
+                },
                 dilated_pools=False,
                 facts=(
                     Fact(
@@ -170,40 +149,21 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="qnn",
                 title="QNN",
                 max_rank=5,
-                max_rank_of=MappingProxyType(
-                    {
-                        "ArgMax": 4,
-                        "ArgMin": 4,
-                        "BatchNormalization": 4,
-                        "GlobalMaxPool": 4,
-                        "InstanceNormalization": 4,
-                        "LRN": 4,
-                        "MaxPool": 4,
-                    }
-                ),
-                refused=_SEQUENCES
-                | {
-                    "CenterCropPad",
-                    "Col2Im",
-                    "Compress",
-                    "ConstantOfShape",
-                    "ConvInteger",
-                    "EyeLike",
-                    "If",
-                    "Loop",
-                    "LpPool",
-                    "MaxUnpool",
-                    "NonZero",
-                    "OneHot",
-                    "QLinearConv",
-                    "Range",
-                    "ReverseSequence",
-                    "Scan",
-                    "Shape",
-                    "Size",
-                    "Trilu",
-                    "Unique",
+                max_rank_of={
+                    "ArgMax": 4,
+                    "ArgMin": 4,
+                    "BatchNormalization": 4,
+                    "GlobalMaxPool": 4,
+                    "InstanceNormalization": 4,
+                    "LRN": 4,
+                    "MaxPool": 4,
                 },
+                refused=_SEQUENCES
+                | _types(
+                    "CenterCropPad Col2Im Compress ConstantOfShape ConvInteger EyeLike If "
+                    "Loop LpPool MaxUnpool NonZero OneHot QLinearConv Range ReverseSequence "
+                    "Scan Shape Size Trilu Unique"
+                ),
                 dilated_pools=False,
                 fixed_sizes=True,
                 facts=(
@@ -254,27 +214,13 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="tflite",
                 title="TFLite's GPU delegate",
                 max_rank=4,
-                refused=_SEQUENCES
-                | {
-                    "Compress",
-                    "ConstantOfShape",
-                    "GatherElements",
-                    "GatherND",
-                    "If",
-                    "Loop",
-                    "MaxUnpool",
-                    "NonZero",
-                    "Range",
-                    "ReverseSequence",
-                    "Scan",
-                    "ScatterElements",
-                    "ScatterND",
-                    "Shape",
-                    "Size",
-                    "Unique",
-                },
+                refused=(_SEQUENCES - {"ConcatFromSequence", "SequenceEmpty", "SplitToSequence"})
+                | _types(
+                    "Compress ConstantOfShape GatherElements GatherND MaxUnpool NonZero Range "
+                    "ReverseSequence Scan ScatterElements ScatterND Shape Size Unique"
+                ),
                 avoided=frozenset({"Einsum"}),
-                constant_inputs=MappingProxyType({"Reshape": (1,)}),
+                constant_inputs={"Reshape": (1,)},
                 fixed_sizes=True,
                 facts=(
                     Fact(
@@ -327,18 +273,12 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="tensorrt",
                 title="TensorRT",
                 max_rank=8,
-                max_rank_of=MappingProxyType({"AveragePool": 5, "MaxPool": 5}),
+                max_rank_of={"AveragePool": 5, "MaxPool": 5},
                 refused=_SEQUENCES
-                | {
-                    "CenterCropPad",
-                    "Col2Im",
-                    "Compress",
-                    "ConvInteger",
-                    "MaxUnpool",
-                    "QLinearConv",
-                    "SequenceMap",
-                    "Unique",
-                },
+                | _types(
+                    "CenterCropPad Col2Im Compress ConvInteger MaxUnpool QLinearConv "
+                    "SequenceMap Unique"
+                ),
                 dilated_pools=False,
                 facts=(
                     Fact(
@@ -369,30 +309,13 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
                 name="ncnn",
                 title="ncnn",
                 max_rank=4,
-                max_rank_of=MappingProxyType({"Conv": 5, "ConvTranspose": 5}),
+                max_rank_of={"Conv": 5, "ConvTranspose": 5},
                 refused=_SEQUENCES
-                | {
-                    "CenterCropPad",
-                    "Col2Im",
-                    "Compress",
-                    "ConvInteger",
-                    "EyeLike",
-                    "GatherElements",
-                    "Loop",
-                    "LpPool",
-                    "MaxUnpool",
-                    "NonZero",
-                    "OneHot",
-                    "QLinearConv",
-                    "ReverseSequence",
-                    "Scan",
-                    "ScatterElements",
-                    "ScatterND",
-                    "Size",
-                    "SpaceToDepth",
-                    "Trilu",
-                    "Unique",
-                },
+                | _types(
+                    "CenterCropPad Col2Im Compress ConvInteger EyeLike GatherElements Loop "
+                    "LpPool MaxUnpool NonZero OneHot QLinearConv ReverseSequence Scan "
+                    "ScatterElements ScatterND Size SpaceToDepth Trilu Unique"
+                ),
                 avoided=frozenset({"DepthToSpace", "Gather", "GatherND"}),
                 uncounted_batch=True,
                 facts=(

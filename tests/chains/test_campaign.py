@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import campaign_of_movements
 import pytest
 from campaign_of_chains import case
 
@@ -23,3 +24,15 @@ def test_many_cases():
     outcomes = _outcomes(5000, seed=4)
     assert outcomes["wrong"] == 0
     assert outcomes["right"] >= 1200
+
+
+def test_some_movements():
+    outcomes = Counter(campaign_of_movements.case(number, 5) for number in range(60))
+    assert outcomes.keys() == {"right", "left"}
+    assert outcomes["right"] >= 15
+
+
+@pytest.mark.slow
+def test_many_movements():
+    outcomes = Counter(campaign_of_movements.case(number, 6) for number in range(5000))
+    assert outcomes.keys() == {"right", "left"}

@@ -63,7 +63,8 @@ def test_unknown_ranks_are_only_shown_with_verbose(capsys):
     onnx.save(parser.parse_model(text), "open.onnx")
     words = ["optimize", "open.onnx", "--dry-run", "--max-rank", "4"]
     assert run(words) == 0
-    assert "rank" not in capsys.readouterr().out
+    line = "every other node fits rank 4; of 2 nodes a rank is unknown (-v shows them)"
+    assert capsys.readouterr().out.splitlines()[1:] == [line]
     assert run([*words, "-v"]) == 0
     assert "open (Reshape) was not compared: the rank of 'a' is unknown" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0
@@ -85,6 +86,13 @@ def test_many_reasons_are_cut(capsys):
     assert "  Sin:" not in out
     assert run(["optimize", "many.onnx", "--dry-run", "--target", "tflite", "-v"]) == 3
     assert "Sin" in capsys.readouterr().out
+
+
+def test_it_says_that_all_nodes_fit(capsys):
+    assert run(["optimize", "four.onnx", "--dry-run", "--target", "coreml"]) == 0
+    assert "every node fits what is known of Core ML" in capsys.readouterr().out.splitlines()
+    assert run(["inspect", "four.onnx", "--max-rank", "4"]) == 0
+    assert "after optimize, every node fits rank 4" in capsys.readouterr().out.splitlines()
 
 
 def test_quiet_says_it_in_one_line_on_stderr(capsys):
@@ -131,7 +139,7 @@ def test_without_a_limit_nothing_is_said(capsys):
 
 def test_inspect_lists_what_optimize_would_leave(capsys):
     assert run(["inspect", "six.onnx", "--target", "coreml"]) == 0
-    assert "6 nodes do not fit Core ML:" in capsys.readouterr().out
+    assert "after optimize, 6 nodes do not fit Core ML:" in capsys.readouterr().out
 
 
 def test_an_unknown_target(capsys):
@@ -158,3 +166,19 @@ def test_from_python(folder):
     assert onnx_spatial.optimize("four.onnx", target="coreml").inspection.limits.nodes == ()
     assert onnx_spatial.optimize("six.onnx").inspection.limits is None
     assert onnx_spatial.convert("six.onnx", max_rank=4).inspection.limits is None
+
+
+def test_chains_above_the_limit_are_named_as_such(capsys):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,2,3,4,5,6] x) => (float[1,4,2,5,3,6] y) {
+        [turn] y = Transpose <perm = [0, 3, 1, 4, 2, 5]> (x)
+    }"""
+    onnx.save(parser.parse_model(text), "turn.onnx")
+    assert run(["inspect", "turn.onnx", "--max-rank", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "chains of standard nodes that only move data:" in lines
+    assert "optimize: 1 chain above the limit left" in lines
+    assert run(["optimize", "turn.onnx", "--max-rank", "5", "--dry-run"]) == 3
+    out = capsys.readouterr().out
+    assert "nothing to gain" not in out
+    assert "turn; the chain stays: its input 'x' has rank 6" in out

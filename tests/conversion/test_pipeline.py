@@ -60,6 +60,7 @@ def test_a_site_says_what_is_done_and_how():
         "node": "s2b",
         "graph": "main graph",
         "op_type": "SpaceToBatchND",
+        "before_us": None,
         "domain": "com.microsoft",
         "dialect": "tensorflow-nd",
         "action": "lower",
