@@ -118,12 +118,13 @@ def find(
     end = thread_time() + _MODEL_SECONDS
     for (place, graph), (scope, _), each in zip(graphs, scopes, found, strict=True):
         known = GraphScope(scope, names, copying.get(place, {}))
-        of_graph = {c.output: c for c in _patches(place, graph, known, local, end)}
+        of_graph: dict[str, Chain] = {}
         for path in each:
             search = _Search(place, known, path, min(end, thread_time() + _PATH_SECONDS))
             for chain in search.chains():
                 of_graph.setdefault(chain.output, chain)
-        chains += of_graph.values()
+        patches = _patches(place, graph, known, local, end)
+        chains += _without_overlaps(list(of_graph.values()), list(patches))
     return chains
 
 
@@ -147,6 +148,25 @@ def _patches(
     for part in find_patches(known, every, readers, deadline):
         chain = _listed(place, known, part.path, part.start, part.end)
         yield replace(chain, patches=part.patches, one_hot=part.one_hot, cost=part.cost)
+
+
+def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
+    """Return the chains of a graph that can be rewritten together.
+
+    Patches are more than the block operators that a part of their nodes are, formally, on one image.
+    Patches between two block operators go: these and the Conv are a dilated Conv.
+    """
+    nodes_of = {id(chain): {n.output[0] for n in chain.nodes} for chain in (*blocks, *patches)}
+    kept: list[Chain] = []
+    for chain in patches:
+        own = nodes_of[id(chain)]
+        others = [each for each in blocks if not nodes_of[id(each)] <= own]
+        starts, ends = ({getattr(o, name) for o in others} for name in ("output", "source"))
+        between = chain.source in starts and chain.output in ends
+        if not between and all(nodes_of[id(each)].isdisjoint(own) for each in others):
+            kept.append(chain)
+            blocks = others
+    return [*blocks, *kept]
 
 
 def _listed(place: traversal.Place, graph: GraphScope, path: Path, start: int, end: int) -> Chain:
