@@ -21,6 +21,7 @@ K3 = {
     "lower": {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
     "uneven pads": {"pads": [0, 2, 1, 3], "strides": [2, 1]},
     "dilations": {"dilations": [2, 3]},
+    "one window": {"strides": [8, 10]},
 }
 
 
