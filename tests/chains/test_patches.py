@@ -190,6 +190,15 @@ def test_values_that_others_read_end_a_chain():
     assert chain.output == conv
 
 
+def test_outputs_of_the_model_end_a_chain():
+    net = Net()
+    conv = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
+    model = net.model((1, 3, 8, 8), net("Transpose", conv, perm=[0, 2, 3, 1]))
+    model.graph.output.append(helper.make_tensor_value_info(conv, TensorProto.FLOAT, None))
+    (chain,) = find(model)
+    assert chain.output == conv
+
+
 @pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [0, 1, 1]])
 def test_grids_that_are_no_windows(rows):
     grid = np.array(rows)[:, None] + np.arange(8)
