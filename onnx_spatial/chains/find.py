@@ -120,7 +120,7 @@ def find(
     budget = Budget(_MODEL_STEPS, _SECONDS)
     for (place, graph), scope, each in zip(graphs, scopes, found, strict=True):
         known = replace(scope, one_hot=copying.get(place, {}))
-        of_graph = {c.output: c for c in _patches(place, graph, known, local, budget)}
+        of_graph: dict[str, Chain] = {}
         for path in each:
             if budget.is_exhausted:
                 break
@@ -132,7 +132,8 @@ def find(
                 limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{steps:,} steps"
                 between = f"between {path.values[0]!r} and {path.values[-1]!r} in {place}"
                 notes.append(f"the search for chains stopped after {limit}, {between}")
-        chains += of_graph.values()
+        patches = _patches(place, graph, known, local, budget)
+        chains += _without_overlaps(list(of_graph.values()), list(patches))
     return chains
 
 
@@ -156,6 +157,25 @@ def _patches(
     for part in find_patches(known, every, readers, budget):
         chain = _listed(place, known, part.path, part.start, part.end)
         yield replace(chain, patches=part.patches, one_hot=part.one_hot, cost=part.cost)
+
+
+def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
+    """Return the chains of a graph that can be rewritten together.
+
+    Patches are more than the block operators that a part of their nodes are, formally, on one image.
+    Patches between two block operators go: these and the Conv are a dilated Conv.
+    """
+    nodes_of = {id(chain): {n.output[0] for n in chain.nodes} for chain in (*blocks, *patches)}
+    kept: list[Chain] = []
+    for chain in patches:
+        own = nodes_of[id(chain)]
+        others = [each for each in blocks if not nodes_of[id(each)] <= own]
+        starts, ends = ({getattr(o, name) for o in others} for name in ("output", "source"))
+        between = chain.source in starts and chain.output in ends
+        if not between and all(nodes_of[id(each)].isdisjoint(own) for each in others):
+            kept.append(chain)
+            blocks = others
+    return [*blocks, *kept]
 
 
 def _listed(place: traversal.Place, graph: GraphScope, path: Path, start: int, end: int) -> Chain:

@@ -176,7 +176,8 @@ class _Search:
             if copying is not None:
                 lists = {a.name: tuple(a.ints) for a in copying.attribute}
                 kernel = lists["kernel_shape"]
-                return Likely(kernel, lists.get("pads", ())[len(kernel) :])
+                strides = lists.get("strides", (1,) * len(kernel))
+                return Likely(kernel, strides, lists.get("pads", ())[len(kernel) :])
         return None
 
     def _guesses(self, start: int, end: int) -> list[Patches]:

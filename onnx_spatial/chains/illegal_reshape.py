@@ -25,6 +25,7 @@ from onnx import helper, numpy_helper
 from onnx_spatial.analysis import find as find_operators
 from onnx_spatial.chains.find import Chain, find
 from onnx_spatial.chains.named import with_operators
+from onnx_spatial.index_map.constants import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.inference import constant_folding
@@ -94,13 +95,13 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
         reshapes = [n for n in graph.node if n.op_type == "Reshape" and op_traits.is_standard(n)]
         wanted = {n.input[1] for n in reshapes if len(n.input) > 1}
         shapes = {
-            t.name: numpy_helper.to_array(t)
+            t.name: value
             for t in getattr(graph, "initializer", ())
-            if t.name in wanted and t.data_location != onnx.TensorProto.EXTERNAL
+            if t.name in wanted and (value := _integers(t)) is not None
         }
         for node in graph.node:
             if node.op_type == "Constant" and node.output[0] in wanted:
-                value = constant_folding.held(node, numpy_helper.to_array)
+                value = constant_folding.held(node, _integers)
                 if value is not None:
                     shapes[node.output[0]] = value
         for node in reshapes:
@@ -108,6 +109,17 @@ def _illegal(proto: onnx.ModelProto) -> _Illegal:
             if min(shape, default=0) < -1 or shape.count(-1) > 1:
                 found[place, node.output[0]] = shape
     return found
+
+
+def _integers(tensor: onnx.TensorProto) -> Array | None:
+    """Return a stored shape; None for other tensors."""
+    embedded = tensor.data_location != onnx.TensorProto.EXTERNAL
+    if not embedded or tensor.data_type != onnx.TensorProto.INT64 or len(tensor.dims) != 1:
+        return None
+    try:
+        return numpy_helper.to_array(tensor)
+    except ValueError:  # damaged
+        return None
 
 
 def _is_meant(chain: Chain, illegal: _Illegal) -> bool:

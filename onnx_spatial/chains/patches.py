@@ -94,10 +94,12 @@ class Likely:
 
     Attributes:
         kernel: the windows; empty if it is not known, then those side by side are likely, or small ones.
+        strides: the strides.
         ends: zeros behind each spatial axis.
     """
 
     kernel: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
 
 
@@ -148,7 +150,9 @@ class _Reading:
         rows = [
             (layout, row)
             for layout, spatial in self._layouts(needed, rank)
-            for row in itertools.product(*(list(self._windows(axis)) for axis in spatial))
+            for row in itertools.product(
+                *(list(self._windows(*each)) for each in enumerate(spatial))
+            )
         ]
         for layout, row in sorted(rows, key=lambda each: self._rank(each[1])):
             yield from self._with_pads(layout, row)
@@ -180,8 +184,8 @@ class _Reading:
         if not usual and len(needed) == rank - 2:
             yield "channels_last", tuple(sorted(needed))
 
-    def _windows(self, axis: int) -> Iterator[_Window]:
-        """Yield what the digits along a spatial axis may be."""
+    def _windows(self, number: int, axis: int) -> Iterator[_Window]:
+        """Yield what the digits along spatial axis number `number` may be."""
         m = self._map
         factors = {a: f.constant for a, f in m.factors[axis].items()}
         if len(factors) > 2 or any(f is None or not 0 < f <= _LARGEST for f in factors.values()):
@@ -199,7 +203,10 @@ class _Reading:
                     at = at + Polynomial({(atom,): 1}) * steps[atom]
             begin = at - m.coordinates[axis]
             if m.is_number(begin):
-                stride = 1 if window is None else steps[window]
+                # Where there is one window, no stride shows.
+                known = (*self._likely.strides[number : number + 1], m.x.dims[axis].constant or 1)
+                alone = 1 if kernel == 1 and m.x.dims[axis] == ONE else known[0]
+                stride = alone if window is None else steps[window]
                 rate = 1 if place is None else steps[place]
                 yield _Window(axis, window, place, kernel, stride, rate, begin)
 

@@ -7,8 +7,10 @@ That the Conv copies is proven by its weight; all that is left out is these valu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import onnx
 
 from onnx_spatial import analysis, chains
 from onnx_spatial.model import op_traits, traversal
@@ -20,13 +22,20 @@ def replaced(pair: ModelPair) -> list[chains.Chain]:
     """Return the patches of the original by a one-hot Conv that the converted model lacks."""
     original = pair.original
     one_hot = chains.find_one_hot(original.proto, original.folder)
-    convs = {
+    if not one_hot:
+        return []
+    # A Conv that is there has its output, or its weight if it became a dilated one.
+    kept = {
         (place, name)
-        for place, _, node in traversal.nodes(pair.converted.proto)
-        if node.op_type == "Conv" and op_traits.is_standard(node)
-        for name in node.output
+        for place, node in _convs(pair.converted.proto)
+        for name in (*node.output, node.input[1])
     }
-    gone = {(place, name) for place, names in one_hot.items() for name in names} - convs
+    gone = {
+        (place, node.output[0])
+        for place, node in _convs(original.proto)
+        if node.output[0] in one_hot.get(place, ())
+        and kept.isdisjoint({(place, node.output[0]), (place, node.input[1])})
+    }
     if not gone:
         return []
     infos = analysis.find(original.proto, pair.domains, original.folder)
@@ -35,6 +44,12 @@ def replaced(pair: ModelPair) -> list[chains.Chain]:
         for chain in chains.find(original.proto, infos, original.folder)
         if any((chain.place, name) in gone for node in chain.nodes for name in node.output)
     ]
+
+
+def _convs(proto: onnx.ModelProto) -> Iterator[tuple[traversal.Place, onnx.NodeProto]]:
+    for place, _, node in traversal.nodes(proto):
+        if node.op_type == "Conv" and op_traits.is_standard(node) and len(node.input) > 1:
+            yield place, node
 
 
 def with_patches(pair: ModelPair, found: Sequence[chains.Chain]) -> ModelPair:

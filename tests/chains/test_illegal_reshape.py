@@ -75,6 +75,16 @@ def test_legal_models_stay():
     assert not onnx_spatial.convert(model).changed
 
 
+def test_another_number_of_channels_stays():
+    model = patch_models.tf2onnx((None, 11, 13, 3))
+    tensor = next(
+        t for t in model.graph.initializer if -3 in onnx.numpy_helper.to_array(t).reshape(-1)
+    )
+    shape = np.array([-6, 11, 13, 1], np.int64)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(shape, tensor.name))
+    assert with_legal_patches(model).model is model
+
+
 def test_another_illegal_reshape_stays():
     net = Net()
     model = net.model(("n", 6), net("Reshape", "x", [-3, 2]))

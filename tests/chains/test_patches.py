@@ -21,6 +21,7 @@ K3 = {
     "lower": {"auto_pad": "SAME_LOWER", "strides": [3, 2]},
     "uneven pads": {"pads": [0, 2, 1, 3], "strides": [2, 1]},
     "dilations": {"dilations": [2, 3]},
+    "one window": {"strides": [8, 10]},
 }
 
 
@@ -185,6 +186,15 @@ def test_values_that_others_read_end_a_chain():
     conv = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
     net("Relu", conv)
     model = net.model((1, 3, 8, 8), net("Transpose", conv, perm=[0, 2, 3, 1]))
+    (chain,) = find(model)
+    assert chain.output == conv
+
+
+def test_outputs_of_the_model_end_a_chain():
+    net = Net()
+    conv = net("Conv", "x", one_hot((2, 2), 3), strides=[2, 2])
+    model = net.model((1, 3, 8, 8), net("Transpose", conv, perm=[0, 2, 3, 1]))
+    model.graph.output.append(helper.make_tensor_value_info(conv, TensorProto.FLOAT, None))
     (chain,) = find(model)
     assert chain.output == conv
 

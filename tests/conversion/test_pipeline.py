@@ -76,6 +76,7 @@ def test_a_site_says_what_is_done_and_how():
         "absorbed": [],
         "declined": [],
         "between": [],
+        "notes": [],
     }
     assert (second.node, second.output_shape) == ("b2s", (2, 4, 6, 1))
 

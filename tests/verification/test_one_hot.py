@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import chain_models
 import numpy as np
 import onnx
 import patch_models
@@ -103,6 +104,21 @@ def test_gathers_copy_all_values():
     (site,) = result.inspection.chains
     assert (site.action, site.notes) == ("lower", ())
     assert onnx_spatial.verify(model, result.model).notes == []
+
+
+def test_between_blocks_they_become_dilated():
+    """The Conv is still there then, and spreads NaN as before."""
+    net, shape = Net(), (1, 64, 64, 3)
+    x = chain_models.to_batch(net, net("Pad", "x", [0, 2, 2, 0, 0, 2, 2, 0]), shape, 4, 2)
+    conv = net("Conv", net("Transpose", x, perm=[0, 3, 1, 2]), one_hot((3, 3), 3))
+    x = net("Transpose", conv, perm=[0, 2, 3, 1])
+    model = net.model(shape, chain_models.to_space(net, x, 2, None, channels=27))
+    result = onnx_spatial.optimize(model)
+    assert {site.strategy for site in result.inspection.chains} == {"dilated convolution"}
+    assert result.verification.status == "passed"
+    verification = onnx_spatial.verify(model, result.model, outputs_only=True)
+    assert verification.status == "passed"
+    assert not any("NaN" in note for note in verification.notes)
 
 
 def test_convolutions_that_are_as_fast_stay():

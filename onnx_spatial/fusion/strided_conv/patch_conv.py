@@ -84,7 +84,7 @@ class _Match:
         front: what is in front.
         behind: the nodes behind that become part of it.
         bias: what one of these adds to each channel; None if none does.
-        is_stored: whether the weight is in the model, and no input that callers give.
+        is_fed: whether the weight is an input of the model.
         served: nodes that only serve those that go.
         shapes: nodes that go because they read the shape of a value that goes, with its axes.
     """
@@ -96,7 +96,7 @@ class _Match:
     front: _Front
     behind: Path
     bias: Bias | None
-    is_stored: bool
+    is_fed: bool
     served: tuple[ir.Node, ...] = ()
     shapes: tuple[tuple[ir.Node, AxisGroups], ...] = ()
 
@@ -131,8 +131,9 @@ def _match(subject: MatchedOp, matcher: Matcher) -> _Match | Reason | None:
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(reader.node)} its sizes are checked at run time, which needs the operator"
     front = _front(subject, patches, matcher)
-    stored = matcher.stored(reader.weight) is not None
-    matches = [_Match(subject, patches, reader, border, front, *way, stored) for way in ways]
+    weight, is_main = reader.weight, subject.info.place.function is None
+    is_fed = is_main and weight.producer() is None and weight.const_value is None
+    matches = [_Match(subject, patches, reader, border, front, *way, is_fed) for way in ways]
     results = [_without_readers(match, matcher) for match in matches]
     right = [match for match in results if isinstance(match, _Match)]
     return min(right, key=lambda match: match.growth) if right else results[0]
@@ -247,7 +248,7 @@ def _saved(match: _Match, lower: Lower) -> float:
             shape = [dims[axis] for axis in start]
             saved += sign * transpose_cost(shape, regroup.perm(start, end), request.itemsize)
     saved -= match.border.cost(image, result, request.itemsize)
-    if not match.is_stored:  # then the kernel is written in each run
+    if match.is_fed:  # then the kernel is written in each run
         shape, perm = _kernel_order(reader, patches)
         saved -= transpose_cost(shape, perm, request.itemsize)
     return saved - _UNPACKED * reader.rows * reader.channels
