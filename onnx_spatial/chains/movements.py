@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path as FilePath
-from time import thread_time
 
 import onnx
 
@@ -32,13 +31,15 @@ from onnx_spatial.chains.pricing import (
 )
 from onnx_spatial.chains.rearranging import Movements, Selection, is_rearrange, read_rearrange
 from onnx_spatial.chains.scopes import graph_scopes
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.targets import Target
 from onnx_spatial.operators import Dim, Rearrange
 
-#: Processor seconds for reading and proving a part of a chain, and for all chains of a model.
-_PART_SECONDS, _MODEL_SECONDS = 1.0, 10.0
+#: Steps (`Budget`) for reading and proving a part of a chain, and for all chains of a model; the steps
+#: of looking at a part; and processor seconds, many times of what the steps take.
+_PART_STEPS, _MODEL_STEPS, _LOOK, _SECONDS = 40_000, 400_000, 20, 300.0
 
 _SHARED = "other nodes read what functions in it compute"
 
@@ -111,6 +112,7 @@ def find_movements(
     max_rank: int | None = None,
     target: Target | None = None,
     taken: Mapping[traversal.Place, Collection[str]] | None = None,
+    notes: list[str] | None = None,
 ) -> list[Movement]:
     """Return the chains of a model that pay, and with a rank limit those that exceed it.
 
@@ -121,6 +123,7 @@ def find_movements(
         max_rank: the largest rank of a tensor.
         target: runtime that must run the nodes.
         taken: values whose nodes belong to other chains, by graph.
+        notes: gets a line of text if the search was stopped before its end.
     """
     local = {(f.domain, f.name) for f in proto.functions}
     taken = taken or {}
@@ -134,13 +137,16 @@ def find_movements(
         return []
     places = [place for (place, _, _), any_ in zip(graphs, worth, strict=True) if any_]
     scopes = graph_scopes(proto, infos, folder, places)
-    end = thread_time() + _MODEL_SECONDS
+    budget = Budget(_MODEL_STEPS, _SECONDS)
     movements: list[Movement] = []
     for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
-        search = _Search(place, moves, scope, max_rank, target, end)
+        search = _Search(place, moves, scope, max_rank, target, budget)
         found = (search.best(path) for path in paths if _may_pay(path, max_rank))
         # Paths that part behind a chain have it in common.
         movements += search.checked({m.output: m for m in found if m is not None})
+    if budget.is_exhausted and notes is not None:
+        limit = f"{_SECONDS:.0f} seconds" if budget.is_timed_out else f"{_MODEL_STEPS:,} steps"
+        notes.append(f"the search for chains that only move data stopped after {limit}")
     return movements
 
 
@@ -151,7 +157,7 @@ def _may_pay(path: MovementPath, max_rank: int | None) -> bool:
 
 
 class _Search:
-    """The search for movements in one graph, until the `thread_time` of `deadline`."""
+    """The search for movements in one graph, within a budget."""
 
     def __init__(
         self,
@@ -160,10 +166,10 @@ class _Search:
         graph: GraphScope,
         max_rank: int | None,
         target: Target | None,
-        deadline: float,
+        budget: Budget,
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
-        self._max_rank, self._target, self._deadline = max_rank, target, deadline
+        self._max_rank, self._target, self._budget = max_rank, target, budget
 
     def best(self, path: MovementPath) -> Movement | None:
         """Return the longest part of a path that pays; with limits also why none is within them."""
@@ -243,7 +249,8 @@ class _Search:
             if any(n.op_type not in MOVING and id(n) not in gone for n in part.every_node):
                 continue  # a function that stays for others would be computed twice
             seen.add((part.values[0], part.values[-1]))
-            if len(seen) > _PARTS or thread_time() > self._deadline:
+            self._budget.spend(_LOOK)
+            if len(seen) > _PARTS or self._budget.is_exhausted:
                 return
             yield part
 
@@ -382,7 +389,7 @@ class _Search:
         return ChainMap(case, self._graph, plain, 0, len(nodes), multiples)
 
     def _case(self) -> Case:
-        return Case(min(_PART_SECONDS, self._deadline - thread_time()))
+        return Case(budget=Budget(_PART_STEPS, within=self._budget))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
-from time import thread_time
 
 import onnx
 
@@ -23,6 +22,7 @@ from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.paths import Path, paths
 from onnx_spatial.chains.scopes import graph_scopes
+from onnx_spatial.index_map.budget import Budget
 from onnx_spatial.index_map.cases import Case, UndecidedError
 from onnx_spatial.index_map.expressions import ELEMENT, Index
 from onnx_spatial.index_map.tensor import Tensor
@@ -33,8 +33,8 @@ from onnx_spatial.operators import Dim
 #: The most channels that are read, and the largest block of an axis.
 _CHANNELS, _BLOCK = 256, 16
 
-#: Processor seconds for a part of a path, and for a model.
-_PART_SECONDS, _MODEL_SECONDS = 1.0, 5.0
+#: Steps (`Budget`) for a part of a path, and for a model; seconds, many times of what they take.
+_PART_STEPS, _MODEL_STEPS, _SECONDS = 40_000, 200_000, 300.0
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ def find_depth_chains(
         return []
     places = [place for (place, _), each in zip(graphs, candidates, strict=True) if each]
     scopes = graph_scopes(proto, infos, folder, places)
-    end, found = thread_time() + _MODEL_SECONDS, list[DepthChain]()
+    budget, found = Budget(_MODEL_STEPS, _SECONDS), list[DepthChain]()
     for (place, _), known, each in zip(graphs, scopes, candidates, strict=True):
         for path, conv in each:
             for start in range(len(path.nodes)):
-                case = Case(min(_PART_SECONDS, end - thread_time()))
+                case = Case(budget=Budget(_PART_STEPS, within=budget))
                 depth = _depth(case, known, path, start)
                 if depth is not None:
                     steps = path.nodes[start:]

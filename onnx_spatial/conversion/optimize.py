@@ -147,7 +147,7 @@ def _with_chains(
     best = rewritten(every) or alone
     if best.nodes[1] >= alone.nodes[1]:  # then only what is faster with as many nodes
         best = rewritten([chain for chain in every if chain.cost]) or alone
-    moves = _movements(legal, infos, folder, options, every, best)
+    moves = _movements(legal, infos, folder, options, every, best, notes)
     best = _with_movements(moves, best, every, rewritten)
     chains = [*best.chains, *_remaining(every, moves, best)]
     return replace(best, chains=chains, notes=notes)
@@ -183,6 +183,7 @@ def _movements(
     options: ConvertOptions,
     chains: Sequence[Chain],
     best: OptimizeResult,
+    notes: list[str],
 ) -> list[Movement]:
     """Find the chains that only move data, apart from those that became part of something else."""
     done, taken = _done(best), dict[traversal.Place, set[str]]()
@@ -191,7 +192,13 @@ def _movements(
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
     return find_movements(
-        proto, infos, folder, max_rank=options.max_rank, target=options.runtime, taken=taken
+        proto,
+        infos,
+        folder,
+        max_rank=options.max_rank,
+        target=options.runtime,
+        taken=taken,
+        notes=notes,
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import sys
 
 import chain_models
+import movement_models
 import numpy as np
 import onnx
 import pytest
@@ -215,3 +216,15 @@ def test_limits_of_steps(monkeypatch, limit, steps):
     assert len(found) < 4
     assert f"stopped after {steps:,} steps" in notes[-1]
     assert find(chain_models.stacked()) == found
+
+
+def test_the_search_for_movements_is_limited(monkeypatch):
+    module = sys.modules["onnx_spatial.chains.movements"]
+    model = movement_models.computed_unshuffle()
+    assert len(module.find_movements(model, max_rank=4)) == 1
+    monkeypatch.setattr(module, "_MODEL_STEPS", 10)
+    notes = []
+    assert all(
+        each.operator is None for each in module.find_movements(model, max_rank=4, notes=notes)
+    )
+    assert notes == ["the search for chains that only move data stopped after 10 steps"]
