@@ -170,6 +170,7 @@ class _Search:
     ) -> None:
         self._place, self._moves, self._graph = place, moves, graph
         self._max_rank, self._target, self._budget = max_rank, target, budget
+        self._unpaid = set[tuple[object, ...]]()
 
     def best(self, path: MovementPath) -> Movement | None:
         """Return the longest part of a path that pays; with limits also why none is within them."""
@@ -269,7 +270,32 @@ class _Search:
     # Prices
 
     def _priced(self, path: MovementPath) -> Movement | None:
-        """Return a part as a Movement if it pays."""
+        """Return a part as a Movement if it pays; the same nodes on the same shapes are tried once."""
+        key = self._signature(path)
+        if key in self._unpaid:
+            return None
+        movement = self._priced_anew(path)
+        if movement is None:
+            self._unpaid.add(key)
+        return movement
+
+    def _signature(self, path: MovementPath) -> tuple[object, ...]:
+        """Return what tells the nodes of a path, its shapes and types, but not its names."""
+        inner, gone = set(path.values), {id(node) for node in self._moves.freed(path)}
+        nodes = []
+        for node in path.every_node:
+            attributes = tuple(sorted(a.SerializeToString() for a in node.attribute))
+            read = tuple(self._content(name) for name in node.input if name not in inner)
+            nodes.append((node.op_type, attributes, read, id(node) in gone))
+        dims = tuple(self._graph.dims(name) for name in path.values)
+        return (tuple(nodes), dims, self._graph.element_type(path.values[0]))
+
+    def _content(self, name: str) -> object:
+        """Return a parameter that is known and small; else its name."""
+        value = self._graph.value(name) if name else None
+        return name if value is None or value.size > 64 else (value.dtype.str, value.tobytes())
+
+    def _priced_anew(self, path: MovementPath) -> Movement | None:
         listed = self._listed(path)
         if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
             return None

@@ -228,3 +228,25 @@ def test_the_search_for_movements_is_limited(monkeypatch):
         each.operator is None for each in module.find_movements(model, max_rank=4, notes=notes)
     )
     assert notes == ["the search for chains that only move data stopped after 10 steps"]
+
+
+def test_equal_movements_are_tried_once(monkeypatch):
+    """The heads of a transformer differ by names alone."""
+    module = sys.modules["onnx_spatial.chains.movements"]
+    priced, tried = module._Search._priced_anew, []
+    monkeypatch.setattr(
+        module._Search, "_priced_anew", lambda s, p: tried.append(p) or priced(s, p)
+    )
+
+    def heads(count):
+        net, x = Net(), "x"
+        for _ in range(count):
+            x = net(
+                "Transpose", net("Reshape", net("Softmax", x), [0, -1, 4, 16]), perm=[0, 2, 1, 3]
+            )
+            x = net("Reshape", net("Softmax", x), [0, -1, 64])
+        tried.clear()
+        assert module.find_movements(net.model(("n", "s", 64), x)) == []
+        return len(tried)
+
+    assert heads(8) == heads(2) > 0
