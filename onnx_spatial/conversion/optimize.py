@@ -349,7 +349,7 @@ def _described(chain: Chain | Movement, site: Site) -> Site:
         if chain.operator is not None and chain.operator.is_identity:
             site = replace(site, strategy="cancelled", estimated_us=chain.after_us)
     else:
-        op_type = op_type_of(chain)
+        before, op_type = chain.cost or None, op_type_of(chain)
         if chain.one_hot:
             notes = (NOTE if site.strategy in STRATEGY_NAMES else NOTE_OF_SUMS,)
     return replace(

@@ -53,7 +53,8 @@ class Site:
             op_type and domain are those from before it called one.
         estimated_us: estimated time of the lowering in one run, in microseconds; None in modes other
             than "lower", and if it is not converted.
-        before_us: estimated time of the nodes that it replaces; None but for chains that only move data.
+        before_us: estimated time of the nodes that it replaces; None but for chains that only
+            move data, and patches.
         measured_us: its time on this machine; None unless it was measured.
         candidates: the possible lowerings, cheapest estimate first.
         absorbed: labels of the nodes around it that became part of it.
