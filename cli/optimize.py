@@ -32,7 +32,8 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     Exporters write SpaceToBatch and BatchToSpace as chains of Pad, Reshape, Transpose, Slice,
     SpaceToDepth and similar nodes. A chain is found by the data movement that it computes, not by
     names, and is proven to equal the operator for all sizes. SpaceToBatch, convolution and
-    BatchToSpace become one dilated convolution. Other chains stay as they are.
+    BatchToSpace become one dilated convolution. Chains that only permute parts of axes become other
+    nodes where these are clearly faster, or within --max-rank. Other chains stay as they are.
     `onnx-spatial inspect` lists the chains of a model.
 
     With --max-rank or --target, the nodes of the result that are still beyond the limits are listed;

@@ -48,8 +48,9 @@ class Inspection:
         model: name of the model.
         ir_version, opset: of the file; opset is None if the default domain is not imported.
         sites: the spatial operators, in the order of the file.
-        chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
-            each; `Site.node` is the last node of a chain, `absorbed` the others.
+        chains: the chains of standard nodes that are spatial operators, are better written as other
+            nodes, or exceed a limit, and what `optimize` does with each; `Site.node` is the last node of
+            a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
         limits: the nodes that `optimize` leaves beyond max_rank or the limits of the target; None
             without these, and of `convert`.
