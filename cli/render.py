@@ -209,7 +209,7 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
             sites(console, found, verbose=verbose)
     if verbose:
         chains(console, result.inspection)
-    elif left := sum(_is_idle(site) for site in result.inspection.chains):
+    elif left := sum(not (s.converted or s.above_limit) for s in result.inspection.chains):
         what = _count(left, "chain")
         say(console, f"{what} of standard nodes left, with nothing to gain by a rewrite")
     _remaining(console, result.inspection)
@@ -223,11 +223,6 @@ def conversion(console: Console, result: Conversion, model: Path, *, verbose: bo
         say(console, f"{what} {result.output}")
     if result.backup is not None:
         say(console, f"the original is kept as {result.backup}")
-
-
-def _is_idle(site: Site) -> bool:
-    """Return whether a chain was left for nothing would be gained; others are beyond a limit."""
-    return not site.converted and site.op_type != Rearrange.name
 
 
 def _absorbed(found: list[Site]) -> str:

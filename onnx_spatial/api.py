@@ -31,7 +31,6 @@ from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.operators import Rearrange
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
@@ -72,7 +71,7 @@ class Inspection:
         if not self.chains:
             return None
         kinds = Counter(site.strategy for site in self.chains)
-        above = sum(s.strategy is None and s.op_type == Rearrange.name for s in self.chains)
+        above = sum(site.above_limit for site in self.chains)
         left = kinds.pop(None, 0) - above
         alone = sum(kinds.pop(name, 0) for name in STRATEGY_NAMES)
         parts = [_became(kind or "", number) for kind, number in kinds.items()]

@@ -10,7 +10,7 @@ import onnx
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
-from onnx_spatial.operators import Dim
+from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.operators.spellings import InputFacts
 
@@ -104,6 +104,11 @@ class Site:
     def left_over(self) -> bool:
         """Whether it is left although it is not in the form of the mode."""
         return self.action == "leave" and self.reason != PREPARED
+
+    @property
+    def above_limit(self) -> bool:
+        """Whether it is a chain that stays although a limit asks for another one."""
+        return self.dialect == CHAIN and self.op_type == Rearrange.name and not self.converted
 
     def to_dict(self) -> dict[str, object]:
         """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts."""

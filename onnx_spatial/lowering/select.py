@@ -251,13 +251,15 @@ def _ranked(
 
 def _unusable(emitted: Emitter, target: Target) -> list[str]:
     """Name what the target does not run among the nodes of a lowering."""
-    found = {n.op_type for n in emitted.nodes if n.op_type in target.refused | target.avoided}
+    types = {node.op_type for node in emitted.nodes} & (target.refused | target.avoided)
+    computed = set[str]()
     for node in emitted.nodes:
         for position in target.constant_inputs.get(node.op_type, ()):
             value = node.inputs[position] if position < len(node.inputs) else None
             if value is not None and not emitted.is_constant(value):
-                found.add(f"{node.op_type} with computed sizes")
-    return sorted(found)
+                computed.add(node.op_type)
+    sizes = [f"computed sizes of {' and '.join(sorted(computed))}"] if computed else []
+    return sorted(types) + sizes
 
 
 def _build(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:

@@ -9,6 +9,7 @@ import sampling
 import structure
 from building import one_node
 from converting import convert, refusal
+from onnx import parser
 from sampling import Form, Sample
 
 import onnx_spatial
@@ -74,6 +75,20 @@ def test_the_refusal_names_the_operators_and_what_helps():
     assert reason == (
         "no lowering fits: with unknown sizes it needs Shape, not for QNN (fix its sizes with --static)"
     )
+
+
+def test_sizes_that_a_target_needs_as_constants_are_not_computed():
+    reason = refusal(patches((None, None, None, None)), target="coreml")
+    assert reason == (
+        "no lowering fits: with unknown sizes it needs computed sizes of Pad and Slice, not for Core ML "
+        "(fix its sizes with --static)"
+    )
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,3,h,w] x) => (float[n,12,p,q] y) { y = SpaceToDepth <blocksize = 2> (x) }""")
+    result = onnx_spatial.optimize(model, target="coreml")
+    assert not result.changed
+    (node,) = result.inspection.limits.nodes
+    assert "needs computed sizes of Reshape, not for Core ML" in node.kept
 
 
 def test_fixed_sizes_do_not_help_against_a_rank():
