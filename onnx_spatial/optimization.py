@@ -68,9 +68,10 @@ def optimize(
 
     A chain is a part of the graph that only moves data: Pad, Reshape, Transpose, Slice, SpaceToDepth and
     others. Where its index map is that of SpaceToBatch or BatchToSpace, for all sizes, it is treated as
-    that operator, and becomes part of a dilated convolution by the rules of `convert`. Chains that do
-    not become part of something stay as they are. Chains that move blocks to the channels of a Conv
-    become part of it, and changes of layout between convolutions are removed.
+    that operator, and becomes part of a dilated convolution by the rules of `convert`. Chains that move
+    blocks to the channels of a Conv become part of it. Chains that only permute parts of axes become
+    other nodes where these are clearly faster by their estimated time, or where a tensor exceeds
+    `max_rank`. All others stay as they are. Changes of layout between convolutions are removed.
 
     Args:
         model: path, bytes, onnx.ModelProto, onnx_ir.Model, or a model read before; it is not changed.
