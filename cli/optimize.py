@@ -35,8 +35,8 @@ def optimize(models: tuple[str, ...], targets: Targets, output: Output, **others
     BatchToSpace become one dilated convolution. Patches written as a one-hot convolution or as
     Gathers become one strided convolution with the product behind them, or faster nodes. YOLO's
     Focus and SpaceToDepth become part of the convolution behind them. Transpose, Squeeze and
-    Unsqueeze between convolutions are removed. Other chains stay as they are unless another form is
-    clearly faster.
+    Unsqueeze between convolutions are removed. Chains that only permute parts of axes become other
+    nodes where these are clearly faster, or within --max-rank. Other chains stay as they are.
     `onnx-spatial inspect` lists the chains of a model.
 
     With --max-rank or --target, the nodes of the result that are still beyond the limits are listed;

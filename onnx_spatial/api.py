@@ -47,8 +47,9 @@ class Inspection:
         model: name of the model.
         ir_version, opset: of the file; opset is None if the default domain is not imported.
         sites: the spatial operators, in the order of the file.
-        chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
-            each; `Site.node` is the last node of a chain, `absorbed` the others.
+        chains: the chains of standard nodes that are spatial operators, are better written as other
+            nodes, or exceed a limit, and what `optimize` does with each; `Site.node` is the last node of
+            a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.

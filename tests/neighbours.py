@@ -26,7 +26,7 @@ def between_transposes(
 
     Args:
         model: with one input x and one output y.
-        rank: of both.
+        rank: of x; that of y is the length of what is behind.
         before: of the Transpose in front; x is what goes into it.
         behind: of the Transposes behind; none leaves y as it is.
         front_read: a Neg reads what comes out of the one in front, too.
@@ -39,7 +39,6 @@ def between_transposes(
     site.CopyFrom(graph.node[0])
     del graph.node[:]
     element_type = graph.input[0].type.tensor_type.elem_type
-    unknown = [None] * rank
     if before is not None:
         graph.node.append(_transpose(before, "x", "data", "front"))
         site.input[0] = "data"
@@ -64,6 +63,8 @@ def between_transposes(
         graph.node.append(helper.make_node("Identity", ["data"], ["also"]))
         names.append("also")
     for name in (*names, *outputs):
+        in_front = not behind or name in ("data", "also")
+        unknown = [None] * (rank if in_front else len(behind[0]))
         graph.output.append(helper.make_tensor_value_info(name, element_type, unknown))
     if all(o.domain for o in made.opset_import):
         made.opset_import.append(helper.make_opsetid("", 17))

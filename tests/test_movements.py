@@ -162,6 +162,13 @@ def test_functions_whose_values_others_read_are_not_computed_twice():
     same(model, done.model)
 
 
+@pytest.mark.parametrize("function", ["Dropout", "Softmax"])
+def test_what_is_no_function_of_single_elements_stays_between(function):
+    model = forms.pixel_unshuffle(function=function)
+    reasons = {site.reason for site in optimize_operators(model, ConvertOptions(max_rank=4)).chains}
+    assert reasons == {"its output 'net_1_0' has rank 6", "its input 'net_2_0' has rank 6"}
+
+
 @pytest.mark.parametrize("holder", ["If", "Loop"])
 def test_bodies(holder):
     inner = forms.pixel_unshuffle()

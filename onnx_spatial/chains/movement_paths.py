@@ -24,7 +24,7 @@ REORDERING = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 _SELECTING = frozenset({"Gather", "Split"})
 MOVING = REORDERING | _SELECTING | {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _SIZES = op_traits.having(Trait.SIZES)
-_UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM)
+_UNARY = op_traits.having(Trait.UNARY) - op_traits.having(Trait.RANDOM) - {"Dropout"}
 _BROADCASTING = op_traits.having(Trait.BROADCASTS) - {"SwiGLU"}
 
 

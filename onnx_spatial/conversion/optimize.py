@@ -191,6 +191,10 @@ def _movements(
         if _key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
+    if best.edit.model is not None:  # so are nodes that became part of operators
+        left = {place: _computed(graph) for place, graph in traversal.graphs(best.edit.model)}
+        for place, graph in traversal.graphs(proto):
+            taken.setdefault(place, set()).update(_computed(graph) - left.get(place, set()))
     return find_movements(
         proto,
         infos,
@@ -202,18 +206,26 @@ def _movements(
     )
 
 
+def _computed(graph: traversal.GraphLike) -> set[str]:
+    return {name for node in graph.node for name in node.output if name}
+
+
 def _with_movements(
     moves: Sequence[Movement],
     best: OptimizeResult,
     chains: Sequence[Chain],
     rewritten: Callable[[Sequence[Chain | Movement]], OptimizeResult | None],
 ) -> OptimizeResult:
-    """Rewrite movements too, unless other operators fuse less then."""
+    """Rewrite movements too, unless other operators fuse less then, or changes of layout stay."""
     fused = [chain for chain in chains if _key(chain) in _done(best)]
     ready = [move for move in moves if move.operator is not None]
+    freed = {_key(move): move.freed for move in ready}
     for some in (ready, [move for move in ready if move.required]):
         more = rewritten([*fused, *some]) if some else None
-        if more is not None and _fused(best) <= _fused(more):
+        if more is None or not _fused(best) <= _fused(more):
+            continue
+        added = sum(s.nodes_after - freed[s.graph, s.output] for s in more.chains if s.before_us)
+        if some is not ready or more.nodes[1] <= best.nodes[1] + added:
             return more
     return best
 

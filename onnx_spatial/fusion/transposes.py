@@ -11,6 +11,7 @@ decide which of them are absorbed: the nodes to write, against those and the Tra
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -20,6 +21,7 @@ from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.fusion.matcher import MatchedOp, Matcher
 from onnx_spatial.fusion.rule import Lower, Reason, Rewrite, Rule, blame
 from onnx_spatial.lowering import Lowered, Request, transpose_cost
+from onnx_spatial.lowering.core.builder import TYPICAL_DIM
 from onnx_spatial.model import traversal
 
 #: Next to a convolution these cost nothing: onnxruntime's convolutions of blocked channels read and
@@ -124,7 +126,8 @@ def _front(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
 def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
     sizes, output = subject.sizes, subject.node.outputs[0]
     readers = matcher.readers(output)
-    perms = [matcher.perm(node, len(sizes)) for node, _ in readers]
+    shape = _output_shape(subject, sizes)
+    perms = [matcher.perm(node, len(shape)) for node, _ in readers]
     transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
     if not transposes:
         return None
@@ -139,15 +142,10 @@ def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None
         return f"{where} other Transposes of the output have another permutation"
     if any(n.graph is not subject.node.graph for n, _ in transposes):
         return f"{where} not all Transposes of the output are in the graph of the operator"
-    try:
-        shape = subject.request.call.output_shape(sizes)
-    except OperatorError:  # the size guessed for an unknown dim is not legal
-        shape = tuple(sizes)
-    dims = [d if isinstance(d, int) else s for d, s in zip(shape, sizes, strict=True)]
     costs = [
         0.0
         if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
-        else transpose_cost(dims, perm, subject.request.itemsize)
+        else transpose_cost(shape, perm, subject.request.itemsize)
         for n, _ in transposes
     ]
     nodes = tuple(n for n, _ in transposes)
@@ -156,6 +154,16 @@ def _behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None
     read = [v for v in outputs if v not in named and matcher.readers(v)]
     # The first keeps its name at no cost; every other one becomes a copy.
     return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
+
+
+def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:
+    """Return the shape of the output for that of the input, with estimates of unknown dims."""
+    try:
+        shape = subject.request.call.output_shape(sizes)
+    except OperatorError:  # the size guessed for an unknown dim is not legal
+        shape = subject.info.output_shape or tuple(sizes)
+    guesses = sizes if len(shape) == len(sizes) else (TYPICAL_DIM,) * len(shape)
+    return [d if isinstance(d, int) else guess for d, guess in zip(shape, guesses, strict=True)]
 
 
 def _with(request: Request, front: _Transposes | None, behind: _Transposes | None) -> Request:

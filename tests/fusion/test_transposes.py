@@ -160,14 +160,14 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
     sample = sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
     data = sample.inputs[0]
     form = sampling.form(rng, sample)
-    rank = data.ndim
+    rank, rank_behind = data.ndim, sample.expected.ndim
 
-    def perm() -> tuple[int, ...]:
-        return tuple(rng.sample(range(rank), rank))
+    def perm(count: int) -> tuple[int, ...]:
+        return tuple(rng.sample(range(count), count))
 
-    before = perm() if rng.random() < 0.8 else None
-    same = perm()
-    behind = rng.choice(((), (same,), (same,), (same, same), (same, perm())))
+    before = perm(rank) if rng.random() < 0.8 else None
+    same = perm(rank_behind)
+    behind = rng.choice(((), (same,), (same,), (same, same), (same, perm(rank_behind))))
     outputs = [n for n in ("data", "result", "t0", "t1") if rng.random() < 0.1]
     there = {*(["data"] if before else []), *(["result"] if behind else [])}
     there |= {f"t{i}" for i in range(len(behind))}
@@ -192,6 +192,22 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
         for value, result in zip(made.graph.output, results, strict=True):
             wanted = np.ascontiguousarray(expected[value.name]).reshape(expected[value.name].shape)
             assert running.same_bits(result, wanted), f"{sample}\n{form}\n{value.name}"
+
+
+def test_the_output_may_have_another_rank() -> None:
+    x = np.arange(96, dtype=np.float32).reshape(2, 3, 4, 4)
+    patches = {
+        "sizes": [2, 3, 2, 2, 4],
+        "splits": [1, 1, 2, 1],
+        "order": [0, 2, 1, 3, 4],
+        "joins": [1, 1, 3],
+    }
+    site = one_node("Rearrange", [x], domain="onnx_spatial", **patches)
+    made = between_transposes(site, 4, behind=[(2, 0, 1)])
+    assert absorbed(made) == [("behind0",)]
+    (actual,) = running.run(convert(made), {"x": x})
+    moved = x.reshape(2, 3, 2, 2, 4).transpose(0, 2, 1, 3, 4).reshape(2, 2, 24)
+    np.testing.assert_array_equal(actual, moved.transpose(2, 0, 1))
 
 
 # Who else needs them
