@@ -31,7 +31,7 @@ from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
 
 #: The most cases in which patches are read, and the most guesses that are proven for a part.
-_CASES, _GUESSES = 16, 6
+_CASES, _GUESSES = 16, 24
 
 #: Processor seconds for reading patches, for a proof, and for a path.
 _READ_SECONDS, _PROOF_SECONDS, _PATH_SECONDS = 1.0, 2.0, 5.0
