@@ -61,6 +61,20 @@ def tf2onnx(
     return net.model(shape, net("Reshape", t, [n, rows, columns, k * channels]))
 
 
+def tf2onnx_same(shape: Shape, stride: int = 1, channels: int = 3) -> onnx.ModelProto:
+    """ExtractImagePatches 3x3 with SAME as of tf2onnx, which stops before it adds pads to the Conv."""
+    n, h, w, _ = (d if isinstance(d, int) else -1 for d in shape)
+    rows, columns = (-1 if d < 0 else -(-d // stride) for d in (h, w))
+    net = Net()
+    t = net("Transpose", "x", perm=[0, 3, 1, 2])
+    t = net("Reshape", t, [n * channels, h, w, 1])
+    eye = net("EyeLike", net("ConstantOfShape", [9, 9]))
+    t = net("Conv", t, net("Reshape", eye, [3, 3, 1, 9]), strides=[stride] * 2)
+    t = net("Reshape", t, [n, channels, rows, columns, 9])
+    t = net("Transpose", t, perm=[0, 2, 3, 4, 1])
+    return net.model(shape, net("Reshape", t, [n, rows, columns, 9 * channels]))
+
+
 def im2col(
     shape: Shape, kernel: int = 3, stride: int = 1, pad: int = 0, rate: int = 1, *, computed: bool
 ) -> onnx.ModelProto:

@@ -31,7 +31,7 @@ from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
 
 #: The most cases in which patches are read, and the most guesses that are proven for a part.
-_CASES, _GUESSES = 16, 6
+_CASES, _GUESSES = 16, 24
 
 #: Steps (`Budget`) for reading patches, for a proof, and for a path.
 _READ_STEPS, _PROOF_STEPS, _PATH_STEPS = 40_000, 80_000, 200_000
@@ -141,7 +141,7 @@ class _Search:
                 continue
             for patches in self._guesses(start, end):
                 if is_patches(patches, partial(self._map, start, end), self._case(_PROOF_STEPS)):
-                    return self._part(start, end, first, last, patches)
+                    return self._part(start, end, first, patches)
         return None
 
     def _goes(self, position: int) -> bool:
@@ -201,7 +201,7 @@ class _Search:
             pass
         return list(guesses)[:_GUESSES]
 
-    def _part(self, start: int, end: int, first: int, last: int, patches: Patches) -> PatchesPart:
+    def _part(self, start: int, end: int, first: int, patches: Patches) -> PatchesPart:
         values = self._path.values
         dtype = numpy_dtype(self._graph.element_type(values[start]))
         itemsize = 4 if dtype is None else dtype.itemsize
@@ -209,21 +209,35 @@ class _Search:
         extents = _extents(patches, dims)
         cost = -_arrangement(patches, dims, extents, itemsize)
         one_hot = self._likely(start, end) is not None
-        if not one_hot:
+        if one_hot:
+            cost += self._one_hot_cost(start, end, first, itemsize)
+            # The Conv fails where no window fits; Gathers give nothing then.
+            patches = replace(patches, operator=replace(patches.operator, clamp_negative=False))
+        else:
             cost += _gathers_cost(patches, dims, extents, itemsize)
+        return PatchesPart(self._path, start, end, patches, one_hot, max(cost, 0.0))
+
+    def _one_hot_cost(self, start: int, end: int, conv: int, itemsize: int) -> float:
+        """Estimate the microseconds of a one-hot Conv, and of the Transposes around it."""
+        cost, behind = 0.0, list[float]()
         for step in range(start, end):
+            source, result = (self._sizes(name) for name in self._path.values[step : step + 2])
             for node in self._path.nodes[step]:
                 copying = self._graph.one_hot.get(node.output[0])
                 if copying is not None:
-                    cost += _conv_cost(copying, self._sizes(values[step + 1]))
-                elif one_hot and node.op_type == "Transpose":
-                    source = self._sizes(values[step])
+                    cost += _conv_cost(copying, result)
+                elif node.op_type == "Transpose":
                     perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
                     order = tuple(reversed(range(len(source)))) if perm is None else tuple(perm)
-                    cost += cost_model.transpose(source, order, itemsize).nanoseconds / 1000
-        if one_hot:  # which fails where no window fits; Gathers give nothing then
-            patches = replace(patches, operator=replace(patches.operator, clamp_negative=False))
-        return PatchesPart(self._path, start, end, patches, one_hot, max(cost, 0.0))
+                    work = cost_model.transpose(source, order, itemsize)
+                    if step > conv:
+                        behind.append(work.nanoseconds / 1000)
+                    else:
+                        cost += work.nanoseconds / 1000
+        if len(behind) > 1:  # onnxruntime merges them to one, element by element
+            count = math.prod(self._sizes(self._path.values[conv + 1]))
+            return cost + cost_model.elementwise(count, count * itemsize).nanoseconds / 1000
+        return cost + sum(behind)
 
     def _sizes(self, name: str) -> tuple[int, ...]:
         """Return the dims of a value; an estimate for those that are unknown."""

@@ -7,6 +7,8 @@ unknown height and width, too, several sizes are -1.
 
     x [n, h, w, 3] -> Transpose -> Reshape [-3, h, w, 1] -> Conv, one-hot -> Reshape [-1, 3, ..] -> ...
 
+With SAME it fails in the middle, too: the Conv has TensorFlow's order of axes, and no pads.
+
 What is meant follows from the sizes in front of the Reshape. With legal shapes in their place the nodes
 are patches, which is proven as for other chains.
 """
@@ -25,6 +27,7 @@ from onnx import helper, numpy_helper
 from onnx_spatial.analysis import find as find_operators
 from onnx_spatial.chains.find import Chain, find
 from onnx_spatial.chains.named import with_operators
+from onnx_spatial.chains.weights import Weights
 from onnx_spatial.index_map.constants import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
@@ -67,8 +70,9 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
     legal = onnx.ModelProto()
     legal.CopyFrom(proto)
     del legal.graph.value_info[:]  # derived from the illegal shapes
+    weights = Weights(proto, folder)
     for place, graph in traversal.graphs(legal):
-        _make_legal(graph, {name: s for (p, name), s in illegal.items() if p == place})
+        _make_legal(place, graph, illegal, weights)
     found = [
         replace(chain, patches=chain.patches.channels_last())
         for chain in find(legal, find_operators(legal, (), folder), folder)
@@ -144,11 +148,19 @@ def _reshapes(chain: Chain, illegal: _Illegal) -> set[str]:
     return {name for place, name in illegal if place == chain.place and name in names}
 
 
-def _make_legal(graph: traversal.GraphLike, illegal: dict[str, tuple[int, ...]]) -> None:
-    """Give Reshapes the shapes that are meant, computed from the sizes in front of them."""
+def _make_legal(
+    place: traversal.Place, graph: traversal.GraphLike, illegal: _Illegal, weights: Weights
+) -> None:
+    """Give Reshapes the shapes that are meant, and Convs behind them the layout and pads."""
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        shape = illegal.get(node.output[0]) if node.output else None
+        shape = illegal.get((place, node.output[0])) if node.output else None
+        if node.op_type == "Conv" and (place, node.input[0]) in illegal:
+            weight = weights.array(place, node.input[1])
+            padded = any(a.name in ("auto_pad", "pads") for a in node.attribute)
+            if weight is not None and not padded and _is_channels_last(weight):
+                nodes += _channels_first(node)
+                continue
         if shape is not None:
             name = f"{node.output[0]}/legal"
             nodes += _shape_nodes(node.input[0], shape, name)
@@ -157,6 +169,34 @@ def _make_legal(graph: traversal.GraphLike, illegal: dict[str, tuple[int, ...]])
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def _is_channels_last(weight: Array) -> bool:
+    """Return whether a weight is one-hot in TensorFlow's order, [height, width, 1, height * width]."""
+    if weight.ndim != 4 or weight.shape[2] != 1 or max(weight.shape[:2]) < 2:
+        return False
+    count = weight.shape[0] * weight.shape[1]
+    eye = np.eye(count)
+    return weight.shape[3] == count and bool((weight.reshape(count, count) == eye).all())
+
+
+def _channels_first(conv: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return the Conv that is meant by one that tf2onnx left in TensorFlow's order.
+
+    Where the rank of its data is unknown, tf2onnx stops between SAME and the change of layout: the pads
+    are lost. With VALID it does not stop.
+    """
+    data, weight, result = (f"{conv.output[0]}/{name}" for name in ("data", "weight", "result"))
+    legal = onnx.NodeProto.FromString(conv.SerializeToString())
+    legal.input[:] = [data, weight]
+    legal.output[:] = [result]
+    legal.attribute.append(helper.make_attribute("auto_pad", "SAME_UPPER"))
+    return [
+        helper.make_node("Transpose", [conv.input[0]], [data], perm=[0, 3, 1, 2]),
+        helper.make_node("Transpose", [conv.input[1]], [weight], perm=[3, 2, 0, 1]),
+        legal,
+        helper.make_node("Transpose", [result], [conv.output[0]], perm=[0, 2, 3, 1]),
+    ]
 
 
 def _shape_nodes(source: str, shape: Sequence[int], name: str) -> list[onnx.NodeProto]:

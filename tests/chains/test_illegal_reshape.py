@@ -21,8 +21,14 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize(("stride", "rate"), [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("shape", "stride", "rate"),
+    [
+        (s, *other)
+        for s, other in zip(SHAPES.values(), [(1, 1), (2, 1), (1, 2), (1, 1)], strict=True)
+    ],
+    ids=SHAPES,
+)
 def test_convert(shape, stride, rate):
     model = patch_models.tf2onnx(shape, stride=stride, rate=rate)
     with pytest.raises(Exception, match=r"Invalid dimension value|-1"):
@@ -37,6 +43,17 @@ def test_convert(shape, stride, rate):
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], operator(x))
     assert all(node.op_type not in ("Conv", "EyeLike") for node in result.model.graph.node)
+
+
+@pytest.mark.parametrize(("shape", "stride"), [((None, 11, 13, 3), 2), ((None, None, None, 3), 1)])
+def test_same_without_its_pads(shape, stride):
+    result = onnx_spatial.convert(patch_models.tf2onnx_same(shape, stride))
+    assert [site.op_type for site in result.inspection.sites] == ["ExtractImagePatches"]
+    assert result.verification.status == "passed"
+    x = np.random.default_rng(0).standard_normal((2, 11, 13, 3)).astype(np.float32)
+    session = onnxruntime.InferenceSession(result.model.SerializeToString())
+    expected = ExtractPatches((3, 3), (stride, stride), (1, 1), "same_upper")(x)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 
 @pytest.mark.parametrize("mode", ["function", "custom-op"])

@@ -71,3 +71,13 @@ def test_other_lowerings_refuse_them():
     found = onnx_spatial.inspect(model(operator, [2, 3, 7, 6]), domains=[chain_ops.DOMAIN])
     names = {each.strategy for each in found.sites[0].candidates}
     assert names == {"planes", "separable-gather"}
+
+
+def test_rows_behind_the_last_window_go():
+    """The first rows of the image are the patches, in order, and a last row is in none."""
+    operator = ExtractPatches((2, 1), (3, 1), (1, 1), "valid", "channels_first")
+    result = onnx_spatial.convert(
+        model(operator, [1, 1, 3, 2]), domains=[chain_ops.DOMAIN], strategy="planes"
+    )
+    assert result.inspection.sites[0].strategy == "planes"
+    assert result.verification.status == "passed"

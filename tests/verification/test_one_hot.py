@@ -121,6 +121,13 @@ def test_between_blocks_they_become_dilated():
     assert not any("NaN" in note for note in verification.notes)
 
 
+def test_transposes_of_tf2onnx_count():
+    """As small as the convolution that stays below, but onnxruntime moves single elements behind it."""
+    result = onnx_spatial.optimize(patch_models.tf2onnx((1, 32, 32, 3)))
+    assert [site.action for site in result.inspection.chains] == ["lower"]
+    assert result.verification.status == "passed"
+
+
 def test_convolutions_that_are_as_fast_stay():
     model = patch_models.channels_last(one_hot((3, 3), 3), (1, 32, 32, 3), pads=[1] * 4)
     result = onnx_spatial.optimize(model)

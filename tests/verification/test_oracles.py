@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections import Counter
 
@@ -112,3 +113,13 @@ def test_what_tensorflow_lacks_is_left_out() -> None:
         run(ReorgYolo(2), np.ones((1, 4, 2, 2), "f"))
     with pytest.raises(Silent, match="bool"):
         run(ExtractPatches((2, 2), (1, 1), (1, 1), "valid"), np.ones((1, 3, 3, 1), bool))
+
+
+@pytest.mark.parametrize("oracle", ["openvino", "tensorflow"])
+def test_no_oracle_puts_channels_before_places(oracle):
+    module = importlib.import_module(f"onnx_spatial.verification.oracles.{oracle}")
+    operator = ExtractPatches((2, 2), (1, 1), (1, 1), "valid", "channels_first", major="channel")
+    x = np.zeros((1, 2, 3, 3), np.float32)
+    arguments = (operator, x) if oracle == "openvino" else (None, operator, x)
+    with pytest.raises(Silent, match="places before channels"):
+        module._patches(*arguments)

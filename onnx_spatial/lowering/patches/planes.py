@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.lowering.core.builder import Emitter, Tensor
+from onnx_spatial.lowering.core.builder import Emitter, Size, Tensor, same
 from onnx_spatial.lowering.core.gather_indices import Term, index
 from onnx_spatial.lowering.core.padding import pad
 from onnx_spatial.lowering.core.strategy import Request, Strategy
@@ -102,14 +102,14 @@ def _rows(
     inside.append(Term(np.arange(op.kernel[-1], dtype=np.int64), stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
     order = [*parts, image, *outside] if channels_last else [image, *parts, *outside]
-    if _in_order(order):
+    if _in_order(order, taps.dims[0]):
         return taps
     value, dims = index(emit, order)
     return emit.gather(taps, value, dims, 0)
 
 
-def _in_order(order: Sequence[Term]) -> bool:
-    """Tell whether the index is 0, 1, 2, ..., which changes nothing."""
+def _in_order(order: Sequence[Term], rows: Size) -> bool:
+    """Tell whether the index is 0, 1, 2, ... up to the last row, which changes nothing."""
     stride = 1
     for term in reversed(order):
         count = term.count
@@ -120,4 +120,4 @@ def _in_order(order: Sequence[Term]) -> bool:
         if term.offsets().tolist() != [i * stride for i in range(count)]:
             return False
         stride *= count
-    return True
+    return same(stride, rows)

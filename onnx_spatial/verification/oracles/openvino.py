@@ -65,12 +65,14 @@ def _blocks(operator: SpaceToBatch | BatchToSpace, x: Array) -> Array:
 
 
 def _patches(operator: ExtractPatches, x: Array) -> Array:
-    from openvino import opset13
-
     if len(operator.kernel) != 2:
         raise Silent("OpenVINO extracts patches of images only")
     if operator.signed_pads:
         raise Silent("OpenVINO pads SAME differently")
+    if operator.major != "place":
+        raise Silent("OpenVINO puts places before channels")
+    from openvino import opset13
+
     last = operator.layout == "channels_last"
     data = np.ascontiguousarray(np.moveaxis(x, -1, 1)) if last else x
     windows = (list(operator.kernel), list(operator.strides), list(operator.rates))

@@ -63,6 +63,8 @@ def _blocks(tf: Any, operator: SpaceToBatch | BatchToSpace, x: Array) -> Any:
 
 
 def _patches(tf: Any, operator: ExtractPatches, x: Array) -> Any:
+    if operator.major != "place" or len(operator.kernel) == 1:
+        raise Silent("TensorFlow puts places before channels, and has no patches along one axis")
     if operator.auto_pad == "same_lower":
         raise Silent("TensorFlow has no SAME that pads more in front")
     volume = len(operator.kernel) == 3
