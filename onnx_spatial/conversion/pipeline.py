@@ -41,7 +41,7 @@ from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
-from onnx_spatial.model.graph.unused_constants import remove_unused
+from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.operators.spellings import python_ops
 
 __all__ = [
@@ -216,7 +216,7 @@ def _finish(
 ) -> None:
     """Remove unused constants, bring imports and declared types up to date, and list the changes."""
     assert result.model is not None
-    for place, names in remove_unused(original, result.model).items():
+    for place, names in remove_unused_constants(original, result.model).items():
         result.lost.setdefault(place, set()).update(names)
     changed = [f for f in infos if result.site_at[f.index].converted]
     insert_barriers(result.model, original, opset)

@@ -1,4 +1,10 @@
-"""Remove the nodes and initializers that only removed nodes read, in any graph of a model."""
+"""Remove nodes and initializers that nothing reads any more after an edit, in any graph of a model.
+
+    before    block_shape -> [SpaceToBatch] -> y      block_shape is an initializer
+    after     [Conv] -> y                             block_shape goes
+
+What the original did not read either stays as it was.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +13,56 @@ from collections.abc import Collection, Mapping
 
 import onnx
 
-from onnx_spatial.model import traversal
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.repeated_fields import remove_named, remove_where
 from onnx_spatial.model.traversal import Place
+
+
+def remove_unused_constants(
+    original: onnx.ModelProto, edited: onnx.ModelProto
+) -> dict[Place, set[str]]:
+    """Remove the constants from `edited`, in place, that only `original` reads.
+
+    Constants are initializers and the outputs of standard nodes that compute with constants only.
+
+    Returns:
+        The names of the removed values, by graph.
+    """
+    constants: dict[Place, set[str]] = {}
+    for place, graph in traversal.graphs(edited):
+        outer = Place(place.function, place.steps[:-1])
+        constants[place] = _constants(graph, constants.get(outer, set()))
+    read = {
+        place: constants.get(place, set()) & _uses(graph).keys()
+        for place, graph in traversal.graphs(original)
+    }
+    return remove_unused(edited, read)
 
 
 def remove_unused(
     model: onnx.ModelProto, names: Mapping[Place, Collection[str]]
 ) -> dict[Place, set[str]]:
-    """Remove what nobody reads any more, in place.
+    """Remove the values among `names` that nothing reads, in place, with what only they are made of.
+
+    Initializers stay that are inputs of their graph too, or that training or quantization annotations
+    name.
 
     Args:
         model: the model.
-        names: values that removed nodes read, by the graph that held the nodes. What only these values
-            are computed from goes with them, also in the graphs around.
+        names: values that removed nodes read, by the graph that held the nodes. Names that a graph
+            captures are sought in the graphs around it.
 
     Returns:
-        The names of the values that are gone, by graph.
+        The names of the removed values, by graph.
     """
-    trained = _read_in_training(model)
+    annotated = _annotated(model)
     todo = {place: set(each) for place, each in names.items()}
     gone: dict[Place, set[str]] = {}
     for place, graph in reversed(list(traversal.graphs(model))):
         if place in todo:
-            gone[place], captured = _remove(graph, todo.pop(place), trained)
+            names_gone, captured = _remove(graph, todo.pop(place), annotated)
+            if names_gone:
+                gone[place] = names_gone
             if place.steps:
                 outer = Place(place.function, place.steps[:-1])
                 todo.setdefault(outer, set()).update(captured)
@@ -38,50 +70,80 @@ def remove_unused(
 
 
 def _remove(
-    graph: traversal.GraphLike, names: set[str], kept: Collection[str]
+    graph: traversal.GraphLike, names: set[str], annotated: Collection[str]
 ) -> tuple[set[str], set[str]]:
     """Remove unused values from one graph; return their names, and unread names of outer graphs."""
-    uses = Counter(name for node in graph.node for name in traversal.needs(node))
-    uses.update(v if isinstance(v, str) else v.name for v in graph.output)
-    uses.update(kept)
-    fixed = {v if isinstance(v, str) else v.name for v in graph.input}
+    uses = _uses(graph)
+    uses.update(annotated)
+    inputs = {v if isinstance(v, str) else v.name for v in graph.input}
     stored: set[str] = set()
     if isinstance(graph, onnx.GraphProto):
-        uses.update(a.tensor_name for a in graph.quantization_annotation)
-        stored = {t.name for t in graph.initializer}
-        fixed |= {t.values.name for t in graph.sparse_initializer}
+        stored.update(tensor.name for tensor in graph.initializer)
+        stored.update(sparse.values.name for sparse in graph.sparse_initializer)
     producers = {name: node for node in graph.node for name in node.output if name}
-    gone, captured, dead = set[str](), set[str](), set[int]()
+    gone, captured = set[str](), set[str]()
     pending = sorted(names)
     while pending:
         name = pending.pop()
         node = producers.get(name)
-        if uses[name] or name in fixed or name in gone:
+        if uses[name] or name in inputs or name in gone:
             continue
         if node is None:
             (gone if name in stored else captured).add(name)
         elif not any(uses[output] for output in node.output if output):
-            dead.add(id(node))
             gone.update(filter(None, node.output))
             needs = sorted(traversal.needs(node))
             uses.subtract(needs)
             pending += needs
-    kept_nodes = [node for node in graph.node if id(node) not in dead]
-    if dead:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept_nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+    remove_where(graph.node, lambda node: not gone.isdisjoint(node.output))
     if isinstance(graph, onnx.GraphProto):
-        remove_where(graph.initializer, lambda tensor: tensor.name in gone)
+        remove_named(graph.initializer, gone)
+        remove_where(graph.sparse_initializer, lambda sparse: sparse.values.name in gone)
     remove_named(graph.value_info, gone)
     return gone, captured
 
 
-def _read_in_training(model: onnx.ModelProto) -> set[str]:
-    graphs = (g for t in model.training_info for g in (t.initialization, t.algorithm))
-    return {
-        name
-        for graph in graphs
-        for _, _, node in traversal.graph_nodes(Place(), graph)
-        for name in traversal.needs(node)
-    }
+def _uses(graph: traversal.GraphLike) -> Counter[str]:
+    """Return the names that a graph reads, its outputs included, with the number of readers."""
+    uses = Counter(name for node in graph.node for name in traversal.needs(node))
+    uses.update(v if isinstance(v, str) else v.name for v in graph.output)
+    return uses
+
+
+def _constants(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
+    """Return the names of the constants that a graph sees; `outer` has those of the graph around it."""
+    constants = set(outer)
+    if isinstance(graph, onnx.GraphProto):
+        constants.update(tensor.name for tensor in graph.initializer)
+        constants.update(sparse.values.name for sparse in graph.sparse_initializer)
+        constants.difference_update(value.name for value in graph.input)
+    else:
+        constants.difference_update(graph.input)
+    for node in graph.node:
+        change = constants.update if _is_constant(node, constants) else constants.difference_update
+        change(name for name in node.output if name)
+    return constants
+
+
+def _is_constant(node: onnx.NodeProto, constants: set[str]) -> bool:
+    return (
+        op_traits.is_standard(node)
+        and op_traits.Trait.RANDOM not in op_traits.of(node).traits
+        and next(traversal.subgraphs(node), None) is None
+        and constants.issuperset(filter(None, node.input))
+    )
+
+
+def _annotated(model: onnx.ModelProto) -> set[str]:
+    """Return the names in quantization annotations, and in training information."""
+    names: set[str] = set()
+    for _, graph in traversal.graphs(model):
+        for annotation in getattr(graph, "quantization_annotation", ()):
+            names.add(annotation.tensor_name)
+            names.update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    for training in model.training_info:
+        for binding in (*training.initialization_binding, *training.update_binding):
+            names.update((binding.key, binding.value))
+        for graph in (training.initialization, training.algorithm):
+            names.update(_uses(graph))
+    return names

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
-from onnx_spatial.model.graph.unused_constants import remove_unused
+from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 PADS = "int64[2,2] pads = {0, 0, 0, 0}"
@@ -23,7 +23,9 @@ def edited(text: str, *names: str) -> tuple[onnx.ModelProto, set[str]]:
     kept = [node for node in model.graph.node if node.name not in names]
     del model.graph.node[:]
     model.graph.node.extend(kept)
-    return model, {name for found in remove_unused(original, model).values() for name in found}
+    return model, {
+        name for found in remove_unused_constants(original, model).values() for name in found
+    }
 
 
 def graph(nodes: str, constants: str = "float[1] c = {2.0}, float[1] idle = {3.0}") -> str:
@@ -81,7 +83,7 @@ def test_an_initializer_that_can_be_overridden_stays():
     original.graph.input.append(helper.make_tensor_value_info("c", 1, [1]))
     model = deepcopy(original)
     del model.graph.node[0]
-    assert remove_unused(original, model) == {}
+    assert remove_unused_constants(original, model) == {}
 
 
 def test_what_annotations_name_stays():
@@ -90,7 +92,7 @@ def test_what_annotations_name_stays():
     note.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="c")
     model = deepcopy(original)
     del model.graph.node[0]
-    assert remove_unused(original, model) == {}
+    assert remove_unused_constants(original, model) == {}
 
 
 def test_conversion_removes_and_reports_them():
