@@ -26,8 +26,8 @@ from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.naming import Names
+from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.graph.strip_types import strip_types
-from onnx_spatial.model.graph.unused_constants import remove_unused
 from onnx_spatial.model.op_traits import Trait
 
 _CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
@@ -72,7 +72,7 @@ def remove_layout_changes(proto: onnx.ModelProto, folder: Path | None = None) ->
             edited = True
     if edited:
         result.model = patch.apply()
-        for place, unread in remove_unused(proto, result.model).items():
+        for place, unread in remove_unused_constants(proto, result.model).items():
             result.lost.setdefault(place, set()).update(unread)
         insert_barriers(result.model, proto, op_traits.opset_of(proto.opset_import) or 1)
         result.touched = diff_models(proto, result)
