@@ -67,18 +67,3 @@ def say_command(console: Console, what: str, command: str, *, style: str = "") -
         lines[-1] += f" {word}" if lines[-1] else word
     text = " \\\n      ".join(lines)
     console.print(f"{what}:\n    {text}", style=style, soft_wrap=True)
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 node", "1,200 nodes"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def file_size(size: int) -> str:
-    """Format a number of bytes: "80 kB", "1.2 MB"."""
-    unit, scale = next(((u, s) for u, s in _UNITS if size >= s), ("bytes", 1))
-    number = size / scale
-    return f"{number:.1f} {unit}" if scale > 1 and number < 9.95 else f"{number:,.0f} {unit}"
-
-
-_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))

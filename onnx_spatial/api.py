@@ -30,6 +30,8 @@ from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.report.page import render
+from onnx_spatial.report.section import Section, model_section
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
@@ -50,6 +52,8 @@ class Inspection:
             each; `Site.node` is the last node of a chain, `absorbed` the others.
         nodes: number of nodes before and after `optimize`.
         remaining: the operators that onnxruntime lacks also after a conversion.
+        original, result: the model that was inspected, and what a conversion makes of it; None if they
+            are not known, or nothing would change.
     """
 
     model: str
@@ -59,6 +63,8 @@ class Inspection:
     chains: list[Site] = field(default_factory=list)
     nodes: tuple[int, int] = (0, 0)
     remaining: list[UnknownOperator] = field(default_factory=list)
+    original: reader.Source | None = field(default=None, repr=False, compare=False)
+    result: reader.Source | None = field(default=None, repr=False, compare=False)
 
     @property
     def summary(self) -> str | None:
@@ -85,6 +91,32 @@ class Inspection:
             "summary": self.summary,
             "remaining": [dict(vars(each)) for each in self.remaining],
         }
+
+    def section(self, name: str | None = None, *, error: str = "") -> Section:
+        """Return the section of an HTML report: the operators, and what a conversion would do.
+
+        Args:
+            name: of the model; None: `model`.
+            error: why a conversion failed.
+        """
+        result = None
+        summary = None
+        if self.original is not None and self.result is not None:
+            result = self.result.proto
+            summary = summarize(self.original, self.result, self.sites)
+        models = None if self.original is None else (self.original.proto, result)
+        status = "failed" if error or any(s.action == "refuse" for s in self.sites) else "inspected"
+        return model_section(
+            name or self.model, self.to_dict(), summary, None, models, status=status, error=error
+        )
+
+    def to_html(self) -> str:
+        """Return an HTML page with the operators and the graph; it needs no other file.
+
+        Raises:
+            UsageError: jinja2 is missing.
+        """
+        return render("inspect", [self.section()])
 
 
 def _chains(number: int) -> str:
@@ -159,6 +191,36 @@ class Conversion:
             "inspection": self.inspection.to_dict(),
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
+
+    def section(self, name: str | None = None, *, error: str = "") -> Section:
+        """Return the section of an HTML report: summary, graphs, operators and errors.
+
+        Args:
+            name: of the model; None: that of the file that was read.
+            error: why the conversion failed.
+        """
+        models = None
+        if self.original is not None:
+            models = self.original.proto, self.result.proto if self.changed else None
+        verification = None if self.verification is None else self.verification.to_dict()
+        status = "failed" if error else "" if verification else "not verified"
+        return model_section(
+            name or self.inspection.model,
+            self.inspection.to_dict(),
+            self.summary,
+            verification,
+            models,
+            status=status if self.changed else "nothing to do",
+            error=error,
+        )
+
+    def to_html(self) -> str:
+        """Return an HTML page with what was done and how it was proven; it needs no other file.
+
+        Raises:
+            UsageError: jinja2 is missing.
+        """
+        return render("convert", [self.section()])
 
 
 def inspect(
@@ -346,11 +408,10 @@ def convert(
             progress=progress,
         )
         logger.info("%s: %s", source.name, verification.message)
-        if strict or strict_proof or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
         converted, inspection, verification, changed, result.touched, original=source
     )
+    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(
         conversion,
         target,
@@ -460,6 +521,22 @@ def finish(
     return conversion
 
 
+def check_conversion(conversion: Conversion, *, strict: bool, strict_proof: bool) -> None:
+    """Raise if the result of a conversion may not be written.
+
+    Raises:
+        VerificationError: as `check`, with the conversion.
+    """
+    found = conversion.verification
+    if found is None or not (strict or strict_proof or found.status == "failed" or found.rest):
+        return
+    try:
+        check(conversion.result.name, found, strict=strict, strict_proof=strict_proof)
+    except VerificationError as error:
+        error.conversion = conversion
+        raise
+
+
 def check(
     name: str, verification: Verification, *, strict: bool = False, strict_proof: bool = False
 ) -> None:
@@ -534,6 +611,8 @@ def inspection_of(
     remaining = [each for each in unknown if (each.domain, each.op_type) not in refused]
     found = Inspection(source.name, source.proto.ir_version, opset, result.sites)
     found.remaining = remaining
+    found.original = source
+    found.result = None if result.model is None else source.holding(result.model)
     if optimized is not None:
         found.chains, found.nodes = optimized.chains, optimized.nodes
     return found

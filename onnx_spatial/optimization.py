@@ -15,7 +15,7 @@ from onnx_spatial import chains
 from onnx_spatial.api import (
     Conversion,
     Progress,
-    check,
+    check_conversion,
     check_verification,
     finish,
     inspection_of,
@@ -129,11 +129,10 @@ def optimize(
             progress=progress,
         )
         logger.info("%s: %s", source.name, verification.message)
-        if strict or strict_proof or verification.status == "failed" or verification.rest:
-            check(source.name, verification, strict=strict, strict_proof=strict_proof)
     conversion = Conversion(
         converted, inspection, verification, changed, result.edit.touched, original=source
     )
+    check_conversion(conversion, strict=strict, strict_proof=strict_proof)
     return finish(
         conversion,
         target,
