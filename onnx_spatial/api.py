@@ -106,9 +106,13 @@ class Inspection:
             summary = summarize(self.original, self.result, self.sites)
         models = None if self.original is None else (self.original.proto, result)
         status = "failed" if error or any(s.action == "refuse" for s in self.sites) else "inspected"
-        return model_section(
+        section = model_section(
             name or self.model, self.to_dict(), summary, None, models, status=status, error=error
         )
+        if summary is not None:
+            section.headline = f"after convert: {section.headline}"
+            section.sides = ("before", "after convert")
+        return section
 
     def to_html(self) -> str:
         """Return an HTML page with the operators and the graph; it needs no other file.

@@ -54,20 +54,17 @@ class OperatorRow:
 def operator_rows(
     sites: Sequence[Document],
     verification: Document | None = None,
-    replacements: Sequence[Document] = (),
+    regions: Mapping[tuple[str, str], int | None] | None = None,
 ) -> list[OperatorRow]:
     """Make a row for each operator, from the JSON documents of a conversion and its verification.
 
     Args:
         sites: each a `Site.to_dict()`.
         verification: a `Verification.to_dict()`; its operators that are not in `sites` get a row, too.
-        replacements: those of a `Summary.to_dict()`.
+        regions: position of the region of each node, by graph and label.
     """
     checked = {} if verification is None else {_key(each): each for each in verification["sites"]}
-    regions: dict[tuple[str, str], int] = {}
-    for index, replacement in enumerate(replacements):
-        for member in replacement["members"]:
-            regions.setdefault((replacement["graph"], member), index)
+    regions = regions or {}
     rows = []
     for site in sites:
         row = _of_site(site)
@@ -114,8 +111,8 @@ def price(site: Document) -> str:
 
 def _add_result(row: OperatorRow, result: Document) -> None:
     """Add how an operator was compared and proven."""
-    row.proof = PROOFS.get(result["proven"], "not compared")
     passed = result["passed"]
+    row.proof = PROOFS.get(result["proven"], "differs" if passed is False else "not compared")
     bits = "bit for bit" if result["exact"] else "within tolerance"
     word = {True: bits, False: "DIFFERS", None: "as part of the whole model only"}[passed]
     ways = ", ".join(result["how"])

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from onnx_spatial.analysis.unknown_operators import UnknownOperator
-from onnx_spatial.conversion.summary import Summary
+from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io.reader import Model
 from onnx_spatial.model.io.source import Source
@@ -98,9 +98,14 @@ def model_section(
         status: the verdict, if it is not that of the verification.
         error: why the command failed.
     """
-    summaries = None if summary is None else summary.to_dict()
-    replacements = [] if summaries is None else summaries["replacements"]
     section = Section(name, status, error)
+    regions: dict[tuple[str, str], int | None] = {}
+    if models is not None:
+        seeds = _seeds(verification) if summary is None else summary.replacements
+        diff = compare(*models, seeds)
+        regions = {(g.name, node.label): node.region for g in diff.graphs for node in g.before}
+        section.graphs = script_json(graph_document(diff))
+        section.sides = ("before", "after") if models[1] is not None else ("the model",)
     if verification is not None:
         section.status = status or verification["status"]
         section.headline = error or _verdict(verification)
@@ -108,20 +113,16 @@ def model_section(
     if summary is not None:
         section.headline = headline(summary)
         section.figures = list(figure_rows(summary))
-        section.replacements = replacements
+        section.replacements = summary.to_dict()["replacements"]
         section.remarks += [(error, "failed")] if error and verification is None else []
     sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
-    section.operators = operator_rows(sites, verification, replacements)
-    section.chains = operator_rows(chains, None, replacements)
+    section.operators = operator_rows(sites, verification, regions)
+    section.chains = operator_rows(chains, None, regions)
     if inspection is not None:
         section.headline = section.headline or _found(inspection)
         section.remarks += [(each, "") for each in [inspection["summary"]] if each]
         lacking = (UnknownOperator(**each).message for each in inspection["remaining"])
         section.remarks += [(message, "unverified") for message in lacking]
-    if models is not None:
-        diff = compare(*models, () if summary is None else summary.replacements)
-        section.graphs = script_json(graph_document(diff))
-        section.sides = ("before", "after") if models[1] is not None else ("the model",)
     return section
 
 
@@ -142,6 +143,12 @@ def check(verification: Document, title: str = "") -> Check:
     """Make the part of a section that shows a verification."""
     status, plots = verification["status"], output_plots(verification["outputs"])
     return Check(title, status, _verdict(verification), verification, plots)
+
+
+def _seeds(verification: Document | None) -> Sequence[Replacement]:
+    """Return a region for each operator that was compared; what differs joins the nearest one."""
+    sites = () if verification is None else verification["sites"]
+    return [Replacement(s["node"], s["graph"], "", 1, 0, (s["node"],)) for s in sites]
 
 
 def _verdict(verification: Document) -> str:

@@ -227,18 +227,21 @@ class GraphView {
     });
   }
 
-  /* Say what differs between a node and its partner. */
-  differences(at, index) {
+  /* Say in which models a node is, and what differs between it and its partner. */
+  status(at, index) {
     const node = this.sides[at].nodes[index];
+    if (node.s === "same") return "the same in both models";
+    if (node.s !== "changed") return `only in the model ${at ? "after" : "before"}`;
     const other = this.sides[1 - at].nodes[node.p];
     const names = new Set([...(node.a || []), ...(other.a || [])].map(([name]) => name));
     const text = (each, name) => JSON.stringify((each.a || []).find(([own]) => own === name));
     const attributes = [...names].filter((name) => text(node, name) !== text(other, name));
-    return [
+    const differences = [
       JSON.stringify(node.i) !== JSON.stringify(other.i) && "other inputs",
       JSON.stringify(node.u) !== JSON.stringify(other.u) && "other outputs",
       attributes.length && `another ${attributes.join(", ")}`,
     ].filter(Boolean);
+    return `in both models, with ${differences.join(" and ") || "something else in it"}`;
   }
 
   describe(at, index, partners) {
@@ -249,7 +252,7 @@ class GraphView {
     const list = make("dl", panel);
     const row = (name, text) => { make("dt", list, name); return make("dd", list, text); };
     const typed = (values) => (values || []).filter(Boolean).map((name) => `${name}${this.graph.types[name] ? ` (${this.graph.types[name]})` : ""}`).join(", ");
-    if (!this.one) row("status", { same: "the same in both models", changed: `in both models, with ${this.differences(at, index).join(" and ")}`, removed: "only in the model before", added: "only in the model after" }[node.s]);
+    if (!this.one) row("status", this.status(at, index));
     if (node.r !== undefined) {
       const [name, what] = this.data.regions[node.r];
       row("region", `${node.r + 1}: ${name}${what && `, ${what}`}`);
@@ -351,6 +354,10 @@ class NodeTable {
   for (const root of document.querySelectorAll(".graphs")) watcher.observe(root);
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[data-region]");
-    if (link) view(document.querySelector(link.getAttribute("href")).parentElement.querySelector(".graphs")).chooseRegion(Number(link.dataset.region));
+    if (!link) return;
+    event.preventDefault(); // following the link would take the focus from the node
+    const heading = document.querySelector(link.getAttribute("href"));
+    heading.scrollIntoView();
+    view(heading.parentElement.querySelector(".graphs")).chooseRegion(Number(link.dataset.region));
   });
 }
