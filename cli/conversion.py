@@ -12,6 +12,7 @@ from rich.console import Console
 from onnx_spatial.api import Conversion
 from onnx_spatial.cli import data, options, render, step_summary
 from onnx_spatial.cli.html import html_report
+from onnx_spatial.cli.model_explorer import check_folder, write_overlays
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets
 from onnx_spatial.cli.text import say, say_command
@@ -36,6 +37,7 @@ def convert_models(
     tolerances: dict[str, Any],
     reproducer: str | None,
     html: str | None,
+    model_explorer: str | None,
     advise: Callable[[Console, Path], None] = lambda *_: None,
     **others: Any,
 ) -> int:
@@ -47,8 +49,8 @@ def convert_models(
         models: paths, or - for standard input.
         targets: where the results go.
         output: of the run.
-        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html: options of
-            the command.
+        no_verify, strict_proof, model_options, data_options, tolerances, reproducer, html,
+            model_explorer: options of the command.
         advise: prints how to use a result that was written.
         others: arguments of `convert`.
 
@@ -57,6 +59,7 @@ def convert_models(
         SpatialError: the only model fails.
     """
     options.check_verification(strict_proof, tolerances, no_verify=no_verify, check=targets.check)
+    check_folder(model_explorer, models)
     each = dict(zip(models, targets.of(models), strict=True))
     sources = dict(zip(models, data.models(*models), strict=True))
     frozen = bool(model_options["static"])
@@ -82,6 +85,7 @@ def convert_models(
         )
         if target.piped and not target.dry_run:
             data.to_standard_output(result, frozen=frozen)
+        write_overlays(model_explorer, model, result)
         step_summary.append(lambda: _markdown(command, model, result))
         if output.quiet and _is_undecided(result):
             say(output.err, f"warning: {model}: {UNDECIDED}", style="yellow")

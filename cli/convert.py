@@ -10,6 +10,7 @@ import click
 import onnx_spatial
 from onnx_spatial.cli import help, options
 from onnx_spatial.cli.html import html_option
+from onnx_spatial.cli.model_explorer import model_explorer_option
 from onnx_spatial.cli.output import Output
 from onnx_spatial.cli.targets import Targets, targets_options
 from onnx_spatial.conversion.options import MODES
@@ -63,6 +64,7 @@ _tuning_options = options.grouped(
 @options.models_argument
 @targets_options
 @html_option
+@model_explorer_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),

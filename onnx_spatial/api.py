@@ -30,6 +30,7 @@ from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
+from onnx_spatial.report.model_explorer import Overlay, overlays
 from onnx_spatial.report.page import render
 from onnx_spatial.report.section import Section, model_section
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
@@ -216,6 +217,21 @@ class Conversion:
             models,
             status=status if self.changed else "nothing to do",
             error=error,
+        )
+
+    def model_explorer(self) -> dict[str, Overlay]:
+        """Return overlays for Google's Model Explorer, by name: "original.changes", "converted.proof".
+
+        Each is the JSON of a file that Model Explorer loads with the model of that side.
+        """
+        if self.original is None:
+            return {}
+        return overlays(
+            self.original.proto,
+            self.result.proto if self.changed else None,
+            [site.to_dict() for site in (*self.inspection.sites, *self.inspection.chains)],
+            None if self.verification is None else self.verification.to_dict(),
+            () if self.summary is None else self.summary.replacements,
         )
 
     def to_html(self) -> str:
