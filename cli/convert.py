@@ -59,6 +59,7 @@ _tuning_options = options.grouped(
         "convert model.onnx -o converted.onnx",
         "convert a.onnx b.onnx -o converted/ --strict",
         "convert models/*.onnx --check",
+        "convert model.onnx --dry-run --html report.html",
     ),
 )
 @options.models_argument

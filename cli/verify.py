@@ -18,6 +18,7 @@ from onnx_spatial.errors import SpatialError, VerificationError
     short_help="Run two models and compare them.",
     examples=(
         "verify model.onnx converted.onnx",
+        "verify model.onnx converted.onnx --html report.html",
         "verify model.onnx float16.onnx --rtol 1e-2 --outputs-only",
     ),
 )

@@ -78,7 +78,7 @@ def overlays(
             known = _known(graph, side, operators, regions)
             for kind, results in _results(graph, side, known, diff).items():
                 if results:
-                    overlay = {"name": f"{side}: {kind}", "results": results}
+                    overlay: dict[str, Any] = {"name": f"{side}: {kind}", "results": results}
                     if kind == "price in us":
                         overlay["gradient"] = _GRADIENT
                     made[f"{side}.{kind.partition(' ')[0]}"][ids[graph.name]] = overlay
@@ -128,10 +128,10 @@ def _known(
     if side == "original":
         keyed = ((node, operators.get((graph.name, node.label))) for node in graph.before)
         return [(node, operator, True) for node, operator in keyed if operator is not None]
-    seen: set[int | None] = set()
+    seen: set[int] = set()
     known = []
     for node in graph.after:
-        if node.status != "same" and node.region in regions:
+        if node.status != "same" and node.region is not None and node.region in regions:
             known.append((node, regions[node.region], node.region not in seen))
             seen.add(node.region)
     return known

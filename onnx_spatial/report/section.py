@@ -108,13 +108,12 @@ def model_section(
         section.sides = ("before", "after") if models[1] is not None else ("the model",)
     if verification is not None:
         section.status = status or verification["status"]
-        section.headline = error or _verdict(verification)
+        section.headline = _verdict(verification)
         section.checks = [check(verification)]
     if summary is not None:
         section.headline = headline(summary)
         section.figures = list(figure_rows(summary))
         section.replacements = summary.to_dict()["replacements"]
-        section.remarks += [(error, "failed")] if error and verification is None else []
     sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
     section.operators = operator_rows(sites, verification, regions)
     section.chains = operator_rows(chains, None, regions)
@@ -123,6 +122,10 @@ def model_section(
         section.remarks += [(each, "") for each in [inspection["summary"]] if each]
         lacking = (UnknownOperator(**each).message for each in inspection["remaining"])
         section.remarks += [(message, "unverified") for message in lacking]
+    if error not in ("", section.headline) and not (
+        verification and verification["message"] in error
+    ):
+        section.remarks.insert(0, (error, "failed"))
     return section
 
 
