@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from onnx_spatial.api import Conversion
 from onnx_spatial.cli import data, options, render, step_summary
 from onnx_spatial.cli.html import html_report
 from onnx_spatial.cli.model_explorer import check_folder, write_overlays
@@ -18,6 +17,7 @@ from onnx_spatial.cli.targets import Targets
 from onnx_spatial.cli.text import say, say_command
 from onnx_spatial.errors import SpatialError, VerificationError
 from onnx_spatial.report.figures import headline
+from onnx_spatial.report.results import Conversion
 
 #: Of a result that was written all the same.
 UNDECIDED = "the result is not fully verified; --strict makes this an error"

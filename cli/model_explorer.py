@@ -13,7 +13,7 @@ from onnx_spatial.cli.options import DASH
 from onnx_spatial.report.target import write
 
 if TYPE_CHECKING:
-    from onnx_spatial.api import Conversion
+    from onnx_spatial.report.results import Conversion
 
 model_explorer_option = click.option(
     "--model-explorer",

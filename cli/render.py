@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from onnx_spatial.api import Conversion, Inspection
 from onnx_spatial.cli import summary
 from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.options import STRATEGY_NAMES
@@ -21,6 +20,7 @@ from onnx_spatial.lowering import Candidate
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.shapes import show
 from onnx_spatial.report.figures import duration
+from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.verification import OutputResult, Verification
 
 _STYLES = {

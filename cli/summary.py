@@ -9,11 +9,11 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from onnx_spatial.api import Conversion
 from onnx_spatial.cli.text import say
 from onnx_spatial.conversion.summary import Replacement, Summary
 from onnx_spatial.errors import one_line
 from onnx_spatial.report.figures import figure_rows, headline
+from onnx_spatial.report.results import Conversion
 
 #: Replaced operators that are shown without -v.
 _ROWS = 12

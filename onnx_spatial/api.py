@@ -4,243 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 
-from onnx_spatial.analysis.unknown_operators import UnknownOperator, unknown_operators
+from onnx_spatial.analysis.unknown_operators import unknown_operators
 from onnx_spatial.conversion.optimize import OptimizeResult, optimize_operators
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import (
     EditResult,
-    Site,
     convert_operators,
     freeze,
     refusals,
 )
 from onnx_spatial.conversion.raise_opset import raise_opset
-from onnx_spatial.conversion.summary import Summary, summarize
 from onnx_spatial.errors import ConversionError, UsageError, VerificationError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
-from onnx_spatial.report.model_explorer import Overlay, overlays
-from onnx_spatial.report.page import render
-from onnx_spatial.report.section import Section, model_section
+from onnx_spatial.report.results import Conversion, Inspection
 from onnx_spatial.tuning import Cache, Effort, Sizes, Tuner, default_path
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Inspection:
-    """The spatial operators of a model, and what `convert` would do with each.
-
-    Attributes:
-        model: name of the model.
-        ir_version, opset: of the file; opset is None if the default domain is not imported.
-        sites: the spatial operators, in the order of the file.
-        chains: the chains of standard nodes that are spatial operators, and what `optimize` does with
-            each; `Site.node` is the last node of a chain, `absorbed` the others.
-        nodes: number of nodes before and after `optimize`.
-        remaining: the operators that onnxruntime lacks also after a conversion.
-        original, result: the model that was inspected, and what a conversion makes of it; None if they
-            are not known, or nothing would change.
-    """
-
-    model: str
-    ir_version: int
-    opset: int | None
-    sites: list[Site] = field(default_factory=list)
-    chains: list[Site] = field(default_factory=list)
-    nodes: tuple[int, int] = (0, 0)
-    remaining: list[UnknownOperator] = field(default_factory=list)
-    original: reader.Source | None = field(default=None, repr=False, compare=False)
-    result: reader.Source | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def summary(self) -> str | None:
-        """What `optimize` does with the chains, in one line; None if there are none."""
-        if not self.chains:
-            return None
-        kinds = Counter(site.strategy for site in self.chains)
-        left = kinds.pop(None, 0)
-        parts = [_became(kind or "", number) for kind, number in kinds.items()]
-        parts += [f"{_chains(left)} left, with nothing to gain"] if left else []
-        before, after = self.nodes
-        return ", ".join(parts) + (f": {before} -> {after} nodes" if kinds else "")
-
-    def to_dict(self) -> dict[str, object]:
-        """version 1: the attributes, `summary`, and each `Site` and `UnknownOperator` as a dict."""
-        return {
-            "version": 1,
-            "model": self.model,
-            "ir_version": self.ir_version,
-            "opset": self.opset,
-            "sites": [site.to_dict() for site in self.sites],
-            "chains": [site.to_dict() for site in self.chains],
-            "nodes": list(self.nodes),
-            "summary": self.summary,
-            "remaining": [dict(vars(each)) for each in self.remaining],
-        }
-
-    def section(self, name: str | None = None, *, error: str = "") -> Section:
-        """Return the section of an HTML report: the operators, and what a conversion would do.
-
-        Args:
-            name: of the model; None: `model`.
-            error: why a conversion failed.
-        """
-        result = None
-        summary = None
-        if self.original is not None and self.result is not None:
-            result = self.result.proto
-            summary = summarize(self.original, self.result, self.sites)
-        models = None if self.original is None else (self.original.proto, result)
-        status = "failed" if error or any(s.action == "refuse" for s in self.sites) else "inspected"
-        section = model_section(
-            name or self.model, self.to_dict(), summary, None, models, status=status, error=error
-        )
-        if summary is not None:
-            section.headline = f"after convert: {section.headline}"
-            section.sides = ("before", "after convert")
-        return section
-
-    def to_html(self) -> str:
-        """Return an HTML page with the operators and the graph; it needs no other file.
-
-        Raises:
-            UsageError: jinja2 is missing.
-        """
-        return render("inspect", [self.section()])
-
-
-def _chains(number: int) -> str:
-    return f"{number} chain{'' if number == 1 else 's'}"
-
-
-def _became(strategy: str, number: int) -> str:
-    """Say what some chains become, by `Site.strategy`."""
-    if strategy == "dilated convolution":
-        one = number == 1
-        return (
-            f"{_chains(number)} {'is a dilated convolution' if one else 'are dilated convolutions'}"
-        )
-    return f"{_chains(number)} {strategy}"
-
-
-@dataclass
-class Conversion:
-    """A converted model and its verification.
-
-    Attributes:
-        result: the converted model as it will be written; its large weights may still be in the
-            file that was read.
-        inspection: its operators and what was done with each.
-        verification: result of the verification; None if `verify` was False or nothing changed.
-        changed: whether the converted model differs from the original.
-        touched: what differs from the original: nodes_replaced (each operator, followed by the
-            nodes that were fused with it), nodes_added, initializers_added, initializers_removed,
-            value_info_changed, functions_added, functions_removed, opset_imports_added,
-            opset_imports_removed; ir_version and opset ("7 -> 8") if raised. In mode "function"
-            nodes_replaced are the nodes that now call functions.
-        output: the file that was written; None if none was.
-        backup: the original of a conversion in place, if it was kept.
-        original: the model that was read, as `result`; None if it is not known.
-    """
-
-    result: reader.Source
-    inspection: Inspection
-    verification: Verification | None
-    changed: bool
-    touched: dict[str, list[str]]
-    output: Path | None = None
-    backup: Path | None = None
-    original: reader.Source | None = None
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        """Nodes, sizes and ranks before and after; None if nothing changed."""
-        if not self.changed or self.original is None:
-            return None
-        rewritten = [site for site in self.inspection.chains if site.converted]
-        return summarize(self.original, self.result, [*self.inspection.sites, *rewritten])
-
-    @cached_property
-    def model(self) -> onnx.ModelProto:
-        """The converted model with its embedded weights; the original if nothing changed.
-
-        Raises:
-            ModelFileError: the file that was read has been changed.
-        """
-        return self.result.whole()
-
-    def to_dict(self) -> dict[str, object]:
-        """version 1: changed, output, backup, touched, summary, inspection, verification (or null)."""
-        return {
-            "version": 1,
-            "changed": self.changed,
-            "output": None if self.output is None else str(self.output),
-            "backup": None if self.backup is None else str(self.backup),
-            "touched": self.touched,
-            "summary": None if self.summary is None else self.summary.to_dict(),
-            "inspection": self.inspection.to_dict(),
-            "verification": None if self.verification is None else self.verification.to_dict(),
-        }
-
-    def section(self, name: str | None = None, *, error: str = "") -> Section:
-        """Return the section of an HTML report: summary, graphs, operators and errors.
-
-        Args:
-            name: of the model; None: that of the file that was read.
-            error: why the conversion failed.
-        """
-        models = None
-        if self.original is not None:
-            models = self.original.proto, self.result.proto if self.changed else None
-        verification = None if self.verification is None else self.verification.to_dict()
-        status = "failed" if error else "" if verification else "not verified"
-        return model_section(
-            name or self.inspection.model,
-            self.inspection.to_dict(),
-            self.summary,
-            verification,
-            models,
-            status=status if self.changed else "nothing to do",
-            error=error,
-        )
-
-    def model_explorer(self) -> dict[str, Overlay]:
-        """Return overlays for Google's Model Explorer, by name: "original.changes", "converted.proof".
-
-        Each is the JSON of a file that Model Explorer loads with the model of that side.
-        """
-        if self.original is None:
-            return {}
-        return overlays(
-            self.original.proto,
-            self.result.proto if self.changed else None,
-            [site.to_dict() for site in (*self.inspection.sites, *self.inspection.chains)],
-            None if self.verification is None else self.verification.to_dict(),
-            () if self.summary is None else self.summary.replacements,
-        )
-
-    def to_html(self) -> str:
-        """Return an HTML page with what was done and how it was proven; it needs no other file.
-
-        Raises:
-            UsageError: jinja2 is missing.
-        """
-        return render("convert", [self.section()])
 
 
 def inspect(

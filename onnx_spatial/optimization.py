@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from onnx_spatial import chains
 from onnx_spatial.api import (
-    Conversion,
     Progress,
     check_conversion,
     check_verification,
@@ -29,6 +28,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import refusals
 from onnx_spatial.errors import ConversionError, UsageError
 from onnx_spatial.model.io import reader
+from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification import Bound, Tolerances, Verification
 from onnx_spatial.verification import verify as run_verification
 
