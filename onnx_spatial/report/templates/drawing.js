@@ -103,13 +103,12 @@ class Drawing {
       title.textContent = kind === "more" ? "more nodes, which are not drawn" : label;
       return;
     }
-    svg("text", { class: "op", y: -3 }, group).textContent = SIGNS[node.s] + node.o;
-    svg("text", { y: 13 }, group).textContent = shortened(node.l, 24);
-    title.textContent = `${node.o} ${node.l}: ${node.s}`;
+    svg("text", { class: "op", y: -3, "aria-hidden": "true" }, group).textContent = SIGNS[node.s] + node.o;
+    svg("text", { y: 13, "aria-hidden": "true" }, group).textContent = shortened(node.l, 24);
     group.setAttribute("role", "button");
     group.setAttribute("tabindex", "-1");
     const region = node.r === undefined ? "" : `, region ${node.r + 1}`;
-    group.setAttribute("aria-label", `${node.s} ${node.o} ${node.l}${region}`);
+    title.textContent = `${node.s} ${node.o} ${node.l}${region}`; // its accessible name, too
     group.dataset.index = index;
     group.addEventListener("click", () => this.select(index));
     this.boxes.set(index, group);

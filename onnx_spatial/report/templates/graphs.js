@@ -4,6 +4,8 @@
 /* Nodes of a part of a large graph, and the most that are drawn at a time. */
 const PART = 150;
 const MOST = 300;
+/* Nodes of a graph that is drawn as a whole at first. */
+const SMALL = 60;
 
 function make(tag, parent, text, attributes = {}) {
   const element = document.createElement(tag);
@@ -112,6 +114,8 @@ class GraphView {
     this.allViews = views;
     this.viewSelect.replaceChildren();
     views.forEach((view, index) => make("option", this.viewSelect, view.text, { value: index }));
+    // In a larger graph the top is seldom what a reader looks for.
+    this.viewSelect.value = most <= SMALL ? 0 : Math.max(0, views.findIndex((view) => view.kind === "region"));
   }
 
   get view() {
