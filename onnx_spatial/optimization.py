@@ -160,12 +160,13 @@ def _verified(
         return outputs
     worse = min(operators, outputs, key=lambda each: _STATUSES.index(each.status))
     with_chains = outputs.message.removeprefix(f"{outputs.status}: ").partition(";")[0]
+    second = [replace(each, run=each.run + len(operators.runs)) for each in outputs.outputs]
     joined = replace(
         operators,
         status=worse.status,
         message=worse.message,
         problems=list(dict.fromkeys([*operators.problems, *outputs.problems])),
-        outputs=[*operators.outputs, *outputs.outputs],
+        outputs=[*operators.outputs, *second],
         runs=[*operators.runs, *outputs.runs],
         unsteady=list(dict.fromkeys([*operators.unsteady, *outputs.unsteady])),
         notes=[*operators.notes, f"with the chains as they are: {with_chains}"],

@@ -58,6 +58,8 @@ def operator_rows(
 ) -> list[OperatorRow]:
     """Make a row for each operator, from the JSON documents of a conversion and its verification.
 
+    The rows of `sites` come first, in their order.
+
     Args:
         sites: each a `Site.to_dict()`.
         verification: a `Verification.to_dict()`; its operators that are not in `sites` get a row, too.

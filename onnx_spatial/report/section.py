@@ -115,8 +115,10 @@ def model_section(
         section.figures = list(figure_rows(summary))
         section.replacements = summary.to_dict()["replacements"]
     sites, chains = ([], []) if inspection is None else (inspection["sites"], inspection["chains"])
-    section.operators = operator_rows(sites, verification, regions)
-    section.chains = operator_rows(chains, None, regions)
+    rows = operator_rows([*sites, *chains], verification, regions)
+    after_sites = len(sites) + len(chains)
+    section.operators = [*rows[: len(sites)], *rows[after_sites:]]
+    section.chains = rows[len(sites) : after_sites]
     if inspection is not None:
         section.headline = section.headline or _found(inspection)
         section.remarks += [(each, "") for each in [inspection["summary"]] if each]
