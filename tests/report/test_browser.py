@@ -163,3 +163,13 @@ def test_what_is_closed_is_printed_and_closed_again(browser, tmp_path):
     page.locator("a[href='#m2']").click()
     page.locator("details#m2[open]").wait_for()
     page.close()
+
+
+def test_no_word_is_broken_in_print(opened):
+    page = opened(200, 8, width=720)
+    page.emulate_media(media="print")
+    heights = page.locator(".cards thead th").evaluate_all(
+        "cells => cells.map(c => c.clientHeight)"
+    )
+    assert len(heights) > 8 and max(heights) < 30  # a line each
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
