@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from onnx_spatial.errors import ModelFileError, UsageError
@@ -13,7 +14,7 @@ def check_target(path: Path) -> None:
     """Check, before any work is done, that a report can be written to a file.
 
     Raises:
-        ModelFileError: its folder does not exist, or it is a folder itself.
+        ModelFileError: its folder does not exist or is read-only, or it is a folder itself.
     """
     if str(path) == "-":  # standard output has the table, or with --json the document
         raise ModelFileError(
@@ -23,6 +24,8 @@ def check_target(path: Path) -> None:
         raise ModelFileError(f"{path}: cannot be written: it is a folder")
     if not path.parent.is_dir():
         raise ModelFileError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+    if not path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ModelFileError(f"{path}: cannot be written: its folder is read-only")
 
 
 def require(package: str) -> None:

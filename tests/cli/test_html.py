@@ -102,6 +102,18 @@ def test_what_cannot_be_written_is_refused_before_any_work(path, reason, model, 
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_folder_that_is_read_only_is_refused_before_any_work(
+    model, tmp_path, capsys, monkeypatch
+):
+    from onnx_spatial.report import target
+
+    monkeypatch.setattr(target.os, "access", lambda path, mode: not mode & target.os.W_OK)
+    assert run(["convert", model, "--dry-run", "--html", "report.html"]) == 2
+    assert capsys.readouterr().err.strip() == (
+        "error: report.html: cannot be written: its folder is read-only"
+    )
+
+
 def test_a_report_that_cannot_be_written_in_the_end_is_one_line(
     model, tmp_path, capsys, monkeypatch
 ):
